@@ -1,0 +1,69 @@
+"""Typed readers of environment variables that fail loudly: the variable, the value, what is allowed.
+
+`NAME_FILE` may hold the path of a file with the value instead (how secrets reach containers).
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+class BadSetting(Exception):
+    """An environment variable holds something that cannot be used."""
+
+
+def text(name: str, default: str = "") -> str:
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        try:
+            return Path(path).read_text().strip()
+        except OSError as error:
+            raise BadSetting(f"{name}_FILE={path}: {error.strerror}") from None
+    return os.environ.get(name, default)
+
+
+def flag(name: str, default: bool = False) -> bool:
+    value = text(name).lower()
+    if not value:
+        return default
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise BadSetting(f"{name}={value}: allowed are 1, true, yes, on, 0, false, no, off")
+
+
+def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """A comma-separated list."""
+    value = text(name)
+    return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+
+def database(name: str, default: str) -> dict[str, object]:
+    """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
+    url = text(name, default)
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": unquote(parts.path),
+            "OPTIONS": {
+                # Writers queue up at BEGIN instead of failing in the middle of a transaction.
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 10,
+                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
+            },
+        }
+    if parts.scheme in {"postgresql", "postgres"}:
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": unquote(parts.path.lstrip("/")),
+            "USER": unquote(parts.username or ""),
+            "PASSWORD": unquote(parts.password or ""),
+            "HOST": parts.hostname or "",
+            "PORT": str(parts.port or ""),
+            "CONN_HEALTH_CHECKS": True,
+        }
+    raise BadSetting(
+        f"{name}={parts.scheme}://…: allowed are sqlite:///PATH and postgresql://USER:PASSWORD@HOST:PORT/NAME"
+    )

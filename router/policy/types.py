@@ -1,0 +1,71 @@
+"""What a decision is made from and what it says. Values only: time, randomness and state are arguments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RequestClass = Literal["warm", "medium", "heavy"]
+CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the policy sees it."""
+
+    prompt_tokens: int  # L
+    session: str | None = None  # stable key of the session, None when unknown
+    bound_to: str | None = None  # instance that the session is bound to, None when it is new
+    history_tokens: int = 0  # prompt + output tokens of the session's previous request, 0 when unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance as the policy sees it, at the moment of the decision. Load is what all routers have sent."""
+
+    id: str
+    cached_tokens: int = 0  # h_i: prompt tokens of this request whose KV the instance holds (prefix, whole blocks)
+    running: int = 0  # R_i: requests running + waiting
+    waiting: int = 0  # q_i
+    decodes: int = 0  # D_i
+    prefill_tokens: int = 0  # PP_i: prompt tokens still to be computed, queued or running
+    kv_usage: float = 0.0  # u_i, 0–1 share of KV blocks
+    kv_tokens: int = 0  # KV capacity in tokens, 0 when unknown
+    block_size: int = 16  # tokens per KV block
+    refused: str = ""  # why it cannot take a request, in words; empty when it can
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """How one instance fared in a decision."""
+
+    id: str
+    cached_tokens: int  # h_i
+    new_tokens: int  # n_i = L − h_i
+    score: float | None  # what the route ranked by, None when it did not rank this instance
+    refused: str = ""  # why it was not considered, in words
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The chosen instance and why. `instance` is empty when nobody could take the request."""
+
+    instance: str
+    request_class: RequestClass
+    flow: str  # "colocated" in every route so far
+    route: str
+    rule: str  # short name of the rule that decided, for example "session", "least_decode"
+    reasons: tuple[str, ...]  # in words, in the order they were met
+    cached_tokens: int  # on the chosen instance (on the best by cache when nobody was chosen)
+    new_tokens: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A parsed, valid policy document: every parameter present, by its dotted path."""
+
+    route: str
+    values: Mapping[str, Any]  # {"classes.heavy_new_tokens": 20000, …}: every parameter that the route uses
+
+    def __getitem__(self, path: str) -> Any:
+        return self.values[path]

@@ -1,0 +1,95 @@
+"""The Redis contract between web, Celery and routers: key names, value shapes, staleness limits. Pure.
+
+Every value is JSON and carries `schema`; `decode` answers None for what it cannot read, and the caller counts that:
+an unreadable value is never fatal. Times are Unix seconds (float). Readers judge age by the time inside a value.
+
+| key | type | written by | value |
+|---|---|---|---|
+| weir:pools | set | web, Celery | names of the pools that routers serve |
+| weir:policy:<pool> | string | web | {schema, pool, policy, version, sha256, document, rollout: {"mode": "full"}, published_at} |
+| weir:fleet:<pool> | string | Celery | {schema, pool, model, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks}]} |
+| weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
+| weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
+| weir:routers | sorted set | routers | router id, score: last seen |
+| weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}} |
+| weir:acks | channel | routers | {router, pool, version, at}, once for each policy version taken up |
+| weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
+| weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
+| weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
+| weir:frames | stream, capped | web or Celery | field f: one dashboard frame (JSON), one a second |
+| weir:frame | channel | web or Celery | the same frame |
+| weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
+
+Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
+prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
+generation_tokens_total, preemptions_total, cached_by_source {source: tokens}}; a figure that the engine does not give is null.
+
+Window: {n, started_10s, ok, error, refused, cancelled, ttft, tpot, e2e}: requests that ended in the last WINDOW_S seconds by
+outcome, those that began in the last 10 s, and three latency sketches {bucket: count} in ms (router/sketch.py).
+"""
+
+import json
+from typing import Any
+
+SCHEMA = 1
+PREFIX = "weir:"
+
+POOLS = PREFIX + "pools"
+ROUTERS = PREFIX + "routers"
+RECEIPTS = PREFIX + "receipts"
+FRAMES = PREFIX + "frames"
+EVENTS = PREFIX + "events"
+CHANGED = PREFIX + "changed"
+ACKS = PREFIX + "acks"
+FRAME = PREFIX + "frame"
+
+POLL_S = 2.0  # routers look for what a lost pub/sub message would have told them
+WINDOW_S = 60  # what a router's per-class window covers
+STALE_S = 3.0  # an older sample is shown as stale
+OFFLINE_S = 15.0  # an older one as offline
+ROUTER_GONE_S = 5.0  # a router that has not written for so long is not waited for
+RECEIPT_TTL_S = 3600
+RECEIPTS_KEPT = 5_000
+FRAMES_KEPT = 3_700  # an hour and a little
+
+
+def policy_key(pool: str) -> str:
+    return f"{PREFIX}policy:{pool}"
+
+
+def fleet_key(pool: str) -> str:
+    return f"{PREFIX}fleet:{pool}"
+
+
+def instance_key(instance: str) -> str:
+    return f"{PREFIX}inst:{instance}"
+
+
+def router_key(router: str) -> str:
+    return f"{PREFIX}router:{router}"
+
+
+def affinity_key(pool: str, session: str) -> str:
+    return f"{PREFIX}affinity:{pool}:{session}"
+
+
+def receipt_key(request_id: str) -> str:
+    return f"{PREFIX}receipt:{request_id}"
+
+
+def encode(value: dict[str, Any]) -> str:
+    """JSON with the schema version; NaN is refused (null is how an unknown figure is written)."""
+    return json.dumps({"schema": SCHEMA, **value}, separators=(",", ":"), allow_nan=False)
+
+
+def decode(raw: bytes | str | None) -> dict[str, Any] | None:
+    """The value, or None when there is none or it cannot be read (not JSON, not an object, another schema)."""
+    if raw is None:
+        return None
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        return None
+    return value
