@@ -20,7 +20,7 @@ class NoRedis(Exception):
 
 
 def find_server(prefer_system: bool = False) -> Path:
-    """The server binary: the bundled one, or with `prefer_system` one from the machine (valkey-server, redis-server)."""
+    """The server binary: the bundled one, or with `prefer_system` valkey-server or redis-server from PATH."""
     if prefer_system:
         for name in ("valkey-server", "redis-server"):
             found = shutil.which(name)
