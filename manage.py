@@ -4,8 +4,18 @@
 import os
 import sys
 
-if __name__ == "__main__":
+
+def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from controlplane.env import BadSetting
+
+    try:
+        execute_from_command_line(sys.argv)
+    except BadSetting as error:
+        sys.exit(f"weir: {error}")
+
+
+if __name__ == "__main__":
+    main()

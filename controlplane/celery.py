@@ -1,22 +1,44 @@
 """The Celery application: queues, the static schedule, and what keeps tasks from piling up."""
 
 import os
+from typing import Any
 
+import click
 from celery import Celery
+
+from controlplane import worker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("weir")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+
+
+def every(seconds: float, task: str, queue: str = "control") -> dict[str, Any]:
+    """A step that runs again after `seconds`: one that waited longer in its queue is not worth running."""
+    return {"task": task, "schedule": seconds, "options": {"queue": queue, "expires": max(seconds, 1.0)}}
+
+
 app.conf.update(
     task_ignore_result=True,
     task_default_queue="control",
     worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
     broker_transport_options={"socket_timeout": 30, "visibility_timeout": 3600, "global_keyprefix": "weir-celery:"},
     worker_send_task_events=False,
     beat_max_loop_interval=1,
-    # Every entry is a step that runs again a second later: one that waited longer is not worth running.
-    beat_schedule={},
+    # Nothing to remember between two starts, so no schedule file.
+    beat_scheduler="celery.beat:Scheduler",
+    beat_schedule={
+        "fleet.reconcile": every(1.0, "fleet.reconcile"),
+        "fleet.scrape": every(1.0, "fleet.scrape", queue="node.local"),
+        "policies.republish_missing": every(2.0, "policies.republish_missing"),
+    },
 )
+app.user_options["worker"].add(
+    click.Option(("--with-beat",), is_flag=True, help="Run the schedule in a thread of this worker (one in the fleet).")
+)
+app.steps["worker"].add(worker.Beat)
+app.steps["consumer"].add(worker.Presence)
 app.autodiscover_tasks()

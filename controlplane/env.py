@@ -39,6 +39,14 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def choice(name: str, allowed: tuple[str, ...]) -> str:
+    """One of `allowed` (in any case); the first is the default."""
+    value = text(name, allowed[0]).upper()
+    if value not in allowed:
+        raise BadSetting(f"{name}={value}: allowed are {', '.join(allowed)}")
+    return value
+
+
 def database(name: str, default: str) -> dict[str, object]:
     """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
     url = text(name, default)

@@ -15,11 +15,14 @@ def _secret_key() -> str:
     if given:
         return given
     path = DATA_DIR / "secret_key"
-    if not path.exists():
-        DATA_DIR.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(50))
-    return path.read_text().strip()
+    try:
+        if not path.exists():
+            DATA_DIR.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(50))
+        return path.read_text().strip()
+    except OSError as error:
+        raise env.BadSetting(f"WEIR_DATA_DIR={DATA_DIR}: {error.strerror}; name a folder that can be written") from None
 
 
 SECRET_KEY = _secret_key()
@@ -123,8 +126,29 @@ CONTENT_SECURITY_POLICY = {
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "static-root"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Files are served from where they lie: no collecting step before a start, and a browser asks again for what it has.
+SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_USE_STATIC_ROOT = False
+SERVESTATIC_MAX_AGE = 0
+SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_THOUSAND_SEPARATOR = True
+
+LOG_LEVEL = env.choice("WEIR_LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR"))
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        # One line for each task run, every second: the tasks record what they change themselves.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+    },
+}

@@ -18,6 +18,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
 | weir:frames | stream, capped | web or Celery | field f: one dashboard frame (JSON), one a second |
 | weir:frame | channel | web or Celery | the same frame |
+| weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
@@ -48,6 +49,7 @@ WINDOW_S = 60  # what a router's per-class window covers
 STALE_S = 3.0  # an older sample is shown as stale
 OFFLINE_S = 15.0  # an older one as offline
 ROUTER_GONE_S = 5.0  # a router that has not written for so long is not waited for
+WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
 FRAMES_KEPT = 3_700  # an hour and a little
@@ -75,6 +77,10 @@ def affinity_key(pool: str, session: str) -> str:
 
 def receipt_key(request_id: str) -> str:
     return f"{PREFIX}receipt:{request_id}"
+
+
+def worker_key(name: str) -> str:
+    return f"{PREFIX}worker:{name}"
 
 
 def encode(value: dict[str, Any]) -> str:

@@ -1,0 +1,68 @@
+"""What a Celery worker of Weir does besides its tasks: the schedule in a thread, and telling Redis that it is there."""
+
+import contextlib
+import os
+import threading
+import time
+from typing import Any
+
+import redis
+from celery import bootsteps
+from celery.beat import EmbeddedService
+
+from router import wire
+
+PRESENCE_S = 2.0
+
+
+class Beat(bootsteps.StartStopStep):
+    """Celery's beat in a thread of this worker: its own `-B` forks a process that a killed worker leaves behind."""
+
+    def __init__(self, parent: Any, with_beat: bool = False, **options: Any) -> None:
+        self.enabled = with_beat
+        self.thread: Any = None
+        super().__init__(parent, **options)
+
+    def include_if(self, parent: Any) -> bool:
+        return self.enabled
+
+    def start(self, parent: Any) -> None:
+        self.thread = EmbeddedService(parent.app, thread=True, scheduler_cls=parent.app.conf.beat_scheduler)
+        self.thread.start()
+
+    def stop(self, parent: Any) -> None:
+        if self.thread is not None:
+            self.thread.stop()
+
+
+class Presence(bootsteps.StartStopStep):
+    """While the worker takes tasks, `weir:worker:<name>` says so every PRESENCE_S seconds."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        self.stopping = threading.Event()
+        super().__init__(parent, **options)
+
+    def start(self, parent: Any) -> None:
+        self.stopping = threading.Event()
+        queues = sorted(parent.app.amqp.queues.consume_from)
+        thread = threading.Thread(
+            target=tell, args=(parent.hostname, queues, self.stopping), name="presence", daemon=True
+        )
+        thread.start()
+
+    def stop(self, parent: Any) -> None:
+        self.stopping.set()
+
+
+def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
+    from fleet.redis import connect
+
+    started_at = time.time()
+    while not stopping.is_set():
+        value = {"name": hostname, "at": time.time(), "started_at": started_at, "pid": os.getpid(), "queues": queues}
+        # The broker's own connection reports a Redis that is gone, and readers see the age.
+        with contextlib.suppress(redis.RedisError):
+            connect().set(wire.worker_key(hostname), wire.encode(value), ex=wire.WORKER_TTL_S)
+        stopping.wait(PRESENCE_S)
