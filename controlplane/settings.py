@@ -79,6 +79,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "controlplane.dashboard.context.navigation",
             ],
         },
     }
@@ -126,6 +127,11 @@ CONTENT_SECURITY_POLICY = {
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "static-root"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "controlplane.dashboard.finders.VendorFinder",
+]
 # Files are served from where they lie: no collecting step before a start, and a browser asks again for what it has.
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_USE_STATIC_ROOT = False
