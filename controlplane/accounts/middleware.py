@@ -1,0 +1,31 @@
+"""Everything but sign-in, health and static files is closed to strangers; the API answers for itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from controlplane.accounts.decorators import RoleMissing
+from controlplane.accounts.permissions import can_view
+
+API = "/api/"
+
+
+class SignInRequired(LoginRequiredMiddleware):
+    """A person without any role is signed in but sees nothing; htmx gets a redirect that it can follow as a page."""
+
+    def process_view(
+        self, request: HttpRequest, view_func: Callable[..., Any], view_args: Any, view_kwargs: Any
+    ) -> HttpResponseBase | None:
+        if request.path.startswith(API) or not getattr(view_func, "login_required", True):
+            return None
+        if request.user.is_authenticated and not can_view(request.user):
+            raise RoleMissing("viewer")
+        return super().process_view(request, view_func, view_args, view_kwargs)
+
+    def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> HttpResponseBase:
+        answer = super().handle_no_permission(request, view_func)
+        if request.headers.get("HX-Request"):
+            return HttpResponse(status=204, headers={"HX-Redirect": answer.headers["Location"]})
+        return answer

@@ -1,0 +1,98 @@
+"""Who may do what: roles of people, scopes of tokens, and plain questions about both."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.contrib.auth import get_user_model
+
+Role = Literal["viewer", "operator", "admin"]
+ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+ROLE_SUMMARY: dict[str, str] = {
+    "viewer": "sees everything, changes nothing",
+    "operator": "also edits and publishes policies, applies fleets and starts experiments",
+    "admin": "also manages users and tokens",
+}
+
+_READ = frozenset(
+    {"fleet:read", "policy:read", "experiments:read", "live:read", "receipts:read", "audit:read"},
+)
+_OPERATE = frozenset({"policy:write", "policy:publish", "experiments:write", "fleet:write"})
+_ADMIN = frozenset({"admin"})
+ROLE_SCOPES: dict[str, frozenset[str]] = {
+    "viewer": _READ,
+    "operator": _READ | _OPERATE,
+    "admin": _READ | _OPERATE | _ADMIN,
+}
+SCOPES: dict[str, str] = {
+    "live:read": "live state and metrics",
+    "fleet:read": "pools, instances and their logs",
+    "fleet:write": "apply a fleet, drain, restart and stop instances",
+    "policy:read": "policies, versions and drafts",
+    "policy:write": "create policies, edit drafts",
+    "policy:publish": "publish and roll back",
+    "experiments:read": "experiments, traces and results",
+    "experiments:write": "upload traces, start and cancel experiments",
+    "receipts:read": "routing receipts of single requests",
+    "audit:read": "the audit log",
+    "admin": "users and tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is behind an API request: a person's session or a token."""
+
+    kind: Literal["user", "token"]
+    name: str  # of the user, or of the token with its owner: "ci (ada)"
+    role: str  # of the user behind it
+    scopes: frozenset[str]  # effective: the token's, cut down to what the role allows
+    user_id: int
+    is_authenticated: bool = True
+
+
+def role_of(user: Any) -> str:
+    """The highest role of an active user; empty for everybody else."""
+    if not getattr(user, "is_authenticated", False) or not getattr(user, "is_active", True):
+        return ""
+    if isinstance(user, Principal):
+        return user.role
+    cached: str | None = getattr(user, "_weir_role", None)
+    if cached is None:
+        cached = "admin" if user.is_superuser else _highest(set(user.groups.values_list("name", flat=True)))
+        user._weir_role = cached
+    return cached
+
+
+def _highest(names: set[str]) -> str:
+    return next((role for role in reversed(ROLES) if role in names), "")
+
+
+def scopes_of(who: Any) -> frozenset[str]:
+    if isinstance(who, Principal):
+        return who.scopes
+    return ROLE_SCOPES.get(role_of(who), frozenset())
+
+
+def has_scope(who: Any, scope: str) -> bool:
+    return scope in scopes_of(who)
+
+
+def can_view(who: Any) -> bool:
+    return role_of(who) in ROLES
+
+
+def can_operate(who: Any) -> bool:
+    return role_of(who) in ("operator", "admin")
+
+
+def can_administer(who: Any) -> bool:
+    return role_of(who) == "admin"
+
+
+def who_can(role: str) -> list[str]:
+    """Names of the active people who hold `role` or a higher one: whom a refused person may ask (at most 8)."""
+    from django.db.models import Q
+
+    roles = ROLES[ROLES.index(role) :]  # type: ignore[arg-type]
+    users = get_user_model().objects.filter(Q(groups__name__in=roles) | Q(is_superuser=True), is_active=True)
+    return list(users.order_by("username").values_list("username", flat=True).distinct()[:8])

@@ -1,0 +1,22 @@
+"""The REST API: one router per area."""
+
+from ninja import NinjaAPI
+
+from controlplane.api import handlers
+from controlplane.api.auth import token_or_session
+from controlplane.api.parser import StrictJson
+
+api = NinjaAPI(
+    title="Weir",
+    version="1",
+    description="Fleet, policies, experiments and live state. Errors are problem+json (RFC 9457). "
+    "POSTs may carry an Idempotency-Key; drafts and versions carry an ETag for If-Match.",
+    docs_url=None,  # the interactive pages load their scripts from elsewhere
+    openapi_url="/openapi.json",
+    auth=token_or_session,
+    parser=StrictJson(),
+    urls_namespace="api",
+)
+handlers.install(api)
+
+# One line per area.

@@ -1,0 +1,87 @@
+"""Who calls: a bearer token, or the session of a signed-in person (then with CSRF)."""
+
+from datetime import timedelta
+
+import structlog
+from django.db import DatabaseError
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja.security.base import AuthBase
+from ninja.utils import check_csrf
+
+from controlplane.accounts.models import TOKEN_MARK, ApiToken, digest
+from controlplane.accounts.permissions import ROLE_SCOPES, Principal, role_of, scopes_of, who_can
+from controlplane.api.problems import Problem
+
+log = structlog.get_logger(__name__)
+SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+LAST_USED_STEP = timedelta(minutes=1)  # a token used a thousand times a second is written once a minute
+
+
+def principal_of(request: HttpRequest) -> Principal | None:
+    """The caller, or None for a stranger. Looked up once per request."""
+    if not hasattr(request, "_weir_principal"):
+        header = request.headers.get("Authorization")
+        found = _by_token(header) if header is not None else _by_session(request)
+        request._weir_principal = found  # type: ignore[attr-defined]
+    principal: Principal | None = request._weir_principal  # type: ignore[attr-defined]
+    return principal
+
+
+def _by_token(header: str) -> Principal | None:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.startswith(f"{TOKEN_MARK}_"):
+        return None
+    row = ApiToken.objects.select_related("user").filter(sha256=digest(token.strip())).first()
+    if row is None or not row.is_usable(timezone.now()) or not row.user.is_active:
+        return None
+    _touch(row)
+    allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())
+    name = f"{row.name} ({row.user.get_username()})"
+    return Principal("token", name, role_of(row.user), frozenset(row.scopes) & allowed, row.user.pk)
+
+
+def _touch(row: ApiToken) -> None:
+    now = timezone.now()
+    if row.last_used_at is not None and row.last_used_at > now - LAST_USED_STEP:
+        return
+    stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
+    try:
+        ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+    except DatabaseError as error:  # a read-only database must not close the API
+        log.warning("token.last_used_lost", token=row.prefix, error=str(error))
+
+
+def _by_session(request: HttpRequest) -> Principal | None:
+    user = request.user
+    if not role_of(user):
+        return None
+    return Principal("user", user.get_username(), role_of(user), scopes_of(user), user.pk)
+
+
+class TokenOrSession(AuthBase):
+    openapi_type = "http"
+    openapi_scheme = "bearer"
+
+    def __call__(self, request: HttpRequest) -> Principal | None:
+        principal = principal_of(request)
+        if principal is not None and principal.kind == "user" and request.method not in SAFE and check_csrf(request):
+            raise Problem(403, detail="the CSRF token is missing or wrong: reload the page, or use an API token")
+        return principal
+
+
+token_or_session = TokenOrSession()
+
+
+def require(request: HttpRequest, scope: str) -> Principal:
+    """The caller, who holds `scope`; Problem 403 that says what is missing and who can help."""
+    principal = principal_of(request)
+    if principal is None:
+        raise Problem(401)
+    if scope in principal.scopes:
+        return principal
+    role = next(role for role, scopes in ROLE_SCOPES.items() if scope in scopes)
+    detail = f"{principal.name} lacks the scope {scope}, which takes the role {role}"
+    helpers = ", ".join(who_can("admin"))
+    raise Problem(403, detail=f"{detail}; ask {helpers}" if helpers else detail)

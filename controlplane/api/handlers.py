@@ -1,0 +1,85 @@
+"""From exceptions to problems: nothing under /api/ answers an error in another shape."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from controlplane.api.problems import Problem, response
+
+log = structlog.get_logger(__name__)
+_SOURCES = ("body", "query", "path", "header", "form", "file", "cookie")
+
+
+def from_validation(error: ValidationError) -> Problem:
+    """Pydantic's locations become dotted paths: ("body", "payload", "arms", 0, "name") → arms.0.name."""
+    return Problem(422, errors=[_field(e) for e in error.errors], detail="some fields are missing or not valid")
+
+
+def _field(error: dict[str, Any]) -> dict[str, Any]:
+    location = [str(part) for part in error.get("loc", ())]
+    source = location.pop(0) if location and location[0] in _SOURCES else ""
+    # ninja puts the parameter's name first when a body is read as a whole.
+    if source == "body" and len(location) > 1:
+        location.pop(0)
+    value = error.get("input")
+    return {"path": ".".join(location), "value": _plain(value), "message": error.get("msg", "")}
+
+
+def _plain(value: Any) -> Any:
+    """Inputs may hold what JSON cannot (NaN, bytes, whole models)."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return repr(value)[:200]
+
+
+def from_http_error(error: HttpError) -> Problem:
+    """A body that could not be parsed carries its reason as the cause."""
+    cause = error.__cause__
+    if isinstance(cause, Problem):
+        return cause
+    if isinstance(cause, ValueError):
+        return Problem(error.status_code, detail=f"the body is not JSON: {cause}")
+    return Problem(error.status_code, detail=error.message)
+
+
+def unauthenticated(_: Exception) -> Problem:
+    detail = "send an API token as `Authorization: Bearer weir_…`, or sign in"
+    return Problem(401, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="weir"'})
+
+
+def from_crash(error: Exception) -> Problem:
+    log.error("api.crashed", exc_info=error)
+    return Problem(500, detail="the error is in the log under this request id")
+
+
+def from_database(error: Exception) -> Problem:
+    log.error("api.database_away", exc_info=error)
+    return Problem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
+
+
+def install(api: NinjaAPI) -> None:
+    table: dict[type[Exception], Callable[[Any], Problem]] = {
+        Problem: lambda error: error,
+        ValidationError: from_validation,
+        AuthenticationError: unauthenticated,
+        HttpError: from_http_error,
+        Http404: lambda error: Problem(404, detail=str(error)),
+        PermissionDenied: lambda error: Problem(403, detail=str(error)),
+        OperationalError: from_database,
+        DatabaseError: from_crash,
+        Exception: from_crash,
+    }
+    for kind, convert in table.items():
+        api.add_exception_handler(kind, _handler(convert))
+
+
+def _handler(convert: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:
+    return lambda request, error: response(request, convert(error))

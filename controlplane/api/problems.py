@@ -1,0 +1,102 @@
+"""Errors of the API, all of them RFC 9457 problem+json."""
+
+import json
+from typing import Any
+
+import structlog
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Schema
+
+CONTENT_TYPE = "application/problem+json"
+TITLES = {
+    400: "The request cannot be read",
+    401: "Sign-in needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "This method is not served here",
+    409: "Conflict",
+    412: "Changed meanwhile",
+    415: "This media type is not read here",
+    422: "The input is not valid",
+    428: "If-Match needed",
+    429: "Too many requests",
+    500: "Something failed here",
+    503: "Not available right now",
+}
+
+
+class FieldProblem(Schema):
+    path: str = Field(description="Dotted path of the field, empty for the whole input")
+    value: Any = Field(None, description="What was sent")
+    message: str = Field(description="What is wrong, with what is allowed")
+
+
+class ConflictField(Schema):
+    path: str
+    base: Any = Field(None, description="Before either change")
+    theirs: Any = Field(None, description="What is stored now")
+    mine: Any = Field(None, description="What was sent")
+
+
+class ProblemOut(Schema):
+    """RFC 9457."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    instance: str = ""
+    request_id: str = ""
+    errors: list[FieldProblem] = []
+    conflicts: list[ConflictField] = []
+    current: str = Field("", description="The ETag to send instead, after 409 and 412")
+
+
+class Problem(Exception):
+    """Raise it anywhere under an operation; `errors` are dicts of path, value, message."""
+
+    def __init__(
+        self,
+        status: int,
+        title: str = "",
+        detail: str = "",
+        errors: list[dict[str, Any]] | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        **extra: Any,  # conflicts=[{path, base, theirs, mine}], current="…"
+    ) -> None:
+        super().__init__(detail or title or TITLES.get(status, ""))
+        self.status = status
+        self.title = title or TITLES.get(status, "Error")
+        self.detail = detail
+        self.errors = errors or []
+        self.headers = headers or {}
+        self.extra = extra
+
+
+def request_id_of(request: HttpRequest) -> str:
+    return str(getattr(request, "request_id", "") or structlog.contextvars.get_contextvars().get("request_id", ""))
+
+
+def response(request: HttpRequest, problem: Problem) -> HttpResponse:
+    body = {
+        "type": "about:blank",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.path,
+        "request_id": request_id_of(request),
+        "errors": problem.errors,
+        "conflicts": [],
+        "current": "",
+        **problem.extra,
+    }
+    answer = HttpResponse(json.dumps(body, default=str), status=problem.status, content_type=CONTENT_TYPE)
+    for name, value in problem.headers.items():
+        answer.headers[name] = value
+    return answer
+
+
+# What an operation may answer besides its own: `response={200: Out, **errors(404, 422)}`.
+def errors(*statuses: int) -> dict[int, type[Schema]]:
+    return {status: ProblemOut for status in sorted({400, 401, 403, *statuses})}

@@ -1,0 +1,25 @@
+"""One id per request, in the answer's X-Request-ID, in every log line and in every audit entry."""
+
+import re
+import uuid
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponseBase
+
+GIVEN = re.compile(r"[A-Za-z0-9._-]{8,64}")
+
+
+class RequestId:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.headers.get("X-Request-ID", "")
+        request_id = given if GIVEN.fullmatch(given) else uuid.uuid4().hex
+        request.request_id = request_id  # type: ignore[attr-defined]
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        response = self.get_response(request)
+        response.headers["X-Request-ID"] = request_id
+        return response

@@ -1,0 +1,57 @@
+"""Writing the audit log."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+from django.http import HttpRequest
+
+from controlplane.accounts.permissions import Principal
+from controlplane.audit.models import AuditEntry
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, by a name that stays readable when the account is gone."""
+
+    kind: Literal["user", "token", "system"]
+    name: str
+
+
+SYSTEM = Actor("system", "weir")
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """The person or token behind a page request or an API request."""
+    principal = getattr(request, "auth", None)
+    if isinstance(principal, Principal):
+        return Actor(principal.kind, principal.name)
+    if request.user.is_authenticated:
+        return Actor("user", request.user.get_username())
+    return Actor("user", "nobody signed in")
+
+
+def record(
+    actor: Actor,
+    action: str,
+    subject: str,
+    reason: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    request_id: str = "",
+) -> AuditEntry:
+    """Add one entry, inside the caller's transaction: what is not audited has not happened."""
+    request_id = request_id or structlog.contextvars.get_contextvars().get("request_id", "")
+    log.info(action, subject=subject, actor=actor.name, reason=reason)
+    return AuditEntry.objects.create(
+        actor_kind=actor.kind,
+        actor_name=actor.name[:200],
+        action=action,
+        subject=subject[:200],
+        reason=reason,
+        before=before,
+        after=after,
+        request_id=request_id[:64],
+    )

@@ -1,0 +1,85 @@
+"""Pages for what went wrong: what happened, what still works, what to do, and an id to quote."""
+
+from collections.abc import Callable
+
+import structlog
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+from controlplane.accounts.decorators import RoleMissing
+from controlplane.accounts.permissions import who_can
+from controlplane.api import problems
+from controlplane.api.problems import Problem, request_id_of
+
+log = structlog.get_logger(__name__)
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if _is_api(request):
+        return problems.response(request, Problem(400, detail=str(exception)))
+    return render(request, "errors/400.html", {"request_id": request_id_of(request)}, status=400)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if _is_api(request):
+        return problems.response(request, Problem(403, detail=str(exception)))
+    role = exception.role if isinstance(exception, RoleMissing) else ""
+    context = {"role": role, "helpers": who_can(role or "admin"), "request_id": request_id_of(request)}
+    return render(request, "errors/403.html", context, status=403)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    if _is_api(request):
+        return problems.response(request, Problem(403, detail=reason))
+    return render(request, "errors/csrf.html", {"request_id": request_id_of(request)}, status=403)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if _is_api(request):
+        detail = f"nothing is served at {request.path}; see /api/v1/openapi.json"
+        return problems.response(request, Problem(404, detail=detail))
+    # Django's own text for an unknown URL is a dump of the URL configuration.
+    said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
+    return render(request, "errors/404.html", {"said": said, "request_id": request_id_of(request)}, status=404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    if _is_api(request):
+        return problems.response(request, Problem(500, detail="the error is in the log under this request id"))
+    return _standalone("errors/500.html", request, 500)
+
+
+def unavailable(request: HttpRequest) -> HttpResponse:
+    if _is_api(request):
+        return problems.response(request, Problem(503, detail="the database does not answer or cannot be written"))
+    return _standalone("errors/503.html", request, 503)
+
+
+def _standalone(template: str, request: HttpRequest, status: int) -> HttpResponse:
+    """Without context processors: they may need the very thing that failed."""
+    return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
+
+
+class DatabaseAway:
+    """A database that is gone, locked or read-only is one known thing, not a crash."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            return self.get_response(request)
+        except (OperationalError, InterfaceError) as error:  # raised by another middleware
+            return self.process_exception(request, error) or server_error(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, OperationalError | InterfaceError):
+            return None
+        log.error("database.away", error=str(exception), path=request.path)
+        return unavailable(request)

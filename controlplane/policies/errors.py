@@ -1,0 +1,65 @@
+"""What can go wrong with a policy.
+
+PolicyError
+├── Refused            bad input; `.errors` says where (path, value, message)
+│   └── NothingToPublish   the draft equals the live version
+├── NotThere           no such policy, version or draft
+└── Conflict           somebody was faster; `.fields` holds base, theirs and mine of each field in dispute
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class PolicyError(Exception):
+    """The message is meant for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    path: str
+    value: Any
+    message: str  # holds the allowed range
+
+
+class Refused(PolicyError):
+    def __init__(self, message: str, errors: tuple[FieldError, ...] = ()) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
+class NothingToPublish(Refused):
+    pass
+
+
+class NotThere(PolicyError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """One field that two people changed, or that the other one changed meanwhile."""
+
+    path: str
+    base: Any  # before either change
+    theirs: Any  # now
+    mine: Any  # what was sent
+
+
+class Conflict(PolicyError):
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        theirs: dict[str, Any] | None = None,
+        mine: dict[str, Any] | None = None,
+        base: dict[str, Any] | None = None,
+        current: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind  # "draft": the draft moved on · "live": the live version did · "exists" · "gone"
+        self.base = base or {}
+        self.theirs = theirs or {}
+        self.mine = mine or {}
+        self.current = current  # the etag to send instead

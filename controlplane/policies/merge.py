@@ -1,0 +1,37 @@
+"""Three documents side by side: what two people did to the same policy. Pure."""
+
+from typing import Any
+
+from controlplane.policies.errors import Dispute
+
+MISSING = None
+
+
+def flatten(document: dict[str, Any]) -> dict[str, Any]:
+    """{"classes": {"a": 1}} → {"classes.a": 1}; the schema number is not a field."""
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            flat.update({f"{key}.{inner}": v for inner, v in flatten(value).items()})
+        elif key != "schema":
+            flat[key] = value
+    return flat
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    before, after = flatten(old), flatten(new)
+    paths = [*before, *(path for path in after if path not in before)]
+    return {p: (before.get(p), after.get(p)) for p in paths if before.get(p) != after.get(p)}
+
+
+def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:
+    """Every field in which mine and theirs differ now, with what it was before."""
+    was = flatten(base)
+    return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in differences(theirs, mine).items())
+
+
+def suggestion(dispute: Dispute) -> str:
+    """The side that changed the field when only one did, else nothing: a person has to choose."""
+    if dispute.mine == dispute.base:
+        return "theirs"
+    return "mine" if dispute.theirs == dispute.base else ""

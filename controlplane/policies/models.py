@@ -1,0 +1,82 @@
+"""A named policy, its immutable versions, and its one open draft."""
+
+from typing import Any, NoReturn
+
+from django.db import models
+from django.utils import timezone
+
+
+class Policy(models.Model):
+    name = models.CharField(max_length=50, unique=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "policies"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Immutable(Exception):
+    """A published version was about to be changed."""
+
+
+class VersionQuerySet(models.QuerySet["PolicyVersion"]):
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise Immutable("published versions do not change; publish or roll back to make a new one")
+
+    def delete(self) -> NoReturn:
+        raise Immutable("published versions are kept")
+
+
+class PolicyVersion(models.Model):
+    """What was published, by whom and why. The version with the highest number is live."""
+
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    document = models.JSONField()
+    sha256 = models.CharField(max_length=64)  # of the canonical document
+    reason = models.TextField()
+    actor_kind = models.CharField(max_length=8)
+    actor_name = models.CharField(max_length=200)
+    published_at = models.DateTimeField(default=timezone.now)
+    based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
+    rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
+
+    objects = VersionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            # Two publications at once both want the next number; the database lets one of them have it.
+            models.UniqueConstraint(fields=["policy", "number"], name="policy_version_number_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy.name} v{self.number}"
+
+    @property
+    def etag(self) -> str:
+        return f"v{self.number}"
+
+
+class Draft(models.Model):
+    """The open draft. Each save is a new revision; publishing or discarding deletes the row."""
+
+    policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open per policy
+    document = models.JSONField()
+    based_on = models.PositiveIntegerField()  # number of the version that was live when it was opened or rebased
+    revision = models.PositiveIntegerField(default=1)
+    opened_by = models.CharField(max_length=200)
+    updated_by = models.CharField(max_length=200)
+    opened_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"draft of {self.policy.name}, revision {self.revision}"
+
+    @property
+    def etag(self) -> str:
+        """The row's key is part of it: a draft opened after this one was discarded is another draft."""
+        return f"d{self.pk}.{self.revision}"
