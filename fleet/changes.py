@@ -1,0 +1,77 @@
+"""What applying a document would change, in words. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fleet.reconcile import rolling_limit
+from fleet.spec import FleetSpec, PoolSpec, config_hash
+
+ChangeKind = Literal["create", "update", "remove", "unlisted"]
+_FIELDS = ("model", "policy", "kind", "replicas", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    path: str  # "replicas", "engine.seed"
+    old: Any  # None: not given
+    new: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    kind: ChangeKind  # "unlisted": runs, is not in the document and stays unless pruned
+    pool: str
+    fields: tuple[FieldChange, ...]
+    effect: str  # in words
+
+
+def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[Change, ...]:
+    """By pool name; a pool that stays as it is does not appear."""
+    before = {pool.name: pool for pool in old.pools}
+    after = {pool.name: pool for pool in new.pools}
+    found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]
+    return tuple(change for change in found if change is not None)
+
+
+def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change | None:
+    if new is None:
+        assert old is not None  # noqa: S101 - the name came from one of the two
+        if prune:
+            return Change("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
+        return Change("unlisted", old.name, (), "stays: it is not in the document, and nothing is pruned")
+    if old is None:
+        return Change("create", new.name, (), f"starts {_instances(new.replicas)}")
+    fields = field_changes(old, new)
+    return Change("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
+
+
+def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
+    plain = [FieldChange(name, getattr(old, name), getattr(new, name)) for name in _FIELDS]
+    options = sorted({*old.engine, *new.engine})
+    engine = [FieldChange(f"engine.{name}", _given(old.engine, name), _given(new.engine, name)) for name in options]
+    return tuple(change for change in plain + engine if change.old != change.new)
+
+
+def _given(engine: Mapping[str, Any], name: str) -> Any:
+    return engine.get(name)
+
+
+def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
+    found = []
+    kept = min(old.replicas, new.replicas)
+    if config_hash(old) != config_hash(new) and kept:
+        found.append(
+            f"restarts {_instances(kept)}, at most {rolling_limit(new.replicas)} at a time, each once it has drained"
+        )
+    if new.replicas > old.replicas:
+        found.append(f"starts {_instances(new.replicas - old.replicas)} more")
+    if new.replicas < old.replicas:
+        found.append(f"drains and stops {_instances(old.replicas - new.replicas)}")
+    if new.policy != old.policy:
+        found.append(f"routers take the policy {new.policy}")
+    return found or ["no instance is touched"]
+
+
+def _instances(count: int) -> str:
+    return f"{count} instance" if count == 1 else f"{count} instances"

@@ -1,0 +1,88 @@
+"""Text → document: YAML or JSON, refusing what their readers let pass: keys given twice, aliases, any size. Pure."""
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+LIMIT_BYTES = 1_000_000
+
+
+class UnreadableDocument(Exception):
+    """Not a document at all; the message says where."""
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses aliases and a key given twice (PyYAML silently keeps the last one)."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                "aliases (*name) are not allowed",
+                self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+# `on`, `off`, `yes` and `no` stay text, and so do dates: YAML 1.1 would turn a pool named `on` into a boolean.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in {"tag:yaml.org,2002:timestamp"}]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    if first not in "yYnNoO"
+}
+
+
+def load(text: str) -> Any:
+    """UnreadableDocument with line and column when it is not YAML, too large, or says something twice."""
+    _check_size(text)
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UnreadableDocument(f"{where}{error.problem or error.context}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UnreadableDocument(str(error) or "nested too deeply") from None
+
+
+def load_json(text: str) -> Any:
+    """As `load`, of JSON (YAML 1.1 would read 1e3 as text)."""
+    _check_size(text)
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise UnreadableDocument("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        raise UnreadableDocument(f"the key {twice!r} is given twice")
+    return found
+
+
+def _check_size(text: str) -> None:
+    size = len(text.encode())
+    if size > LIMIT_BYTES:
+        raise UnreadableDocument(f"the document has {size:,} bytes; allowed are {LIMIT_BYTES:,}")
+
+
+def dump(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,37 @@
+"""The history of instances: a row that stays, and a line on the live ticker."""
+
+import logging
+
+import redis
+from django.utils import timezone
+
+from fleet.models import Instance, InstanceEvent
+from fleet.redis import connect
+from router import wire
+
+EVENTS_KEPT = 1_000  # of the ticker
+log = logging.getLogger(__name__)
+
+
+def record(instance: Instance, kind: str, text: str, actor: str = "", reason: str = "") -> InstanceEvent:
+    event = InstanceEvent.objects.create(
+        instance=instance.name,
+        pool=instance.pool.name,
+        epoch=instance.epoch,
+        kind=kind,
+        text=text,
+        actor=actor,
+        reason=reason,
+        at=timezone.now(),
+    )
+    announce(kind, instance.name, text, actor, event.at.timestamp())
+    return event
+
+
+def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
+    """To the ticker; without Redis there is none to look at it."""
+    value = wire.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})
+    try:
+        connect().xadd(wire.EVENTS, {"e": value}, maxlen=EVENTS_KEPT, approximate=True)
+    except redis.RedisError as error:
+        log.warning("event not announced: %s", error)

@@ -1,0 +1,63 @@
+"""What the fleet needs to know about one kind of engine. A new kind is one file and one line in KINDS."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything a command line is made from."""
+
+    instance: str
+    model: str  # name under which the engine serves
+    host: str  # address to listen on
+    ports: Mapping[str, int]  # use → number
+    python: str  # interpreter of this installation
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Names on the engine's /metrics page; empty when it has no such figure."""
+
+    kv_usage: str
+    running: str
+    waiting: str
+    prefix_queries: str
+    prefix_hits: str
+    prompt_tokens: str
+    generation_tokens: str
+    preemptions: str
+    cached_by_source: str  # a counter with a `source` label
+    cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
+
+
+VLLM_SCRAPE = Scrape(
+    kv_usage="vllm:kv_cache_usage_perc",
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    prefix_queries="vllm:prefix_cache_queries_total",
+    prefix_hits="vllm:prefix_cache_hits_total",
+    prompt_tokens="vllm:prompt_tokens_total",
+    generation_tokens="vllm:generation_tokens_total",
+    preemptions="vllm:num_preemptions_total",
+    cached_by_source="vllm:prompt_tokens_cached_by_source_total",
+    cache_config="vllm:cache_config_info",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    title: str
+    spec: type  # frozen dataclass of options (fleet/kinds/option.py)
+    ports: tuple[str, ...]  # uses; "http" is where requests go
+    command: Callable[[Any, Launch], list[str]]
+    environment: Callable[[Any, Launch], dict[str, str]]
+    health_path: str
+    models_path: str
+    metrics_path: str
+    scrape: Scrape
+    load_timeout_s: float  # launched but not ready for longer: failed
+    drain_timeout_s: float  # requests that still run then are cut off
+    grace_s: float  # between SIGTERM and SIGKILL

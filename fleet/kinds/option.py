@@ -1,0 +1,172 @@
+"""Options of a kind, declared as fields of a frozen dataclass: parsed, documented and put into forms from one place.
+
+@dataclass(frozen=True)
+class SimSpec:
+    seed: int = option(1, title="Seed", minimum=0, help="…")
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a document."""
+
+    path: str  # spec.pools[0].engine.seed
+    value: object
+    message: str  # with what is allowed
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message} (got {self.value!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a form, a page of documentation or a schema needs to know about one option."""
+
+    name: str
+    kind: str  # "int", "float", "bool" or "text"
+    default: Any  # None: the engine decides
+    title: str
+    unit: str
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    help: str
+
+
+def option(
+    default: Any,
+    *,
+    title: str,
+    kind: str = "int",
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
+    help: str = "",
+) -> Any:
+    """A dataclass field that knows its limits. `choices` may be a function, so that a registry is read when needed."""
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "title": title,
+            "kind": kind,
+            "unit": unit,
+            "minimum": minimum,
+            "maximum": maximum,
+            "choices": choices,
+            "help": help,
+        },
+    )
+
+
+def options_of(spec: type) -> tuple[Option, ...]:
+    return tuple(_option(field) for field in dataclasses.fields(spec))
+
+
+def _option(field: "dataclasses.Field[Any]") -> Option:
+    meta = dict(field.metadata)
+    choices = meta.pop("choices")
+    return Option(
+        name=field.name, default=field.default, choices=tuple(choices() if callable(choices) else choices), **meta
+    )
+
+
+def check(spec: type, given: Mapping[str, object], path: str) -> list[Problem]:
+    """Everything wrong with the given options; those left out take their defaults."""
+    known = {known.name: known for known in options_of(spec)}
+    problems = [
+        Problem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
+        for name, value in given.items()
+        if name not in known
+    ]
+    for name, value in given.items():
+        if name in known:
+            message = refusal(known[name], value)
+            if message:
+                problems.append(Problem(f"{path}.{name}", value, message))
+    return problems
+
+
+def suggestion(name: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known are {', '.join(known)}"
+
+
+def refusal(known: Option, value: object) -> str:
+    """Why the value cannot be taken, with what is allowed; empty when it can."""
+    if value is None:
+        return "" if known.default is None else f"must not be empty; {_allowed(known)}"
+    if not _TYPES[known.kind](value):
+        return f"must be {_WORDS[known.kind]}; {_allowed(known)}"
+    if known.choices and value not in known.choices:
+        return f"must be one of {', '.join(known.choices)}"
+    return "" if _in_range(known, value) else f"out of range; {_allowed(known)}"
+
+
+def _in_range(known: Option, value: object) -> bool:
+    if known.kind not in {"int", "float"}:
+        return True
+    number = cast("float", value)
+    return (known.minimum is None or number >= known.minimum) and (known.maximum is None or number <= known.maximum)
+
+
+def _allowed(known: Option) -> str:
+    if known.choices:
+        return f"allowed: {', '.join(known.choices)}"
+    low, high = known.minimum, known.maximum
+    if low is None and high is None:
+        return f"allowed: {_WORDS[known.kind]}"
+    unit = f" {known.unit}" if known.unit else ""
+    if high is None:
+        return f"allowed: {low:g}{unit} or more"
+    return f"allowed: {low:g} to {high:g}{unit}" if low is not None else f"allowed: up to {high:g}{unit}"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_TYPES: dict[str, Callable[[object], bool]] = {
+    "int": _is_int,
+    "float": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str) and bool(value) and "\x00" not in value,
+}
+_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "text that is not empty"}
+
+
+def build(spec: type, given: Mapping[str, object]) -> Any:
+    """The spec with its defaults filled in; the options must have passed `check`."""
+    floats = {known.name for known in options_of(spec) if known.kind == "float"}
+    # 1 and 1.0 are the same scale: a rewritten document must not look like a changed one.
+    return spec(**{name: float(cast("float", value)) if name in floats else value for name, value in given.items()})
+
+
+def json_schema(spec: type) -> dict[str, Any]:
+    """JSON schema of the options (for the API's documentation and for editors)."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {known.name: _property_schema(known) for known in options_of(spec)},
+    }
+
+
+def _property_schema(known: Option) -> dict[str, Any]:
+    names = {"int": "integer", "float": "number", "bool": "boolean", "text": "string"}
+    schema: dict[str, Any] = {"type": names[known.kind], "title": known.title, "description": known.help}
+    limits = {"minimum": known.minimum, "maximum": known.maximum, "default": known.default}
+    schema |= {key: value for key, value in limits.items() if value is not None}
+    return schema | ({"enum": list(known.choices)} if known.choices else {})

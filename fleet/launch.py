@@ -1,0 +1,154 @@
+"""Processes of our own making that outlive us: started in their own session, known again by pid and start time.
+
+A pid alone is not an identity: it is given out again. Pid, start time (field 22 of /proc/<pid>/stat) and boot id are.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
+_children: set[int] = set()
+# An ignored signal stays ignored across exec, and Celery's workers ignore some.
+_RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What the kernel says of one pid."""
+
+    letter: str  # R, S, D, T (stopped by a signal), Z (dead, not yet collected)
+    started: float  # seconds after boot
+
+
+def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
+    """Start in a new session with all output appended to the log. OSError when the program cannot be run."""
+    reap()
+    output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = os.posix_spawnp(
+            argv[0],
+            list(argv),
+            dict(env),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_RESET,
+        )
+    finally:
+        os.close(output)
+    _children.add(pid)
+    state = inspect(pid)
+    return pid, state.started if state else 0.0
+
+
+def reap() -> None:
+    """Collect our own children that have ended, so that they do not stay behind as zombies."""
+    for pid in tuple(_children):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            _children.discard(pid)
+
+
+def inspect(pid: int) -> ProcessState | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the command may hold spaces and parentheses
+    return ProcessState(fields[0], int(fields[_START_FIELD]) / _TICKS)
+
+
+def is_alive(pid: int | None, pid_started: float | None) -> bool:
+    """Whether that very process runs; a zombie, or another process under the same number, does not count."""
+    if not pid or pid_started is None:
+        return False
+    state = inspect(pid)
+    return state is not None and state.letter not in "ZX" and state.started == pid_started
+
+
+def is_suspended(pid: int) -> bool:
+    state = inspect(pid)
+    return state is not None and state.letter in "Tt"
+
+
+def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
+    """Signal that process and all of its session; False when it is no longer there."""
+    if not pid or not is_alive(pid, pid_started):
+        return False
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
+    """SIGTERM, then SIGKILL after the grace; returns once it is gone (True: it went by itself within the grace)."""
+    if not send(pid, pid_started, signal.SIGTERM):
+        return True
+    if _gone_within(pid, pid_started, grace_s):
+        return True
+    send(pid, pid_started, signal.SIGKILL)
+    _gone_within(pid, pid_started, 5.0)
+    return False
+
+
+def _gone_within(pid: int | None, pid_started: float | None, limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        reap()
+        if not is_alive(pid, pid_started):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@functools.cache
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def environment(base_dir: Path, markers: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """What an engine inherits: where programs and home are, nothing of the control plane's secrets."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
+    return kept | {"PYTHONPATH": str(base_dir), "PYTHONUNBUFFERED": "1"} | dict(markers) | dict(extra)
+
+
+_INHERITED = {"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV"}
+_INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
+
+
+def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
+    """Our user's processes that carry these variables: what a launcher left that died before it wrote the pid down."""
+    wanted = {f"{name}={value}".encode() for name, value in markers.items()}
+    return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _carrying(entry, wanted)]
+
+
+def _carrying(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
+    try:
+        held = set((entry / "environ").read_bytes().split(b"\0"))
+    except OSError:
+        return []  # another user's, or gone in the meantime
+    state = inspect(int(entry.name)) if wanted <= held else None
+    leader = state is not None and state.letter not in "ZX" and os.getsid(int(entry.name)) == int(entry.name)
+    return [(int(entry.name), state.started)] if state and leader else []
+
+
+def command_line(argv: Sequence[str]) -> str:
+    return subprocess.list2cmdline(argv)

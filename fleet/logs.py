@@ -1,0 +1,42 @@
+"""The output of each instance: one file, and the one before it, in the data folder of its node."""
+
+import os
+from pathlib import Path
+
+from django.conf import settings
+
+ROTATE_BYTES = 10 * 1024 * 1024
+_TAIL_BYTES = 64 * 1024
+
+
+def folder() -> Path:
+    return Path(settings.DATA_DIR) / "logs" / "instances"
+
+
+def path_of(instance_name: str) -> Path:
+    return folder() / f"{instance_name}.log"
+
+
+def prepare(instance_name: str) -> Path:
+    """The file to append to; a large one is put aside first (one old file is kept)."""
+    path = path_of(instance_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > ROTATE_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return path
+
+
+def tail(path: Path, lines: int, start: int = 0) -> list[str]:
+    """The last lines after byte `start`; [] when there is no such file."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            begin = max(start, end - _TAIL_BYTES)
+            file.seek(begin)
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    found = text.splitlines()
+    if begin > start:
+        found = found[1:]  # cut in the middle
+    return found[-lines:]

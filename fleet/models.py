@@ -1,0 +1,173 @@
+"""What should run (Fleet, Pool) and what does run (Node, Instance, Port), with the history of each instance.
+
+Rows change only on an event; figures that move every second live in Redis (router/wire.py).
+"""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+
+class Wish(models.TextChoices):
+    """What the operator wants of one instance."""
+
+    RUNNING = "running"
+    DRAINED = "drained"
+    STOPPED = "stopped"
+
+
+class State(models.TextChoices):
+    """What one instance is doing; `fleet/state.py` says how it moves."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+
+
+class Fleet(models.Model):
+    """The one row that carries the document's metadata."""
+
+    name = models.CharField(max_length=63)
+    applied_at = models.DateTimeField(default=timezone.now)
+    applied_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(pk=1), name="fleet_is_one_row")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A host; a Celery worker there consumes the queue `node.<name>`."""
+
+    name = models.CharField(max_length=63, unique=True)
+    hostname = models.CharField(max_length=255, blank=True)
+    address = models.CharField(max_length=255, default="127.0.0.1")  # where routers reach its instances
+    last_seen = models.DateTimeField(null=True, blank=True)  # written every few seconds, not with each probe
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Pool(models.Model):
+    """Instances that serve one model and can stand in for one another."""
+
+    name = models.CharField(max_length=63, unique=True)
+    model = models.CharField(max_length=200)
+    policy = models.CharField(max_length=63, default="default")
+    kind = models.CharField(max_length=40)
+    replicas = models.PositiveIntegerField(default=1)
+    engine = models.JSONField(default=dict)  # the options given for the kind; what is left out takes the kind's default
+    node = models.CharField(max_length=63, default="local")
+    ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
+    removed = models.BooleanField(default=False)  # its instances are being drained and stopped, then the row goes
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        indexes = [
+            # fleet.selectors.pools() and the clean-up of ephemeral pools
+            models.Index(fields=["ephemeral_owner", "created_at"], name="pool_by_owner"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Instance(models.Model):
+    """One engine process with an HTTP endpoint. The process is ours while pid, start time and boot agree."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="instances")
+    name = models.CharField(max_length=80, unique=True)  # "demo-0"
+    ordinal = models.PositiveIntegerField()
+    desired = models.CharField(max_length=10, choices=Wish, default=Wish.RUNNING)
+    state = models.CharField(max_length=12, choices=State, default=State.STOPPED)
+    reason = models.TextField(blank=True)  # why it is in that state, in words
+    since = models.DateTimeField(default=timezone.now)  # in that state
+    epoch = models.PositiveIntegerField(default=0)  # +1 at each start; a task that carries an older one does nothing
+    node = models.CharField(max_length=63, default="local")
+    pid = models.PositiveIntegerField(null=True, blank=True)
+    pid_started = models.FloatField(null=True, blank=True)  # seconds after the boot named by boot_id
+    boot_id = models.CharField(max_length=36, blank=True)
+    url = models.CharField(max_length=255, blank=True)
+    command = models.JSONField(default=list)  # the argument list of the latest start
+    config_hash = models.CharField(max_length=16, blank=True)  # of the configuration it was started with
+    restart_asked = models.CharField(max_length=300, blank=True)  # who asked and why; cleared by the next start
+    restarts = models.PositiveIntegerField(default=0)  # starts after the first
+    failures = models.PositiveIntegerField(default=0)  # in a row; back-off counts them, a stable minute clears them
+    next_start_at = models.DateTimeField(null=True, blank=True)  # back-off: not before
+    stop_deadline = models.DateTimeField(null=True, blank=True)  # then SIGKILL
+    started_at = models.DateTimeField(null=True, blank=True)
+    ready_at = models.DateTimeField(null=True, blank=True)  # first ready in this epoch
+    last_probe_at = models.DateTimeField(null=True, blank=True)  # last answer before the latest change of state
+    kv_blocks = models.PositiveIntegerField(null=True, blank=True)
+    block_size = models.PositiveIntegerField(null=True, blank=True)  # tokens
+
+    class Meta:
+        ordering = ["pool", "ordinal"]
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "ordinal"], name="one_instance_per_ordinal"),
+            models.CheckConstraint(condition=Q(desired__in=Wish.values), name="instance_desired_known"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="instance_state_known"),
+        ]
+        indexes = [
+            # fleet.scrape: every instance of this node that has a process
+            models.Index(fields=["node", "state"], name="instance_by_node"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def routable(self) -> bool:
+        return self.state == State.READY
+
+
+class Port(models.Model):
+    """A port of a node that an instance holds, from its first start until its row goes."""
+
+    node = models.CharField(max_length=63)
+    number = models.PositiveIntegerField()
+    use = models.CharField(max_length=20)  # "http", "events", "replay": named by the kind
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="ports")
+
+    class Meta:
+        constraints = [
+            # Two workers that allocate at once: the second insert fails and looks further.
+            models.UniqueConstraint(fields=["node", "number"], name="port_held_once"),
+            models.UniqueConstraint(fields=["instance", "use"], name="one_port_per_use"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.number}"
+
+
+class InstanceEvent(models.Model):
+    """What happened to an instance; by name, so that it outlives the row."""
+
+    instance = models.CharField(max_length=80)
+    pool = models.CharField(max_length=63)
+    epoch = models.PositiveIntegerField(default=0)
+    at = models.DateTimeField(default=timezone.now)
+    kind = models.CharField(max_length=20)  # a state, or "drain", "restart", … for what somebody asked for
+    text = models.TextField(blank=True)
+    actor = models.CharField(max_length=150, blank=True)
+    reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-at", "-pk"]
+        indexes = [
+            # the instance page: the latest events of one instance; a new row continues the epochs of its name
+            models.Index(fields=["instance", "-at"], name="event_by_instance"),
+            # the fleet page: the latest events of a pool
+            models.Index(fields=["pool", "-at"], name="event_by_pool"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.instance} {self.kind}"

@@ -1,0 +1,69 @@
+"""What routers know of the fleet: weir:fleet:<pool>, written when it changed and again when Redis has lost it."""
+
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.models import Instance, Pool, State
+from fleet.redis import connect
+from router import wire
+
+
+def publish_fleet(pool_name: str) -> bool:
+    """Write the pool's instances for the routers if they differ from what is there; True when something was written.
+
+    Two writers may race with an older and a newer view. Whoever writes looks at the database again afterwards, so
+    the last word is the newest.
+    """
+    written = False
+    while True:
+        instances = _instances(pool_name)
+        if not _put(pool_name, instances):
+            return written
+        written = True
+        if instances == _instances(pool_name):
+            return True
+
+
+def remove_fleet(pool_name: str) -> None:
+    """The pool is no more."""
+    connect().pipeline().delete(wire.fleet_key(pool_name)).srem(wire.POOLS, pool_name).publish(
+        wire.CHANGED, wire.fleet_key(pool_name)
+    ).execute()
+
+
+def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
+    client, key = connect(), wire.fleet_key(pool_name)
+    there = wire.decode(client.get(key))
+    if value is None:
+        if there is not None:
+            remove_fleet(pool_name)
+        return False
+    if there is not None and {**there, "at": 0} == {"schema": wire.SCHEMA, **value, "at": 0}:
+        return False
+    encoded = wire.encode({**value, "at": timezone.now().timestamp()})
+    client.pipeline().set(key, encoded).sadd(wire.POOLS, pool_name).publish(wire.CHANGED, key).execute()
+    return True
+
+
+def _instances(pool_name: str) -> dict[str, Any] | None:
+    pool = Pool.objects.filter(name=pool_name).first()
+    if pool is None:
+        return None
+    listed = [_entry(pool, instance) for instance in pool.instances.order_by("ordinal")]
+    return {"pool": pool.name, "model": pool.model, "at": 0, "instances": listed}
+
+
+def _entry(pool: Pool, instance: Instance) -> dict[str, Any]:
+    return {
+        "id": instance.name,
+        "epoch": instance.epoch,
+        "url": instance.url,
+        "state": instance.state,
+        "routable": instance.state == State.READY and bool(instance.url),
+        "reason": instance.reason,
+        "kind": pool.kind,
+        "node": instance.node,
+        "block_size": instance.block_size,
+        "kv_blocks": instance.kv_blocks,
+    }

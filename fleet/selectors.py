@@ -1,0 +1,55 @@
+"""Reading the fleet."""
+
+from django.db.models import Q, QuerySet
+
+from fleet import logs
+from fleet.models import Instance, InstanceEvent, Pool, State, Wish
+
+
+def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
+    found = Pool.objects.filter(removed=False)
+    return found if include_ephemeral else found.filter(ephemeral_owner="")
+
+
+def pool(name: str) -> Pool:
+    """Pool.DoesNotExist when there is none of that name (or it is on its way out)."""
+    return Pool.objects.get(name=name, removed=False)
+
+
+def instances(pool: Pool | None = None) -> QuerySet[Instance]:
+    """Of one pool, or of every pool that is shown."""
+    found = Instance.objects.select_related("pool").order_by("pool__name", "ordinal")
+    return found.filter(pool=pool) if pool is not None else found.filter(pool__ephemeral_owner="")
+
+
+def instance(name: str) -> Instance:
+    """Instance.DoesNotExist when there is none."""
+    return Instance.objects.select_related("pool").get(name=name)
+
+
+def pool_ready(name: str) -> tuple[int, int]:
+    """(ready, wanted): wanted counts the replicas that are meant to run, so not those drained or stopped by hand."""
+    found = Pool.objects.filter(name=name, removed=False).first()
+    if found is None:
+        return 0, 0
+    kept = found.instances.filter(ordinal__lt=found.replicas)
+    resting = kept.exclude(desired=Wish.RUNNING).count()
+    return kept.filter(state=State.READY).count(), found.replicas - resting
+
+
+def last_log_lines(instance: Instance, n: int = 50) -> list[str]:
+    """Of this host's file; an instance on another node has none here."""
+    return logs.tail(logs.path_of(instance.name), n)
+
+
+def events(instance_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
+    return InstanceEvent.objects.filter(instance=instance_name)[:limit]
+
+
+def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
+    return InstanceEvent.objects.filter(pool=pool_name)[:limit]
+
+
+def with_process() -> Q:
+    """Instances whose process should be there."""
+    return Q(pid__isnull=False)

@@ -1,0 +1,206 @@
+"""Changing what should run. Everything here only writes down a wish; the reconciler (fleet/steps.py) acts on it.
+
+FleetError
+├── NotPossible      the instance is in no condition for that
+└── FleetChanged     somebody else has applied another document in the meantime
+(InvalidFleet of fleet/spec.py and UnreadableDocument of fleet/document.py come from the document itself.)
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from fleet import document as documents
+from fleet import events, selectors
+from fleet.changes import Change, changes
+from fleet.kinds import KINDS
+from fleet.kinds.option import check
+from fleet.models import Fleet, Instance, Pool, State, Wish
+from fleet.publishing import publish_fleet as publish_fleet
+from fleet.spec import RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
+from fleet.transitions import move
+
+DEFAULT_NAME = "fleet"
+
+
+class FleetError(Exception):
+    pass
+
+
+class NotPossible(FleetError):
+    pass
+
+
+class FleetChanged(FleetError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    spec: FleetSpec
+    changes: tuple[Change, ...]
+    dry_run: bool
+
+    @property
+    def drift(self) -> bool:
+        """Whether the fleet is (or was) not as the document says."""
+        return any(change.kind != "unlisted" for change in self.changes)
+
+
+def apply_fleet(
+    document: Mapping[str, Any] | str,
+    actor: str,
+    dry_run: bool = False,
+    prune: bool = False,
+    expected: str | None = None,
+) -> Applied:
+    """Make the document the desired state. `expected`: the digest that the fleet must still have (FleetChanged)."""
+    spec = parse_fleet(documents.load(document) if isinstance(document, str) else document)
+    with transaction.atomic():
+        if expected is not None and expected != digest():
+            raise FleetChanged("the fleet has been changed since it was read; read it again and apply to that")
+        found = changes(current_spec(), spec, prune)
+        if not dry_run:
+            _write(spec, found, actor)
+    return Applied(spec, found, dry_run)
+
+
+def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str) -> None:
+    Fleet.objects.update_or_create(
+        pk=1, defaults={"name": spec.name, "applied_at": timezone.now(), "applied_by": actor}
+    )
+    wanted = {pool.name: pool for pool in spec.pools}
+    for change in found:
+        if change.kind == "remove":
+            Pool.objects.filter(name=change.pool).update(removed=True)
+        elif change.kind != "unlisted":
+            _save_pool(wanted[change.pool])
+
+
+def _save_pool(spec: PoolSpec) -> None:
+    values = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
+    Pool.objects.update_or_create(
+        name=spec.name, defaults={**values, "engine": dict(spec.engine), "removed": False, "ephemeral_owner": ""}
+    )
+
+
+def current_spec() -> FleetSpec:
+    """The fleet as last applied (without the pools of experiments)."""
+    header = Fleet.objects.first()
+    return FleetSpec(header.name if header else DEFAULT_NAME, tuple(pool_spec(pool) for pool in selectors.pools()))
+
+
+def pool_spec(pool: Pool) -> PoolSpec:
+    return PoolSpec(
+        name=pool.name,
+        model=pool.model,
+        policy=pool.policy,
+        kind=pool.kind,
+        replicas=pool.replicas,
+        node=pool.node,
+        engine=pool.engine,
+    )
+
+
+def export() -> dict[str, Any]:
+    """The document that, applied, changes nothing."""
+    return dump_fleet(current_spec())
+
+
+def export_yaml() -> str:
+    return documents.dump(export())
+
+
+def digest() -> str:
+    return hashlib.sha256(export_yaml().encode()).hexdigest()
+
+
+def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """No new requests; those that run may finish. The process stays."""
+    instance = selectors.instance(instance_name)
+    if instance.desired == Wish.STOPPED:
+        raise NotPossible(f"{instance_name} is stopped on request; start it first")
+    _wish(instance, Wish.DRAINED, "drain", actor, reason)
+    if instance.state == State.READY:
+        # Out of routing now, not at the reconciler's next look.
+        move(instance, State.DRAINING, _because(f"drained by {actor}", reason), actor=actor)
+        publish_fleet(instance.pool.name)
+    return instance
+
+
+def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """Take requests again."""
+    instance = selectors.instance(instance_name)
+    if instance.desired == Wish.STOPPED:
+        raise NotPossible(f"{instance_name} is stopped on request; start it instead")
+    _wish(instance, Wish.RUNNING, "undrain", actor, reason)
+    return instance
+
+
+def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """Drain, stop, start: at once where nothing runs, and without waiting for the end of a back-off."""
+    instance = selectors.instance(instance_name)
+    if instance.desired == Wish.STOPPED:
+        raise NotPossible(f"{instance_name} is stopped on request; start it instead")
+    asked = _because(f"restart asked by {actor}", reason)[:300]
+    _wish(instance, instance.desired, "restart", actor, reason, restart_asked=asked, failures=0, next_start_at=None)
+    return instance
+
+
+def stop(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """Drain, stop, and leave it so."""
+    instance = selectors.instance(instance_name)
+    _wish(instance, Wish.STOPPED, "stop", actor, reason)
+    return instance
+
+
+def start(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """Run it again, without waiting for the end of a back-off."""
+    instance = selectors.instance(instance_name)
+    _wish(instance, Wish.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
+    return instance
+
+
+def _wish(instance: Instance, wish: str, kind: str, actor: str, reason: str, **fields: Any) -> None:
+    Instance.objects.filter(pk=instance.pk).update(desired=wish, **fields)
+    instance.desired = wish
+    for name, value in fields.items():
+        setattr(instance, name, value)
+    events.record(instance, kind, f"{kind} asked by {actor}", actor, reason)
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text
+
+
+def create_ephemeral_pool(
+    name: str, like: Pool, *, replicas: int | None = None, engine_overrides: Mapping[str, Any] | None = None, owner: str
+) -> Pool:
+    """A pool for one experiment, as another one with other options. InvalidFleet when they do not fit the kind."""
+    if not name.startswith(RESERVED_PREFIX):
+        raise NotPossible(f"{name}: the name of an experiment's pool begins with {RESERVED_PREFIX}")
+    if Pool.objects.filter(name=name).exists():
+        raise NotPossible(f"{name}: there is such a pool already")
+    engine = {**like.engine, **(engine_overrides or {})}
+    problems = check(KINDS[like.kind].spec, engine, "engine")
+    if problems:
+        raise InvalidFleet(problems)
+    return Pool.objects.create(
+        name=name,
+        model=like.model,
+        policy=like.policy,
+        kind=like.kind,
+        node=like.node,
+        replicas=like.replicas if replicas is None else replicas,
+        engine=engine,
+        ephemeral_owner=owner,
+    )
+
+
+def delete_ephemeral_pool(name: str, actor: str) -> bool:
+    """Stop its instances and forget it; False when there is none of that name."""
+    return bool(Pool.objects.filter(name=name).exclude(ephemeral_owner="").update(removed=True))

@@ -1,0 +1,20 @@
+"""Moving one instance to another state: by a conditional UPDATE, so that of two who try only one does."""
+
+from typing import Any
+
+from django.utils import timezone
+
+from fleet import events
+from fleet.models import Instance, State
+
+
+def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
+    """True when this call moved it; False when it was no longer in the state (and epoch) that the caller has seen."""
+    changes: dict[str, Any] = {"state": to, "reason": reason, "since": timezone.now(), **fields}
+    claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
+    if not claimed:
+        return False
+    for name, value in changes.items():
+        setattr(instance, name, value)
+    events.record(instance, to, reason, actor)
+    return True
