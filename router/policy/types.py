@@ -16,6 +16,7 @@ class Request:
     session: str | None = None  # stable key of the session, None when unknown
     bound_to: str | None = None  # instance that the session is bound to, None when it is new
     history_tokens: int = 0  # prompt + output tokens of the session's previous request, 0 when unknown
+    turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
 @dataclass(frozen=True, slots=True)

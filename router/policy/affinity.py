@@ -1,0 +1,29 @@
+"""Where a session lives, and when it has to move."""
+
+from dataclasses import dataclass
+
+from router.policy.load import overloaded
+from router.policy.types import Instance
+from router.policy.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What became of the session's binding: kept (`instance`), broken by load (`left`), or neither."""
+
+    instance: Instance | None = None
+    left: Instance | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def binding(view: View) -> Binding:
+    bound_to = view.request.bound_to
+    if bound_to is None:
+        return Binding()
+    instance = next((instance for instance in view.instances if instance.id == bound_to), None)
+    if instance is None:
+        return Binding(reasons=(f"the session is bound to {bound_to}, which cannot take it",))
+    why = overloaded(view, instance)
+    if why:
+        return Binding(left=instance, reasons=(f"the session is bound to {bound_to} and leaves it: {why}",))
+    return Binding(instance=instance, reasons=(f"the session is bound to {bound_to}",))

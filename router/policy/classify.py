@@ -1,0 +1,26 @@
+"""Request classes: by the new tokens that remain after the prefix cache (design: routing, Classes)."""
+
+from router.policy.types import Instance, Policy, RequestClass
+from router.policy.view import View
+
+
+def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestClass:
+    """The class of L tokens of which h are cached. In this order: many new tokens are heavy whatever the hit is."""
+    new_tokens = max(prompt_tokens - cached_tokens, 0)
+    if new_tokens >= policy["classes.heavy_new_tokens"]:
+        return "heavy"
+    # h/L > share without a division: an empty prompt has no share, and is warm by its new tokens.
+    hit = min(cached_tokens, prompt_tokens) > policy["classes.warm_hit_share"] * prompt_tokens
+    if hit or new_tokens < policy["classes.warm_new_tokens"]:
+        return "warm"
+    return "medium"
+
+
+def class_on(view: View, instance: Instance) -> RequestClass:
+    return classify(view.request.prompt_tokens, instance.cached_tokens, view.policy)
+
+
+def class_by_cache(view: View) -> RequestClass:
+    """The class on the instance that holds most of the prompt: for routes that do not choose by cache themselves."""
+    cached = max(instance.cached_tokens for instance in view.instances)
+    return classify(view.request.prompt_tokens, cached, view.policy)

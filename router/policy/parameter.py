@@ -1,0 +1,130 @@
+"""One parameter of a policy document: the form field, the check, the docs and the API schema all come from it."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeGuard
+
+Kind = Literal["int", "float", "bool", "choice"]
+_WITHOUT_WORD = ("", "share", "ratio")  # units that a range is not followed by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One definition of one parameter. `raises`, `up` and `down` are words for people; `metric` names a live figure."""
+
+    path: str  # "classes.heavy_new_tokens"
+    title: str
+    unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
+    kind: Kind
+    default: Any
+    minimum: float | None = None  # both ends are allowed
+    maximum: float | None = None
+    step: float | None = None  # what one press of an arrow key changes
+    raises: str  # one line: what raising it does
+    metric: str = ""  # key of the live figure that it is compared with, empty when there is none
+    choices: tuple[Any, ...] = ()
+    up: str = "higher"  # what a diff says of a raised value
+    down: str = "lower"
+    routes: tuple[str, ...] = ()  # the routes that read it; empty: every route
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words."""
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "choice":
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        noun = "a whole number" if self.kind == "int" else "a number"
+        unit = "" if self.unit in _WITHOUT_WORD else f" {self.unit}"
+        return f"{noun} from {number(self.minimum)} to {number(self.maximum)}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why a value was not taken."""
+
+    shown: Any  # the offending value, short and safe to write as JSON
+    message: str  # holds the allowed range
+
+
+def accept(parameter: Parameter, value: object) -> Any | Rejected:
+    """The value as the parameter's own type (20000.0 is a whole number, 2 is a number), or why not."""
+    cleaned = _CLEAN[parameter.kind](parameter, value)
+    if cleaned is not None:
+        return cleaned
+    return Rejected(shown(value), f"{_fault(parameter, value)}: allowed is {parameter.allowed}")
+
+
+def number(value: float | None) -> str:
+    """With thousands separators and without a needless fraction."""
+    if value is None:
+        return "any"
+    return f"{int(value):,}" if value == int(value) else f"{value:,}"
+
+
+def shown(value: object) -> Any:
+    """The value as a message or a JSON answer can carry it: short, and never NaN."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= 53 else "a number beyond 53 bits"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return value if len(value) <= 60 else value[:59] + "…"
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else "a value of another kind"
+
+
+def quoted(value: object) -> str:
+    """The value as it stands in JSON, for a message."""
+    return json.dumps(shown(value), ensure_ascii=False)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """True and False are not numbers here, although Python says so."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _clean_int(parameter: Parameter, value: object) -> int | None:
+    if not is_number(value) or not _in_range(parameter, value):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _clean_float(parameter: Parameter, value: object) -> float | None:
+    if not is_number(value) or not _in_range(parameter, value):
+        return None
+    return float(value) + 0.0  # -0.0 and 0.0 are one document
+
+
+def _clean_bool(parameter: Parameter, value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _clean_choice(parameter: Parameter, value: object) -> Any | None:
+    """The choice that is equal and of the same type: true is not 1."""
+    return next((choice for choice in parameter.choices if type(choice) is type(value) and choice == value), None)
+
+
+_CLEAN = {"int": _clean_int, "float": _clean_float, "bool": _clean_bool, "choice": _clean_choice}
+
+
+def _in_range(parameter: Parameter, value: float) -> bool:
+    """False for NaN as well: it compares false with everything."""
+    return (parameter.minimum is None or parameter.minimum <= value) and (
+        parameter.maximum is None or value <= parameter.maximum
+    )
+
+
+def _fault(parameter: Parameter, value: object) -> str:
+    if not is_number(value) or parameter.kind in ("bool", "choice"):
+        return f"{quoted(value)} is not allowed"
+    text = shown(value)
+    if parameter.minimum is not None and value < parameter.minimum:
+        return f"{text} is below {number(parameter.minimum)}"
+    if parameter.maximum is not None and value > parameter.maximum:
+        return f"{text} is above {number(parameter.maximum)}"
+    return f"{text} is not {'a whole number' if parameter.kind == 'int' else 'a number'}"

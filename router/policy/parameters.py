@@ -1,0 +1,292 @@
+"""Every parameter of a policy document, each defined once; those of a single route are in that route's file."""
+
+from router.policy.parameter import Parameter
+from router.policy.routes import ROUTES
+
+_KEEPS_SESSIONS = tuple(name for name, route in ROUTES.items() if route.affinity)
+
+ROUTE_NAME = Parameter(
+    path="route.name",
+    title="Route",
+    kind="choice",
+    default="adaptive_v1",
+    choices=tuple(ROUTES),
+    raises="Another rule chooses the instance; its own parameters replace those of the old one.",
+)
+
+CLASSES = (
+    Parameter(
+        path="classes.heavy_new_tokens",
+        title="Heavy from",
+        unit="tokens",
+        kind="int",
+        default=20_000,
+        minimum=256,
+        maximum=1_000_000,
+        step=1_000,
+        raises="Fewer requests count as heavy.",
+        metric="class.new_tokens_p90",
+        up="stricter: fewer requests count as heavy",
+        down="looser: more requests count as heavy",
+    ),
+    Parameter(
+        path="classes.warm_hit_share",
+        title="Warm above a cached share of",
+        unit="share",
+        kind="float",
+        default=0.5,
+        minimum=0.0,
+        maximum=1.0,
+        step=0.05,
+        raises="Fewer requests count as warm by what is cached of them; at 1 none does.",
+        metric="class.hit_share_p50",
+        up="stricter: fewer requests count as warm",
+        down="looser: more requests count as warm",
+    ),
+    Parameter(
+        path="classes.warm_new_tokens",
+        title="Warm below",
+        unit="tokens",
+        kind="int",
+        default=5_000,
+        minimum=0,
+        maximum=999_999,
+        step=500,
+        raises="More short prompts count as warm, whatever is cached of them.",
+        metric="class.new_tokens_p90",
+        up="looser: more requests count as warm",
+        down="stricter: fewer requests count as warm",
+    ),
+)
+
+AFFINITY = (
+    Parameter(
+        path="affinity.ttl_s",
+        title="Session is remembered for",
+        unit="s",
+        kind="int",
+        default=1_800,
+        minimum=1,
+        maximum=604_800,
+        step=60,
+        raises="A session that pauses longer still finds its instance again.",
+        metric="session.reuse_gap_p90_s",
+        up="looser: sessions keep their instance through longer pauses",
+        down="stricter: sessions lose their instance after shorter pauses",
+        routes=_KEEPS_SESSIONS,
+    ),
+    Parameter(
+        path="affinity.break_ratio",
+        title="Session leaves at a work ratio of",
+        unit="ratio",
+        kind="float",
+        default=2.0,
+        minimum=1.0,
+        maximum=100.0,
+        step=0.1,
+        raises="Sessions stay on a busy instance for longer before they move to the least loaded one.",
+        metric="instance.prefill_tokens_max",
+        up="looser: sessions stay on busier instances",
+        down="stricter: sessions leave busy instances sooner",
+        routes=_KEEPS_SESSIONS,
+    ),
+    Parameter(
+        path="affinity.break_floor_tokens",
+        title="Session stays below a difference of",
+        unit="tokens",
+        kind="int",
+        default=10_000,
+        minimum=0,
+        maximum=10_000_000,
+        step=1_000,
+        raises="A greater difference in work is needed before a session moves, however large the ratio is.",
+        metric="instance.prefill_tokens_max",
+        up="looser: sessions stay through greater differences in load",
+        down="stricter: sessions move at smaller differences in load",
+        routes=_KEEPS_SESSIONS,
+    ),
+)
+
+LOAD = (
+    Parameter(
+        path="load.request_tokens",
+        title="One request weighs as much as",
+        unit="tokens",
+        kind="int",
+        default=2_000,
+        minimum=0,
+        maximum=100_000,
+        step=100,
+        raises="The number of requests on an instance counts more beside the prefill that it still has to do.",
+        metric="instance.running_max",
+        up="requests count more as load",
+        down="requests count less as load",
+        routes=_KEEPS_SESSIONS,
+    ),
+    Parameter(
+        path="load.kv_usage_max",
+        title="Set an instance aside above a KV usage of",
+        unit="share",
+        kind="float",
+        default=0.95,
+        minimum=0.05,
+        maximum=1.0,
+        step=0.01,
+        raises="Fuller instances still get new requests while emptier ones exist; at 1 KV usage is not looked at.",
+        metric="instance.kv_usage_max",
+        up="looser: fuller instances still get requests",
+        down="stricter: instances are set aside when less full",
+    ),
+)
+
+FLOW = (
+    Parameter(
+        path="flow.heavy",
+        title="Heavy requests are served",
+        kind="choice",
+        default="colocated",
+        choices=("colocated",),
+        raises="Says how a heavy request is served; colocated: prefill and decode on the same instance.",
+    ),
+)
+
+FAILURE = (
+    Parameter(
+        path="failure.retries",
+        title="Tries on other instances",
+        unit="retries",
+        kind="int",
+        default=2,
+        minimum=0,
+        maximum=10,
+        step=1,
+        raises="A request that failed before its first byte is tried on more instances before the client sees it.",
+        metric="router.retries_per_min",
+        up="looser: more is tried before a client sees an error",
+        down="stricter: clients see errors sooner",
+    ),
+    Parameter(
+        path="failure.connect_timeout_s",
+        title="Give up connecting after",
+        unit="s",
+        kind="float",
+        default=2.0,
+        minimum=0.05,
+        maximum=60.0,
+        step=0.5,
+        raises="A host that does not answer is waited for longer before another instance is tried.",
+        metric="router.retries_per_min",
+        up="looser: waits longer for a connection",
+        down="stricter: gives up connecting sooner",
+    ),
+    Parameter(
+        path="failure.first_byte_timeout_s",
+        title="Give up on the first byte after",
+        unit="s",
+        kind="float",
+        default=300.0,
+        minimum=1.0,
+        maximum=3_600.0,
+        step=10.0,
+        raises="Long prefills and queues are waited for longer; a hung instance is noticed later.",
+        metric="ttft_p99_ms",
+        up="looser: waits longer for the first byte",
+        down="stricter: gives up on slow first bytes sooner",
+    ),
+    Parameter(
+        path="failure.breaker_failures",
+        title="Failures in a row that open the breaker",
+        unit="failures",
+        kind="int",
+        default=5,
+        minimum=1,
+        maximum=1_000,
+        step=1,
+        raises="An instance has to fail more often in a row before it gets no requests for a while.",
+        metric="router.retries_per_min",
+        up="looser: failing instances keep getting requests for longer",
+        down="stricter: failing instances are cut off sooner",
+    ),
+    Parameter(
+        path="failure.breaker_open_s",
+        title="Breaker stays open for",
+        unit="s",
+        kind="float",
+        default=10.0,
+        minimum=0.1,
+        maximum=3_600.0,
+        step=1.0,
+        raises="A failing instance is left alone for longer before one request tries it again.",
+        metric="router.retries_per_min",
+        up="stricter: failing instances are tried again later",
+        down="looser: failing instances are tried again sooner",
+    ),
+)
+
+
+def _queue(name: str, default: int) -> Parameter:
+    return Parameter(
+        path=f"admission.max_queue_{name}",
+        title=f"Longest queue of {name} requests",
+        unit="requests",
+        kind="int",
+        default=default,
+        minimum=0,
+        maximum=100_000,
+        step=10,
+        raises=f"More {name} requests wait in the router when no instance has room; fewer are refused.",
+        metric="instance.waiting_max",
+        up=f"looser: more {name} requests may wait",
+        down=f"stricter: {name} requests are refused sooner",
+    )
+
+
+ADMISSION = (
+    Parameter(
+        path="admission.max_inflight_per_instance",
+        title="Requests on one instance at most",
+        unit="requests",
+        kind="int",
+        default=512,
+        minimum=1,
+        maximum=100_000,
+        step=8,
+        raises="More requests are sent to an instance before it counts as full.",
+        metric="instance.running_max",
+        up="looser: more requests on one instance",
+        down="stricter: fewer requests on one instance",
+    ),
+    _queue("warm", 256),
+    _queue("medium", 128),
+    _queue("heavy", 64),
+    Parameter(
+        path="admission.refuse_status",
+        title="Status of a refusal",
+        kind="choice",
+        default=429,
+        choices=(429, 503),
+        raises="429 asks clients to slow down, 503 says that the service is away; common clients retry both.",
+    ),
+    Parameter(
+        path="admission.retry_after_s",
+        title="Retry-After of a refusal",
+        unit="s",
+        kind="int",
+        default=1,
+        minimum=1,
+        maximum=3_600,
+        step=1,
+        raises="Refused clients are asked to wait longer before they come back.",
+        up="refused clients come back later",
+        down="refused clients come back sooner",
+    ),
+)
+
+COMMON = (*CLASSES, *AFFINITY, *LOAD, *FLOW, *FAILURE, *ADMISSION)
+
+PARAMETERS: dict[str, Parameter] = {
+    parameter.path: parameter
+    for parameter in (ROUTE_NAME, *(own for route in ROUTES.values() for own in route.parameters), *COMMON)
+}
+
+__all__ = ["COMMON", "PARAMETERS", "ROUTE_NAME", "Parameter"]

@@ -1,0 +1,66 @@
+"""Hit against load, in tokens (experiment A)."""
+
+from router.policy.affinity import binding
+from router.policy.classify import class_by_cache, class_on
+from router.policy.load import ongoing
+from router.policy.parameter import Parameter
+from router.policy.routes.route import Route
+from router.policy.view import Pick, View, least, scores_of
+
+
+def rank(view: View) -> Pick:
+    """The session's instance unless overloaded; else argmin hit_weight · n_i + load_weight · ongoing_i."""
+    bound = binding(view)
+    if bound.instance is not None:
+        return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
+    hit, load = view.policy["route.hit_weight"], view.policy["route.load_weight"]
+    prompt = view.request.prompt_tokens
+    scores = [
+        hit * max(prompt - instance.cached_tokens, 0) + load * busy
+        for instance, busy in zip(view.instances, ongoing(view), strict=True)
+    ]
+    instance = least(view, scores, [other.running for other in view.instances])
+    reason = f"best sum of new and ongoing tokens: {min(scores):,.0f}"
+    request_class = class_by_cache(view.without(bound.left))
+    return Pick(instance, request_class, "score", (*bound.reasons, reason), scores_of(view, scores))
+
+
+HIT_WEIGHT = Parameter(
+    path="route.hit_weight",
+    title="Weight of new tokens",
+    kind="float",
+    unit="per token",
+    default=1.0,
+    minimum=0.0,
+    maximum=100.0,
+    step=0.1,
+    raises="Requests follow the cache further before load sends them elsewhere.",
+    metric="class.hit_share_p50",
+    up="follows the cache more",
+    down="follows the cache less",
+    routes=("cache_aware",),
+)
+LOAD_WEIGHT = Parameter(
+    path="route.load_weight",
+    title="Weight of ongoing tokens",
+    kind="float",
+    unit="per token",
+    default=1.0,
+    minimum=0.0,
+    maximum=100.0,
+    step=0.1,
+    raises="Load is spread more evenly and more prefixes are computed twice.",
+    metric="instance.prefill_tokens_max",
+    up="spreads load more",
+    down="spreads load less",
+    routes=("cache_aware",),
+)
+
+ROUTE = Route(
+    "cache_aware",
+    "Cache aware",
+    "The session's instance unless it is overloaded; else the least weighted sum of new tokens and ongoing tokens.",
+    rank,
+    parameters=(HIT_WEIGHT, LOAD_WEIGHT),
+    affinity=True,
+)

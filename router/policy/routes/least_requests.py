@@ -1,0 +1,26 @@
+"""The instance with the fewest requests."""
+
+from router.policy.classify import class_by_cache
+from router.policy.routes.route import Route
+from router.policy.types import RequestClass
+from router.policy.view import Pick, View, least, scores_of
+
+
+def rank(view: View) -> Pick:
+    return fewest_requests(view, class_by_cache(view))
+
+
+def fewest_requests(view: View, request_class: RequestClass, reasons: tuple[str, ...] = ()) -> Pick:
+    """argmin R_i, ties by the draw."""
+    scores = [instance.running for instance in view.instances]
+    instance = least(view, scores)
+    reason = f"fewest requests: {instance.running}"
+    return Pick(instance, request_class, "least_requests", (*reasons, reason), scores_of(view, scores))
+
+
+ROUTE = Route(
+    "least_requests",
+    "Least requests",
+    "The instance with the fewest requests running and waiting.",
+    rank,
+)

@@ -1,0 +1,15 @@
+"""Each instance in its turn."""
+
+from router.policy.classify import class_by_cache
+from router.policy.routes.route import Route
+from router.policy.view import Pick, View, by_turn
+
+
+def rank(view: View) -> Pick:
+    """Instance number `turn mod n` in the order of ids, over those that may take the request."""
+    turn = view.request.turn
+    instance = by_turn(view.instances, turn)
+    return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {len(view.instances)} instances",))
+
+
+ROUTE = Route("round_robin", "Round robin", "Each instance in its turn; load and cache are not looked at.", rank)

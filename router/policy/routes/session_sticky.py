@@ -1,0 +1,56 @@
+"""A session stays where it is."""
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from router.policy.affinity import binding
+from router.policy.classify import class_by_cache, class_on
+from router.policy.routes.least_requests import fewest_requests
+from router.policy.routes.route import Route
+from router.policy.view import Pick, View, scores_of
+
+_MASK = (1 << 64) - 1
+
+
+def rank(view: View) -> Pick:
+    """The session's instance; a session without one goes where its hash says; else the fewest requests."""
+    bound = binding(view)
+    if bound.instance is not None:
+        return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
+    rest = view.without(bound.left)
+    if view.request.session is None or view.request.bound_to is not None:
+        return fewest_requests(rest, class_by_cache(rest), bound.reasons)
+    return _by_hash(view, view.request.session)
+
+
+def _by_hash(view: View, session: str) -> Pick:
+    """Rendezvous hashing: the least of the hashes of (session, instance). Of n instances one leaving moves 1/n of the
+    sessions, and routers that share nothing agree."""
+    key = _hash(session)
+    scores = [_mix(key ^ _hash(instance.id)) for instance in view.instances]
+    instance = view.instances[scores.index(min(scores))]
+    reasons = ("the session has no instance yet: the one that its hash says",)
+    ranked = scores_of(view, [score / _MASK for score in scores])
+    return Pick(instance, class_by_cache(view), "session_hash", reasons, ranked)
+
+
+@lru_cache(maxsize=4096)
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def _mix(value: int) -> int:
+    """The finaliser of splitmix64: an xor of two hashes alone would rank the instances alike for many sessions."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)
+
+
+ROUTE = Route(
+    "session_sticky",
+    "Session sticky",
+    "The session's instance unless it is overloaded; a new session goes where its hash says, a request without a "
+    "session to the fewest requests.",
+    rank,
+    affinity=True,
+)
