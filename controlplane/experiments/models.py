@@ -1,0 +1,106 @@
+"""Traces that can be replayed, experiments and their runs. Figures live in the data folder beside the rows."""
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
+ENDED = (DONE, FAILED, CANCELLED)
+
+
+class Trace(models.Model):
+    """A trace file by name; `summary` is figured out once, when the trace is first read."""
+
+    name = models.CharField(max_length=120, unique=True)
+    format = models.CharField(max_length=20)
+    source = models.CharField(max_length=8, choices=[(s, s) for s in ("upload", "folder")])
+    sha256 = models.CharField(max_length=64)  # of the content
+    bytes = models.PositiveBigIntegerField()
+    mtime_ns = models.BigIntegerField(default=0)  # of a file in WEIR_TRACE_DIR: another one means read it again
+    summary = models.JSONField(default=dict)
+    actor = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Experiment(models.Model):
+    """One question, asked of several arms with the same load."""
+
+    name = models.CharField(max_length=120)
+    question = models.TextField(blank=True)
+    trace = models.CharField(max_length=120)
+    pool = models.CharField(max_length=63)
+    mode = models.CharField(max_length=12, default="replay")
+    pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
+    load_factor = models.FloatField()  # arrivals come this many times as fast
+    duration_s = models.FloatField()  # window from the trace's start, in trace time
+    time_scale = models.FloatField()  # engines and trace run this many times faster than real time
+    seeds = models.JSONField()  # [int, …]
+    arms = models.JSONField()  # [{name, policy, version, route, overrides, document, sha256}, …], as validated
+    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max}, …] for the JUnit report
+    body = models.JSONField(default=dict)  # as asked for, to start the same again
+    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
+    cause = models.TextField(blank=True)
+    actor = models.CharField(max_length=200)
+    cancelled_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        # The reaper looks for queued and running ones every 5 s.
+        indexes = [models.Index(fields=["status"], name="experiment_by_status")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One seeded execution of one arm."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    arm = models.CharField(max_length=80)
+    seed = models.IntegerField()
+    ordinal = models.PositiveIntegerField()  # the order of execution inside the experiment
+    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
+    step = models.CharField(max_length=80, blank=True)  # what it is doing, or was doing when it failed
+    cause = models.TextField(blank=True)
+    log = models.TextField(blank=True)  # the last lines that explain a failure
+    done = models.PositiveIntegerField(default=0)  # finished requests
+    total = models.PositiveIntegerField(default=0)  # requests in the window, 0 until they are known
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    facts = models.JSONField(default=dict)  # {instances, client_cpu, sim_lag_p99_s, …}: what the records do not hold
+    results = models.JSONField(default=dict)  # this run's own figures, once it has ended
+    warnings = models.JSONField(default=list)  # why the figures should not be trusted
+
+    class Meta:
+        ordering = ["ordinal"]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "arm", "seed"], name="one_run_for_each_arm_and_seed")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def pool_name(self) -> str:
+        return f"exp-{self.experiment_id}-{self.pk}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(settings.DATA_DIR) / "experiments" / str(self.pk)
+
+    @property
+    def records_path(self) -> Path:
+        return self.folder / "requests.jsonl"

@@ -1,0 +1,67 @@
+"""What a trace is made of, and how a bad one is refused. Values only."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+
+class BadTrace(Exception):
+    """A trace that cannot be used: the line (from 1, 0 for the whole file), the field, its value, what is allowed."""
+
+    def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
+        self.line, self.field, self.allowed = line, field, allowed
+        self.value = _short(value)
+        super().__init__(f"{self.path}: {self.value} ({allowed})")
+
+    @property
+    def path(self) -> str:
+        place = f"line {self.line}" if self.line else "file"
+        return f"{place}, {self.field}" if self.field else place
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """One request. Two requests share a prompt prefix exactly as far as their block ids agree from the start."""
+
+    index: int  # position in the trace, the same in every replay of it
+    at_s: float  # arrival after the trace's start
+    session: str  # turns of one session follow one another; "" when the trace does not tell
+    input_tokens: int
+    output_tokens: int  # at least 1
+    blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
+    block_tokens: int  # tokens per block
+    think_s: float  # from the end of the session's previous answer to this request
+
+    def block_ids(self) -> Iterator[int]:
+        return chain.from_iterable(self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A whole trace and whether its pace is that of sessions (closed loop) or of the clock (timestamps)."""
+
+    format: str
+    requests: tuple[TraceRequest, ...]  # by arrival
+    pacing: str  # "closed_loop" or "timestamps": what `auto` means for it
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures that tell what a trace does to a fleet."""
+
+    requests: int
+    sessions: int  # 0 when the trace does not tell
+    duration_s: float  # from the first arrival to the last
+    mean_input_tokens: float
+    mean_output_tokens: float
+    ideal_hit_share: float  # 0–1 share of prompt tokens that an unbounded prefix cache holds
+    heavy_share: float  # 0–1 share of requests with at least HEAVY_NEW_TOKENS that it does not hold
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
