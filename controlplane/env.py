@@ -40,11 +40,12 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
 
 
 def choice(name: str, allowed: tuple[str, ...]) -> str:
-    """One of `allowed` (in any case); the first is the default."""
-    value = text(name, allowed[0]).upper()
-    if value not in allowed:
-        raise BadSetting(f"{name}={value}: allowed are {', '.join(allowed)}")
-    return value
+    """One of `allowed`, in any case; the first is the default."""
+    value = text(name) or allowed[0]
+    for word in allowed:
+        if word.lower() == value.lower():
+            return word
+    raise BadSetting(f"{name}={value}: allowed are {', '.join(allowed)}")
 
 
 def database(name: str, default: str) -> dict[str, object]:

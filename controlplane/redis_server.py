@@ -56,7 +56,10 @@ def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = START_S) -> None:
     """Return once the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
-    client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
+    try:
+        client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
+    except ValueError as error:
+        raise NoRedis(f"REDIS_URL: {error}") from None
     end = time.monotonic() + timeout_s
     try:
         while time.monotonic() < end:

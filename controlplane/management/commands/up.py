@@ -1,0 +1,107 @@
+"""`manage.py up`: all of Weir on this machine, from Redis to the demo traffic, until Ctrl-C."""
+
+import asyncio
+import os
+import shlex
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from controlplane import env, redis_server
+from controlplane.up import CannotStart, plan, preflight
+from controlplane.up.console import complain, say
+from controlplane.up.plan import Options, Surroundings
+from controlplane.up.supervisor import Hooks, Supervisor, cause
+
+
+class Command(BaseCommand):
+    help = "Run all of Weir on this machine: Redis, web, routers, Celery, and a demo fleet with traffic."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        standard = Options()
+        parser.add_argument("--no-demo", action="store_true", help="start without the demo fleet and its traffic")
+        parser.add_argument("--fleet", type=Path, metavar="FILE", help="apply this fleet document at the start")
+        parser.add_argument("--web-port", type=int, default=standard.web_port, help="default: %(default)s")
+        parser.add_argument("--router-port", type=int, default=standard.router_port, help="default: %(default)s")
+        parser.add_argument("--routers", type=int, default=standard.routers, help="on consecutive ports")
+        parser.add_argument("--host", default=standard.host, help="address that web and routers listen on")
+        parser.add_argument("--print-processes", action="store_true", help="print the command lines and end")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        options = Options(
+            host=given["host"],
+            web_port=given["web_port"],
+            router_port=given["router_port"],
+            routers=given["routers"],
+            demo=not given["no_demo"],
+            fleet=given["fleet"],
+        )
+        try:
+            if given["print_processes"]:
+                print_processes(options)
+            else:
+                bring_up(options)
+        except (CannotStart, redis_server.NoRedis) as error:
+            complain(str(error))
+            sys.exit(1)
+
+
+def print_processes(options: Options) -> None:
+    for process in plan.processes(options, surroundings()):
+        say(process.name, shlex.join(process.argv))
+
+
+def bring_up(options: Options) -> None:
+    preflight.check_options(options)
+    preflight.prepare_folder(settings.DATA_DIR)
+    with preflight.claim(settings.DATA_DIR):
+        preflight.check_ports(options)
+        around = surroundings()
+        # Only now: the fleet's and the policies' code is a third of the time to the first line on the console.
+        from controlplane.up import engines
+        from controlplane.up.weir import Weir, check_fleet
+
+        if options.fleet is not None:
+            check_fleet(options.fleet)
+        weir = Weir(options)
+        hooks = Hooks(weir.prepare, weir.announce, weir.fleet_is_ready, engines.stop, engines.kill)
+        supervisor = Supervisor(
+            plan.processes(options, around), settings.DATA_DIR, settings.BASE_DIR, environment(around), hooks
+        )
+        run(supervisor)
+
+
+def run(supervisor: Supervisor) -> None:
+    try:
+        asyncio.run(supervisor.run())
+    except BaseExceptionGroup as errors:
+        found = cause(errors)
+        if found is None:
+            raise
+        raise found from None
+
+
+def surroundings() -> Surroundings:
+    """Which Redis: REDIS_URL, else with WEIR_SYSTEM_REDIS a server of the system, else the bundled one."""
+    command: tuple[str, ...] = ()
+    if env.text("REDIS_URL"):
+        redis_server.wait_until_ready(settings.REDIS_URL, timeout_s=2)
+    else:
+        server = redis_server.find_server(prefer_system=env.flag("WEIR_SYSTEM_REDIS"))
+        command = tuple(redis_server.arguments(server, settings.DATA_DIR / "run" / "redis.sock"))
+    return Surroundings(sys.executable, settings.REDIS_URL, command, tuple(settings.TRUSTED_PROXIES))
+
+
+def environment(around: Surroundings) -> dict[str, str]:
+    """What every child gets: ours, with the places spelled out."""
+    return os.environ | {
+        "REDIS_URL": around.redis_url,
+        "WEIR_DATA_DIR": str(settings.DATA_DIR),
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,102 @@
+"""One process of the plan: in its own session, its output in its own log, killed with `up` if `up` is killed."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from controlplane.up.plan import Process
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+LOG_LIMIT_BYTES = 20_000_000
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_up() -> None:
+    """In the new process: SIGKILL it when `up` dies. Forks do not inherit this, so engines live on."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child:
+    def __init__(self, process: Process, logs: Path, environment: Mapping[str, str], folder: Path) -> None:
+        self.process = process
+        self.log = logs / f"{process.name}.log"
+        self.environment = environment
+        self.folder = folder
+        self.handle: asyncio.subprocess.Process | None = None
+        self.started = float("nan")  # time.monotonic() of the last start
+        self.failures = 0  # starts in a row that did not last
+        self.stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """None when it is not running."""
+        return self.handle.pid if self.handle is not None and self.handle.returncode is None else None
+
+    @property
+    def ran_s(self) -> float:
+        return time.monotonic() - self.started
+
+    async def start(self) -> None:
+        trim(self.log)
+        with self.log.open("ab") as log:
+            self.handle = await asyncio.create_subprocess_exec(
+                *self.process.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=_die_with_up,
+            )
+        self.started = time.monotonic()
+
+    async def ended(self) -> int:
+        """Wait for its end; the exit status, negative for a signal."""
+        assert self.handle is not None  # noqa: S101
+        return await self.handle.wait()
+
+    async def stop(self) -> None:
+        self.stopping = True
+        if self.pid is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self.ended(), self.process.grace_s)
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            await self.ended()
+
+    def signal(self, number: signal.Signals) -> None:
+        """To its whole group: a shell or a fork of it does not stay behind."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def last_line(self) -> str:
+        lines = tail(self.log).splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def tail(log: Path, size: int = 4096) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - size))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def trim(log: Path, limit: int = LOG_LIMIT_BYTES) -> None:
+    """Keep one older part beside a log beyond `limit` bytes. Its writers append, so it can be emptied."""
+    try:
+        if log.stat().st_size > limit:
+            log.with_suffix(".log.1").write_bytes(log.read_bytes())
+            os.truncate(log, 0)
+    except OSError:
+        return

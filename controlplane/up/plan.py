@@ -1,0 +1,139 @@
+"""Which processes `up` runs, with their command lines. Pure."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Stage = Literal["store", "servers", "workers", "traffic"]
+# Then the traffic, once the fleet is ready.
+START_ORDER: tuple[tuple[Stage, ...], ...] = (("store",), ("servers", "workers"))
+# The workers go before the engines (or they would start them again), the servers after (running answers end first).
+STOP_ORDER: tuple[Stage, ...] = ("traffic", "workers", "servers", "store")
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_LIMIT_S = 30.0
+STEADY_S = 60.0  # a process that ran so long starts with a clean slate
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    host: str = "127.0.0.1"
+    web_port: int = 8000
+    router_port: int = 8080  # of the first router; the others take the ports above
+    routers: int = 1
+    demo: bool = True
+    fleet: Path | None = None
+
+    @property
+    def router_ports(self) -> tuple[int, ...]:
+        return tuple(range(self.router_port, self.router_port + self.routers))
+
+    @property
+    def listens(self) -> dict[int, str]:
+        """Port → who wants it."""
+        return {self.web_port: "--web-port"} | {port: "--router-port" for port in self.router_ports}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the machine and the environment decide."""
+
+    python: str  # path of the interpreter
+    redis_url: str
+    redis_command: tuple[str, ...] = ()  # empty: the server at `redis_url` is somebody else's
+    trusted_proxies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """How to see that a process serves."""
+
+    by: Literal["redis", "http", "worker", "running"]
+    target: str = ""  # a URL, or the worker's name
+
+
+@dataclass(frozen=True)
+class Process:
+    name: str
+    stage: Stage
+    argv: tuple[str, ...]
+    ready: Ready
+    grace_s: float  # between SIGTERM and SIGKILL
+    shows: str = ""  # what the console says when it is ready
+
+
+def loopback(host: str) -> str:
+    """Where a process of this machine reaches a server that listens on `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+
+
+def url(host: str, port: int) -> str:
+    return f"http://{loopback(host)}:{port}"
+
+
+def processes(options: Options, around: Surroundings) -> tuple[Process, ...]:
+    return (
+        *store(around),
+        web(options, around),
+        *(router(options, around, number) for number in range(1, options.routers + 1)),
+        worker(around, "control", "control,node.local", "--concurrency=4", "--with-beat"),
+        worker(around, "experiments", "experiments", "--concurrency=1"),
+        *((traffic(options, around),) if options.demo else ()),
+    )
+
+
+def store(around: Surroundings) -> tuple[Process, ...]:
+    if not around.redis_command:
+        return ()
+    return (Process("redis", "store", around.redis_command, Ready("redis", around.redis_url), 2.0, around.redis_url),)
+
+
+def web(options: Options, around: Surroundings) -> Process:
+    # Without a proxy nobody's X-Forwarded-For is believed.
+    proxies = ("--proxy-headers", "--forwarded-allow-ips", ",".join(around.trusted_proxies))
+    argv = (
+        *(around.python, "-m", "uvicorn", "controlplane.asgi:application"),
+        *("--host", options.host, "--port", str(options.web_port), "--lifespan", "off", "--ws", "websockets-sansio"),
+        *("--no-access-log", "--log-level", "warning", "--no-server-header", "--timeout-graceful-shutdown", "2"),
+        *(proxies if around.trusted_proxies else ("--no-proxy-headers",)),
+    )
+    home = url(options.host, options.web_port)
+    return Process("web", "servers", argv, Ready("http", f"{home}/healthz"), 3.0, home)
+
+
+def router(options: Options, around: Surroundings, number: int) -> Process:
+    name, port = f"router-{number}", options.router_port + number - 1
+    argv = (
+        *(around.python, "-m", "router", "--redis", around.redis_url),
+        *("--host", options.host, "--port", str(port), "--id", name),
+    )
+    home = url(options.host, port)
+    return Process(name, "servers", argv, Ready("http", f"{home}/healthz"), 3.0, f"{home}/v1")
+
+
+def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process:
+    # Threads: the tasks wait for engines, Redis and the database, and one process is a third of the memory of two more.
+    argv = (
+        *(around.python, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", queues, "-n", f"{name}@local"),
+        *("--pool=threads", *flags, "--without-gossip", "--without-mingle", "--loglevel=WARNING"),
+    )
+    return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.5, f"Celery, queues {queues}")
+
+
+def traffic(options: Options, around: Surroundings) -> Process:
+    target = url(options.host, options.router_port)
+    argv = (around.python, "manage.py", "demo_traffic", "--url", target)
+    return Process("traffic", "traffic", argv, Ready("running"), 1.0, f"demo sessions to {target}")
+
+
+def restart_delay_s(failures: int) -> float:
+    """How long to wait before start number `failures` + 1 of a process that ended by itself."""
+    return min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10), BACKOFF_LIMIT_S) if failures > 0 else 0.0
+
+
+def failures_after(failures: int, ran_s: float) -> int:
+    """The count of starts in a row that did not last, after one that lasted `ran_s`."""
+    return 1 if ran_s >= STEADY_S or math.isnan(ran_s) else failures + 1

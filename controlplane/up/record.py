@@ -1,0 +1,41 @@
+"""Which processes an `up` has started, on disk: what a killed one left behind is found by pid and start time."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet import launch
+
+GONE_S = 3.0
+
+
+def write(path: Path, pids: Mapping[str, int]) -> None:
+    states = {name: (pid, launch.inspect(pid)) for name, pid in pids.items()}
+    entries = {name: {"pid": pid, "started": state.started} for name, (pid, state) in states.items() if state}
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(entries, indent=1) + "\n")
+    scratch.replace(path)
+
+
+def leftovers(path: Path) -> dict[str, int]:
+    """Name → pid of the recorded processes that still run; none of the pids has been given to another process."""
+    try:
+        entries = json.loads(path.read_text())
+        recorded = {name: (int(entry["pid"]), float(entry["started"])) for name, entry in entries.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return {name: pid for name, (pid, started) in recorded.items() if launch.is_alive(pid, started)}
+
+
+def end(pids: Mapping[str, int]) -> None:
+    """Kill them, each with its group, and wait until they are gone."""
+    for pid in pids.values():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+    until = time.monotonic() + GONE_S
+    while any(launch.inspect(pid) for pid in pids.values()) and time.monotonic() < until:
+        time.sleep(0.02)

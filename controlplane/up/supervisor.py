@@ -1,0 +1,153 @@
+"""Starts the plan in stages, restarts what ends by itself, and takes everything down in order."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.up import CannotStart, record
+from controlplane.up.child import Child, trim
+from controlplane.up.console import complain, say
+from controlplane.up.plan import START_ORDER, STOP_ORDER, Process, Stage, failures_after, restart_delay_s
+from controlplane.up.ready import wait
+
+TRIM_EVERY_S = 60.0
+ENGINES_S = 4.0  # what stopping the engines may take
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What belongs to Weir rather than to supervising."""
+
+    after_store: Callable[[], Awaitable[None]]  # Redis answers: bring database and fleet up to date
+    after_servers: Callable[[], Awaitable[None]]  # the pages answer: tell the operator
+    before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False when there is nothing to send to
+    stop_engines: Callable[[], Awaitable[None]]
+    kill_engines: Callable[[], None]
+
+
+class Supervisor:
+    def __init__(
+        self, plan: tuple[Process, ...], folder: Path, code: Path, environment: Mapping[str, str], hooks: Hooks
+    ) -> None:
+        self.children = [Child(process, folder / "logs", environment, code) for process in plan]
+        self.recorded = folder / "run" / "processes.json"
+        self.redis_url = environment["REDIS_URL"]
+        self.hooks = hooks
+        self.asked_to_stop = False
+
+    async def run(self) -> None:
+        """Until a signal comes; CannotStart when something does not come up. Either way nothing is left running."""
+        main = asyncio.ensure_future(self._live())
+        self._listen(main)
+        try:
+            await main
+        except asyncio.CancelledError:
+            say("up", "stopping; press Ctrl-C again to kill everything at once")
+        finally:
+            await self._take_down()
+
+    def _listen(self, main: "asyncio.Future[None]") -> None:
+        def on_signal() -> None:
+            if self.asked_to_stop or main.done():
+                self._kill_everything()
+            self.asked_to_stop = True
+            main.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, on_signal)
+
+    async def _live(self) -> None:
+        record.end(record.leftovers(self.recorded))
+        async with asyncio.TaskGroup() as tasks:
+            for stages in START_ORDER:
+                await self._bring_up(stages, tasks)
+            tasks.create_task(self._traffic(tasks))
+            tasks.create_task(self._keep_logs_short())
+
+    async def _bring_up(self, stages: tuple[Stage, ...], tasks: asyncio.TaskGroup) -> None:
+        children = self._in(*stages)
+        async with asyncio.TaskGroup() as starts:
+            for child in children:
+                starts.create_task(self._start(child))
+        for child in children:
+            tasks.create_task(self._watch(child))
+        await (self.hooks.after_store() if "store" in stages else self.hooks.after_servers())
+
+    async def _start(self, child: Child) -> None:
+        await self._launch(child)
+        await wait(child, self.redis_url)
+        say(child.process.name, f"ready in {child.ran_s:.1f} s  {child.process.shows}")
+
+    async def _launch(self, child: Child) -> None:
+        await child.start()
+        running = {each.process.name: each.pid for each in self.children if each.pid is not None}
+        record.write(self.recorded, running)
+
+    async def _traffic(self, tasks: asyncio.TaskGroup) -> None:
+        if not self._in("traffic") or not await self.hooks.before_traffic():
+            return
+        for child in self._in("traffic"):
+            await self._launch(child)
+            say(child.process.name, child.process.shows)
+            tasks.create_task(self._watch(child))
+
+    async def _watch(self, child: Child) -> None:
+        """Start it again whenever it ends, sooner at first and later when it keeps ending."""
+        while not child.stopping:
+            status = await child.ended()
+            if child.stopping:
+                return
+            child.failures = failures_after(child.failures, child.ran_s)
+            delay = restart_delay_s(child.failures)
+            say(child.process.name, f"ended with status {status} ({child.last_line()[:160]}); again in {delay:g} s")
+            await asyncio.sleep(delay)
+            if child.stopping:
+                return
+            await self._launch(child)
+
+    async def _keep_logs_short(self) -> None:
+        while True:
+            await asyncio.sleep(TRIM_EVERY_S)
+            for child in self.children:
+                trim(child.log)
+
+    async def _take_down(self) -> None:
+        for stage in STOP_ORDER:
+            await asyncio.gather(*(child.stop() for child in self._in(stage)))
+            if stage == "workers":
+                await self._stop_engines()
+        self.recorded.unlink(missing_ok=True)
+
+    async def _stop_engines(self) -> None:
+        try:
+            await asyncio.wait_for(self.hooks.stop_engines(), ENGINES_S)
+        except TimeoutError:
+            self.hooks.kill_engines()
+        except Exception as error:
+            # Whatever it is, the servers and Redis are still to be stopped.
+            say("engines", f"could not be stopped: {error}")
+
+    def _kill_everything(self) -> None:
+        complain("killed")
+        for child in self.children:
+            child.stopping = True
+            child.signal(signal.SIGKILL)
+        with contextlib.suppress(Exception):
+            self.hooks.kill_engines()
+        self.recorded.unlink(missing_ok=True)
+        os._exit(130)
+
+    def _in(self, *stages: Stage) -> list[Child]:
+        return [child for child in self.children if child.process.stage in stages]
+
+
+def cause(error: BaseException) -> CannotStart | None:
+    """The first CannotStart in a group of them (several processes may fail at once)."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := cause(inner))), None)
+    return error if isinstance(error, CannotStart) else None
