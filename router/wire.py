@@ -16,14 +16,22 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
 | weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
 | weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
-| weir:frames | stream, capped | web or Celery | field f: one dashboard frame (JSON), one a second |
-| weir:frame | channel | web or Celery | the same frame |
+| weir:frames | stream, capped | web or Celery | field f: what is kept of one second's dashboard frame (controlplane/dashboard/history.py) |
+| weir:frames:latest | string | web or Celery | the newest dashboard frame (JSON, controlplane/dashboard/frames.py) |
+| weir:frames:control-at | string | Celery | when the control worker last had its second |
+| weir:frame | channel | web or Celery | each frame, one a second |
+| weir:frame:second:<s> | string with TTL | web or Celery | who claimed that second and builds its frame |
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
 generation_tokens_total, preemptions_total, cached_by_source {source: tokens}}; a figure that the engine does not give is null.
+
+Receipt: {request_id, at, router, pool, policy, version, route, class, flow, instance, rule, reasons [text], session (salted hash),
+prompt_tokens, predicted_cached, new_tokens, cached_tokens (what the engine said, null when it did not), output_tokens, retries,
+stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), ttft_ms, tpot_ms, e2e_ms, queue_ms (before the
+request was sent), candidates [{id, cached_tokens, new_tokens, score, refused}]}; null where unknown.
 
 Window: {n, started_10s, ok, error, refused, cancelled, ttft, tpot, e2e}: requests that ended in the last WINDOW_S seconds by
 outcome, those that began in the last 10 s, and three latency sketches {bucket: count} in ms (router/sketch.py).
@@ -39,6 +47,8 @@ POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
 RECEIPTS = PREFIX + "receipts"
 FRAMES = PREFIX + "frames"
+FRAMES_LATEST = PREFIX + "frames:latest"
+FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
 EVENTS = PREFIX + "events"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
@@ -81,6 +91,10 @@ def receipt_key(request_id: str) -> str:
 
 def worker_key(name: str) -> str:
     return f"{PREFIX}worker:{name}"
+
+
+def frame_claim_key(second: int) -> str:
+    return f"{FRAME}:second:{second}"
 
 
 def encode(value: dict[str, Any]) -> str:
