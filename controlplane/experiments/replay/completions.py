@@ -1,0 +1,77 @@
+"""A streamed completion over the OpenAI API: its body, and what the end of its answer says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from controlplane.experiments.replay.client import Answer
+
+PATH = "/v1/completions"
+REFUSED = frozenset({429, 503})  # not enough room, or nobody ready: the fleet said no
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an answer ended. Token counts are None when the answer does not tell them."""
+
+    outcome: str  # "ok", "error" or "refused"
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    error: str = ""
+
+
+def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
+    """Exactly `max_tokens` tokens are wanted, streamed, with the usage at the end."""
+    return orjson.dumps(
+        {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    )
+
+
+def ending_of(answer: Answer) -> Ending:
+    """What the answer's status and last events say."""
+    if answer.status != 200:
+        outcome = "refused" if answer.status in REFUSED else "error"
+        return Ending(outcome, error=f"{answer.status} {error_text(bytes(answer.tail))}".strip())
+    usage: dict[str, Any] | None = None
+    for event in _last_events(bytes(answer.tail)):
+        if "error" in event:
+            return Ending("error", error=str(event["error"].get("message", event["error"]))[:500])
+        usage = usage or event.get("usage")
+    if b"data: [DONE]" not in answer.tail:
+        return Ending("error", error="the stream ended without [DONE]")
+    if not usage:
+        return Ending("ok")
+    details = usage.get("prompt_tokens_details") or {}
+    return Ending("ok", usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens"))
+
+
+def _last_events(tail: bytes) -> list[dict[str, Any]]:
+    """The whole events at the end of a stream, the last first; a first one that was cut is left out."""
+    events = []
+    for line in reversed(tail.split(b"\n")):
+        if line.startswith(b"data: {"):
+            try:
+                event = orjson.loads(line[6:])
+            except orjson.JSONDecodeError:
+                continue
+            events.append(event)
+    return events
+
+
+def error_text(body: bytes) -> str:
+    """The message of an OpenAI-shaped error, else the body's beginning."""
+    try:
+        error = orjson.loads(body)["error"]
+        return str(error["message"])[:500]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace").strip()

@@ -1,0 +1,105 @@
+import asyncio
+
+import orjson
+import pytest
+
+from controlplane.experiments.replay import completions
+from controlplane.experiments.replay.client import Client, NoAnswer
+from controlplane.experiments.tests.fake_engine import fake_engine
+
+
+def body(tokens: int = 5, prompt: str = " the and") -> bytes:
+    return completions.body_of("fake", prompt, tokens)
+
+
+async def test_a_streamed_answer_yields_its_times_headers_and_usage():
+    async with fake_engine(token_s=0.002) as engine:
+        client = Client(engine.url)
+        answer = await client.request("POST", completions.PATH, body(5), {"x-weir-pool": "exp-1-2"})
+        client.close()
+    assert answer.sent_at < answer.first_at < answer.last_at
+    assert answer.headers["x-weir-instance"] == "fake-0"
+    assert engine.headers[0]["x-weir-pool"] == "exp-1-2"
+    assert completions.ending_of(answer) == completions.Ending("ok", 2, 1, 5)
+
+
+async def test_requests_that_follow_one_another_share_one_connection():
+    async with fake_engine() as engine:
+        client = Client(engine.url)
+        for _ in range(3):
+            await client.request("POST", completions.PATH, body())
+        client.close()
+    assert engine.connections == 1
+
+
+async def test_requests_at_the_same_time_use_a_connection_each():
+    async with fake_engine(token_s=0.01) as engine:
+        client = Client(engine.url)
+        await asyncio.gather(*(client.request("POST", completions.PATH, body()) for _ in range(4)))
+        client.close()
+    assert engine.connections == 4
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "error"),
+    [("refuse", "refused", "429 refused on purpose"), ("error", "error", "500 errord on purpose")],
+)
+async def test_an_error_status_tells_its_message(what, outcome, error):
+    async with fake_engine(behaviour=lambda number, sent: what) as engine:
+        client = Client(engine.url)
+        ending = completions.ending_of(await client.request("POST", completions.PATH, body()))
+        client.close()
+    assert (ending.outcome, ending.error) == (outcome, error)
+
+
+async def test_a_stream_that_breaks_off_is_no_answer():
+    async with fake_engine(behaviour=lambda number, sent: "cut") as engine:
+        client = Client(engine.url)
+        with pytest.raises(NoAnswer, match="ended before the answer"):
+            await client.request("POST", completions.PATH, body())
+        client.close()
+
+
+async def test_nobody_listening_is_no_answer():
+    client = Client("http://127.0.0.1:9")
+    with pytest.raises(NoAnswer, match=r"no connection to 127\.0\.0\.1:9"):
+        await client.request("GET", "/v1/models")
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_replaced():
+    async with fake_engine() as engine:
+        client = Client(engine.url)
+        await client.request("POST", completions.PATH, body())
+        client._idle[0].transport.abort()
+        await asyncio.sleep(0)
+        answer = await client.request("POST", completions.PATH, body())
+        client.close()
+    assert answer.status == 200
+    assert engine.connections == 2
+
+
+async def test_a_request_that_takes_too_long_ends_with_a_time_out():
+    async with fake_engine(behaviour=lambda number, sent: "hang") as engine:
+        client = Client(engine.url)
+        with pytest.raises(TimeoutError):
+            await client.request("POST", completions.PATH, body(), timeout_s=0.05)
+        client.close()
+
+
+async def test_the_end_of_a_long_stream_is_enough_to_find_its_usage():
+    async with fake_engine() as engine:
+        client = Client(engine.url)
+        answer = await client.request("POST", completions.PATH, body(2_000), keep=512)
+        client.close()
+    assert len(answer.tail) <= 1_024
+    assert completions.ending_of(answer).output_tokens == 2_000
+
+
+def test_an_error_event_in_a_stream_is_an_error():
+    from controlplane.experiments.replay.client import Answer
+
+    event = orjson.dumps({"error": {"message": "the engine died"}})
+    answer = Answer(
+        0.0, status=200, tail=bytearray(b'data: {"choices":[]}\n\ndata: ' + event + b"\n\ndata: [DONE]\n\n")
+    )
+    assert completions.ending_of(answer) == completions.Ending("error", error="the engine died")
