@@ -11,7 +11,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |
-| weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}} |
+| weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], unreadable, inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}} |
 | weir:acks | channel | routers | {router, pool, version, at}, once for each policy version taken up |
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
 | weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
@@ -33,8 +33,18 @@ prompt_tokens, predicted_cached, new_tokens, cached_tokens (what the engine said
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), ttft_ms, tpot_ms, e2e_ms, queue_ms (before the
 request was sent), candidates [{id, cached_tokens, new_tokens, score, refused}]}; null where unknown.
 
-Window: {n, started_10s, ok, error, refused, cancelled, ttft, tpot, e2e}: requests that ended in the last WINDOW_S seconds by
-outcome, those that began in the last 10 s, and three latency sketches {bucket: count} in ms (router/sketch.py).
+Window: {n, started_10s, ok, error, refused, cancelled, retries, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:
+requests that ended in the last WINDOW_S seconds by outcome and how often they were retried, those that began in the last 10 s,
+and sketches {bucket: count} (router/sketch.py): three latencies in ms, new tokens n as predicted, the cached share of the prompt in
+percent, and the pause since the session's previous request in s. hit_share is {n, sum} of that share, 0–1. Sketches leave out what
+is unknown: `ttft` holds streamed answers only.
+
+Receipt: {schema, id, at (when the request came in), router, pool, model, endpoint, streamed, policy, version, class, session
+(null when unknown), flow, route, rule, instance, reasons [text], prompt_tokens (L), cached_tokens (h) and new_tokens (n) as predicted
+for the instance, attempts [{instance, status (null when it gave none), error}], retries, status (HTTP), code (of an error, else ""),
+outcome (ok|error|refused|cancelled), actual_prompt_tokens, actual_cached_tokens, output_tokens (as the engine's usage says), queue_ms
+(wait in the router for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms, candidates [{id, cached_tokens, new_tokens, score, refused}]}.
+What is not known is null. Times in ms count from `at`. The stream's copy has no candidates.
 """
 
 import json

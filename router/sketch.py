@@ -1,0 +1,58 @@
+"""A mergeable sketch of a distribution: log buckets with 2 % relative error. Pure.
+
+A sketch is {bucket: count}. Bucket i holds (γ^(i−1), γ^i] with γ = (1 + ε)/(1 − ε); its value 2γ^i/(γ + 1) is within ε
+of everything in it (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several routers are added bucket by bucket.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+RELATIVE_ERROR = 0.02
+SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
+
+Sketch = dict[int, int]
+
+_GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_PER_LOG = 1 / math.log(_GAMMA)
+ZERO = math.ceil(math.log(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
+
+
+def bucket(value: float) -> int:
+    return math.ceil(math.log(value) * _PER_LOG) if value > SMALLEST else ZERO
+
+
+def value_of(index: int) -> float:
+    return 0.0 if index <= ZERO else 2 * _GAMMA**index / (_GAMMA + 1)
+
+
+def add(sketch: Sketch, value: float) -> None:
+    index = bucket(value)
+    sketch[index] = sketch.get(index, 0) + 1
+
+
+def merge(sketches: Iterable[Mapping[int, int] | Mapping[str, int]]) -> Sketch:
+    """The sum. Keys may be text, as they come out of JSON."""
+    total: Sketch = {}
+    for sketch in sketches:
+        for key, count in sketch.items():
+            index = int(key)
+            total[index] = total.get(index, 0) + count
+    return total
+
+
+def count(sketch: Mapping[int, int]) -> int:
+    return sum(sketch.values())
+
+
+def quantile(sketch: Mapping[int, int], share: float) -> float | None:
+    """The value below which `share` (0–1) of the values lie, within 2 %; None of an empty sketch."""
+    total = count(sketch)
+    if not total:
+        return None
+    rank = share * (total - 1)
+    seen = 0
+    for index in sorted(sketch):
+        seen += sketch[index]
+        if seen > rank:
+            return value_of(index)
+    return value_of(max(sketch))
