@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from controlplane import env
+from controlplane import env, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
@@ -53,17 +53,21 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "controlplane.api.request_id.RequestId",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
+    "controlplane.errors.DatabaseAway",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "controlplane.accounts.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "controlplane.api.idempotency.Idempotency",
+    "controlplane.api.middleware.ApiProblems",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -101,6 +105,7 @@ PASSWORD_HASHERS = [
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/live"
 LOGOUT_REDIRECT_URL = "/login"
+CSRF_FAILURE_VIEW = "controlplane.errors.csrf_failed"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -144,17 +149,4 @@ USE_TZ = True
 USE_THOUSAND_SEPARATOR = True
 
 LOG_LEVEL = env.choice("WEIR_LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR"))
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {
-        # One line for each task run, every second: the tasks record what they change themselves.
-        "celery.worker.strategy": {"level": "WARNING"},
-        "celery.app.trace": {"level": "WARNING"},
-        "celery.beat": {"level": "WARNING"},
-        "httpx": {"level": "WARNING"},
-    },
-}
+LOGGING = logs.config(LOG_LEVEL, env.choice("WEIR_LOG_FORMAT", ("console", "json")))

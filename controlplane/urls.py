@@ -1,5 +1,21 @@
 """Every page and the REST API."""
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, include, path
+from django.views.generic import RedirectView
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from controlplane import health
+from controlplane.api.api import api
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", RedirectView.as_view(url="/live")),
+    path("healthz", health.healthz),
+    path("api/v1/", api.urls),
+    # Each area keeps its own urls.py; the paths in it begin at the root.
+    path("", include("controlplane.accounts.urls")),
+    path("", include("controlplane.audit.urls")),
+]
+
+handler400 = "controlplane.errors.bad_request"
+handler403 = "controlplane.errors.forbidden"
+handler404 = "controlplane.errors.not_found"
+handler500 = "controlplane.errors.server_error"

@@ -20,3 +20,6 @@ api = NinjaAPI(
 handlers.install(api)
 
 # One line per area.
+api.add_router("/policies", "controlplane.api.policies.router")
+api.add_router("/audit", "controlplane.api.audit.router")
+api.add_router("/tokens", "controlplane.api.tokens.router")

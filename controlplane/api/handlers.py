@@ -12,6 +12,8 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from controlplane.api.problems import Problem, response
+from controlplane.policies import errors as policy_errors
+from controlplane.policies.merge import disputes
 
 log = structlog.get_logger(__name__)
 _SOURCES = ("body", "query", "path", "header", "form", "file", "cookie")
@@ -65,9 +67,27 @@ def from_database(error: Exception) -> Problem:
     return Problem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
 
 
+def from_conflict(error: policy_errors.Conflict) -> Problem:
+    fields = [
+        {"path": d.path, "base": d.base, "theirs": d.theirs, "mine": d.mine}
+        for d in disputes(error.base, error.theirs, error.mine)
+        if error.mine
+    ]
+    status = 412 if error.kind in ("draft", "stale") else 409
+    return Problem(status, detail=str(error), conflicts=fields, current=error.current)
+
+
+def from_refusal(error: policy_errors.Refused) -> Problem:
+    fields = [{"path": e.path, "value": e.value, "message": e.message} for e in error.errors]
+    return Problem(422, detail=str(error), errors=fields)
+
+
 def install(api: NinjaAPI) -> None:
     table: dict[type[Exception], Callable[[Any], Problem]] = {
         Problem: lambda error: error,
+        policy_errors.Conflict: from_conflict,
+        policy_errors.Refused: from_refusal,
+        policy_errors.NotThere: lambda error: Problem(404, detail=str(error)),
         ValidationError: from_validation,
         AuthenticationError: unauthenticated,
         HttpError: from_http_error,

@@ -58,7 +58,8 @@ class Conflict(PolicyError):
         current: str = "",
     ) -> None:
         super().__init__(message)
-        self.kind = kind  # "draft": the draft moved on · "live": the live version did · "exists" · "gone"
+        # "draft", "stale": what If-Match named has moved on; "live": another version is live; "exists"; "gone"
+        self.kind = kind
         self.base = base or {}
         self.theirs = theirs or {}
         self.mine = mine or {}

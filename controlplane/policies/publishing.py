@@ -3,10 +3,9 @@
 import time
 from typing import Any
 
-from router.policy.document import sha256
-
 from fleet.redis import connect
 from router import wire
+from router.policy.document import sha256
 
 
 def put(pool: str, policy_name: str, version: int, document: dict[str, Any]) -> None:

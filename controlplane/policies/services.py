@@ -27,6 +27,7 @@ REASON_MIN = 10  # characters
 REASON_MAX = 500
 DEFAULT_POLICY = "default"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+RESERVED = {"schema", "new"}  # words in the addresses of pages and API
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,20 @@ class Publication:
     missing: tuple[str, ...]  # live routers that had not answered within a second
     pools: tuple[str, ...]
     stored_only: bool  # Redis was away: routers take the version up when it is back
+
+    @property
+    def summary(self) -> str:
+        """What the publication has reached, in words."""
+        if self.stored_only:
+            return "stored; routers will take it up when Redis is back"
+        if not self.pools:
+            return "no pool uses this policy yet"
+        routers = len(self.acks) + len(self.missing)
+        if not routers:
+            return "no router is running; the first one to start will take it up"
+        slowest = f", {max(ack.ms for ack in self.acks):.0f} ms" if self.acks else ""
+        late = f"; not heard from {', '.join(self.missing)}" if self.missing else ""
+        return f"{len(self.acks)}/{routers} routers{slowest}{late}"
 
 
 def check_reason(reason: str) -> str:
@@ -51,12 +66,31 @@ def check_document(document: object) -> dict[str, Any]:
     try:
         return documents.dump(documents.parse(document))
     except documents.InvalidDocument as error:
-        problems = tuple(FieldError(p.path, p.value, p.message) for p in error.errors)
-        raise Refused("the policy document is not valid", problems) from None
+        raise _refused(error) from None
+
+
+def default_document(route: str) -> dict[str, Any]:
+    try:
+        return documents.default(route)
+    except documents.InvalidDocument as error:
+        raise _refused(error) from None
+
+
+def overridden(policy: Policy, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The draft's document with values replaced by dotted path; not validated yet."""
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        raise _gone(policy, None)
+    return documents.apply_overrides(draft.document, overrides)
+
+
+def _refused(error: documents.InvalidDocument) -> Refused:
+    problems = tuple(FieldError(p.path, p.value, p.message) for p in error.errors)
+    return Refused("the policy document is not valid", problems)
 
 
 def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str) -> Publication:
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or name in RESERVED:
         message = "a name has 1 to 50 characters: small letters, digits and hyphens, a letter or digit first"
         raise Refused("the name is not usable", (FieldError("name", name, message),))
     reason, document = check_reason(reason), check_document(document)
@@ -227,7 +261,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
     if if_match is not None and if_match != live.etag:
         raise Conflict(
             f"v{live.number} was published by {live.actor_name} meanwhile",
-            kind="live",
+            kind="stale",
             base=live.document,
             theirs=live.document,
             mine=target.document,

@@ -1,0 +1,134 @@
+"""Making and changing accounts and tokens, each change with its audit entry."""
+
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane import env
+from controlplane.accounts.models import ApiToken, digest
+from controlplane.accounts.permissions import ROLES, SCOPES
+from controlplane.audit import services as audit
+from controlplane.audit.services import SYSTEM, Actor
+
+ADMIN = "admin"
+LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
+
+
+class LastAdmin(Exception):
+    """The change would leave nobody who can administer Weir."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAccess:
+    username: str
+    password: str | None  # only when it was made just now and not given by WEIR_ADMIN_PASSWORD
+    token_path: Path  # an API token for scripts on this machine, mode 0600
+
+
+def ensure_admin() -> AdminAccess:
+    """The user `admin` and the token file; safe to call at each start."""
+    password = None
+    user = get_user_model().objects.filter(username=ADMIN).first()
+    if user is None:
+        given = env.text("WEIR_ADMIN_PASSWORD")
+        password = None if given else secrets.token_urlsafe(12)
+        user = create_user(ADMIN, given or password or "", "admin", SYSTEM)
+    return AdminAccess(ADMIN, password, ensure_token_file(user))
+
+
+def ensure_token_file(user: User) -> Path:
+    """A usable token in `$WEIR_DATA_DIR/token`; the one that is there is kept while it works."""
+    path = Path(settings.DATA_DIR) / "token"
+    if path.exists():
+        held = ApiToken.objects.filter(sha256=digest(path.read_text().strip()), user=user).first()
+        if held is not None and held.is_usable(timezone.now()):
+            path.chmod(0o600)
+            return path
+    _, token = create_token(user, LOCAL_TOKEN, SCOPES, SYSTEM)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    made.replace(path)
+    return path
+
+
+# Users
+
+
+@transaction.atomic
+def create_user(username: str, password: str, role: str, actor: Actor) -> User:
+    user = get_user_model().objects.create_user(username=username, password=password)
+    user.groups.set([Group.objects.get(name=role)])
+    audit.record(actor, "user.create", f"user {username}", "", None, {"role": role})
+    return user
+
+
+@transaction.atomic
+def set_role(user: User, role: str, actor: Actor) -> None:
+    before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
+    if role != "admin":
+        _keep_an_admin(user)
+    user.groups.remove(*Group.objects.filter(name__in=ROLES))
+    user.groups.add(Group.objects.get(name=role))
+    audit.record(actor, "user.set_role", f"user {user.username}", "", {"role": ", ".join(before)}, {"role": role})
+
+
+@transaction.atomic
+def set_active(user: User, active: bool, actor: Actor) -> None:
+    """A deactivated person's sessions and tokens stop working at once."""
+    if not active:
+        _keep_an_admin(user)
+    user.is_active = active
+    user.save(update_fields=["is_active"])
+    action = "user.activate" if active else "user.deactivate"
+    audit.record(actor, action, f"user {user.username}", "", {"active": not active}, {"active": active})
+
+
+@transaction.atomic
+def reset_password(user: User, actor: Actor) -> str:
+    """A new random password, shown once; open sessions of the user end with it."""
+    password = secrets.token_urlsafe(12)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    audit.record(actor, "user.reset_password", f"user {user.username}")
+    return password
+
+
+def _keep_an_admin(user: User) -> None:
+    others = get_user_model().objects.filter(groups__name="admin", is_active=True).exclude(pk=user.pk)
+    if not others.exists() and user.groups.filter(name="admin").exists():
+        raise LastAdmin(f"{user.username} is the last administrator")
+
+
+# Tokens
+
+
+@transaction.atomic
+def create_token(
+    user: User, name: str, scopes: Iterable[str], actor: Actor, expires_at: datetime | None = None
+) -> tuple[ApiToken, str]:
+    """The row and the token, which is not stored and cannot be shown again."""
+    row, token = ApiToken.issue(user=user, name=name, scopes=scopes, expires_at=expires_at)
+    after = {"scopes": row.scopes, "expires_at": expires_at.isoformat() if expires_at else None}
+    audit.record(actor, "token.create", f"token {name} ({user.username})", "", None, after)
+    return row, token
+
+
+@transaction.atomic
+def revoke_token(row: ApiToken, actor: Actor) -> bool:
+    """False when it was revoked before."""
+    if not ApiToken.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+        return False
+    audit.record(actor, "token.revoke", f"token {row.name} ({row.user.username})")
+    return True

@@ -1,0 +1,46 @@
+"""Slowing down guesses at passwords: failed attempts per user name and address, counted in Redis."""
+
+import hashlib
+
+import redis
+import structlog
+
+from fleet.redis import connect
+from router import wire
+
+log = structlog.get_logger(__name__)
+ATTEMPTS = 8
+WINDOW_S = 900
+
+
+def key(username: str, address: str) -> str:
+    """Hashed: what people mistype into the name field (their password) is not left lying about."""
+    return f"{wire.PREFIX}signin:{hashlib.sha256(f'{username.lower()}|{address}'.encode()).hexdigest()[:32]}"
+
+
+def wait_s(username: str, address: str) -> int:
+    """Seconds until the next attempt is allowed, 0 when it is now. Without Redis nobody is kept out."""
+    try:
+        name = key(username, address)
+        count = int(connect().get(name) or 0)  # type: ignore[arg-type]
+        return 0 if count < ATTEMPTS else max(int(connect().ttl(name)), 1)  # type: ignore[arg-type]
+    except redis.RedisError as error:
+        log.warning("signin.throttle_away", error=str(error))
+        return 0
+
+
+def failed(username: str, address: str) -> None:
+    try:
+        with connect().pipeline(transaction=True) as pipe:
+            pipe.incr(key(username, address))
+            pipe.expire(key(username, address), WINDOW_S, nx=True)
+            pipe.execute()
+    except redis.RedisError as error:
+        log.warning("signin.throttle_away", error=str(error))
+
+
+def succeeded(username: str, address: str) -> None:
+    try:
+        connect().delete(key(username, address))
+    except redis.RedisError as error:
+        log.warning("signin.throttle_away", error=str(error))

@@ -1,0 +1,153 @@
+"""Signing in and out, tokens, users."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth import authenticate, get_user_model, login, logout
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts import services, throttle
+from controlplane.accounts.decorators import admin_required
+from controlplane.accounts.forms import TokenForm, UserForm
+from controlplane.accounts.models import ApiToken
+from controlplane.accounts.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
+from controlplane.audit.services import actor_of
+
+HOME = "/live"
+
+
+@login_not_required
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    target = _target(request)
+    if request.user.is_authenticated:
+        return redirect(target)
+    if request.method == "GET":
+        return render(request, "accounts/login.html", {"next": target, "username": ""})
+    return _attempt(request, target)
+
+
+def _attempt(request: HttpRequest, target: str) -> HttpResponse:
+    username, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
+    context: dict[str, Any] = {"next": target, "username": username}
+    wait = throttle.wait_s(username, address)
+    if wait:
+        context["wait_minutes"] = -(-wait // 60)
+        return render(request, "accounts/login.html", context, status=429, headers={"Retry-After": str(wait)})
+    user = authenticate(request, username=username, password=request.POST.get("password", ""))
+    if user is None:
+        throttle.failed(username, address)
+        return render(request, "accounts/login.html", {**context, "wrong": True}, status=422)
+    throttle.succeeded(username, address)
+    login(request, user)
+    return redirect(target)
+
+
+def _target(request: HttpRequest) -> str:
+    """Where the person wanted to go, if it is one of our own pages."""
+    wanted = request.POST.get("next") or request.GET.get("next") or HOME
+    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if safe else HOME
+
+
+@login_not_required
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("/login")
+
+
+# Tokens
+
+
+@require_http_methods(["GET", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    """One's own tokens; an administrator sees everybody's."""
+    form = TokenForm(request.POST if request.method == "POST" else None, allowed=scopes_of(request.user))
+    issued = None
+    if request.method == "POST" and form.is_valid():
+        row, token = services.create_token(
+            _person(request), form.cleaned_data["name"], form.cleaned_data["scopes"], actor_of(request),
+            form.expires_at(),
+        )  # fmt: skip
+        # Answered without a redirect: a token must not pass through the session.
+        issued = {"name": row.name, "token": token}
+        form = TokenForm(allowed=scopes_of(request.user))
+    status = 422 if form.errors else 200
+    context = {"form": form, "tokens": _tokens_for(request), "issued": issued, "all": can_administer(request.user)}
+    response = render(request, "accounts/tokens.html", context, status=status)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _tokens_for(request: HttpRequest) -> Any:
+    rows = ApiToken.objects.select_related("user")
+    return rows if can_administer(request.user) else rows.filter(user=_person(request))
+
+
+def _person(request: HttpRequest) -> User:
+    if not isinstance(request.user, User):
+        raise TypeError("SignInRequired lets nobody else in")
+    return request.user
+
+
+@require_POST
+def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(_tokens_for(request), pk=pk)
+    services.revoke_token(row, actor_of(request))
+    messages.success(request, f"Token {row.name} is revoked.")
+    return redirect("tokens")
+
+
+# Users
+
+
+@admin_required
+@require_http_methods(["GET", "POST"])
+def users(request: HttpRequest) -> HttpResponse:
+    form = UserForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        services.create_user(data["username"], data["password"], data["role"], actor_of(request))
+        messages.success(request, f"User {data['username']} is made, with the role {data['role']}.")
+        return redirect("users")
+    people = [
+        {"user": user, "role": role_of(user) or next(iter(user.groups.values_list("name", flat=True)), "")}
+        for user in get_user_model().objects.order_by("username").prefetch_related("groups")
+    ]
+    context = {"form": form, "people": people, "roles": ROLES, "summaries": ROLE_SUMMARY}
+    return render(request, "accounts/users.html", context, status=422 if form.errors else 200)
+
+
+@admin_required
+@require_POST
+@sensitive_post_parameters()
+def change_user(request: HttpRequest, pk: int) -> HttpResponse:
+    user = get_object_or_404(get_user_model(), pk=pk)
+    actor = actor_of(request)
+    try:
+        if request.POST.get("role") in ROLES:
+            services.set_role(user, request.POST["role"], actor)
+            messages.success(request, f"{user.username} is {request.POST['role']} now.")
+        elif request.POST.get("active") in ("yes", "no"):
+            services.set_active(user, request.POST["active"] == "yes", actor)
+            state = "may sign in" if user.is_active else "is deactivated; sessions and tokens have stopped working"
+            messages.success(request, f"{user.username} {state}.")
+        elif request.POST.get("password") == "reset":
+            password = services.reset_password(user, actor)
+            response = render(request, "accounts/password.html", {"person": user, "password": password})
+            response.headers["Cache-Control"] = "no-store"
+            return response
+    except services.LastAdmin as error:
+        messages.error(request, f"Not changed: {error}. Make somebody else administrator first.")
+    return redirect(reverse("users"))

@@ -1,0 +1,99 @@
+"""API tokens over REST, for administrators."""
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+
+from controlplane.accounts import services
+from controlplane.accounts.models import ApiToken
+from controlplane.accounts.permissions import SCOPES
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, Number, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+
+router = Router(tags=["tokens"])
+
+
+class TokenOut(Schema):
+    id: int
+    name: str
+    prefix: str
+    user: str
+    scopes: list[str]
+    status: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class IssuedOut(TokenOut):
+    token: str = Field(description="Shown once")
+
+
+class TokenIn(Schema):
+    name: str = Field(min_length=1, max_length=80, pattern=r"\S")
+    scopes: list[str] = Field(min_length=1, max_length=len(SCOPES), examples=[["policy:read"]])
+    expires_at: datetime | None = None
+
+
+def token_out(row: ApiToken) -> dict[str, Any]:
+    names = ("name", "prefix", "scopes", "status", "created_at", "expires_at", "last_used_at")
+    return {"id": row.pk, "user": row.user.get_username(), **{name: getattr(row, name) for name in names}}
+
+
+@router.get("", response={200: list[TokenOut], **errors()}, operation_id="list_tokens", summary="Every API token")
+def list_tokens(request: HttpRequest) -> Any:
+    require(request, "admin")
+    return [token_out(row) for row in ApiToken.objects.select_related("user")]
+
+
+@router.post(
+    "",
+    response={201: IssuedOut, **errors(415, 422)},
+    operation_id="create_token",
+    summary="A token that acts for the caller",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def create_token(request: HttpRequest, payload: TokenIn) -> Any:
+    principal = require(request, "admin")
+    _check(payload, principal.scopes)
+    user = get_user_model().objects.get(pk=principal.user_id)
+    row, token = services.create_token(user, payload.name, payload.scopes, actor_of(request), payload.expires_at)
+    return Status(201, {**token_out(row), "token": token})
+
+
+def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
+    found = [
+        {"path": f"scopes.{i}", "value": scope, "message": f"allowed are {', '.join(sorted(allowed))}"}
+        for i, scope in enumerate(payload.scopes)
+        if scope not in allowed
+    ]
+    if payload.expires_at is not None and not _is_ahead(payload.expires_at):
+        message = "must lie in the future and carry a time zone"
+        found.append({"path": "expires_at", "value": payload.expires_at.isoformat(), "message": message})
+    if found:
+        raise Problem(422, errors=found)
+
+
+def _is_ahead(at: datetime) -> bool:
+    return at.tzinfo is not None and at > timezone.now()
+
+
+@router.delete(
+    "/{token_id}",
+    response={204: None, **errors(404, 422)},
+    operation_id="revoke_token",
+    summary="Revoke a token; doing it again changes nothing",
+)
+def revoke_token(request: HttpRequest, token_id: Number) -> Any:
+    require(request, "admin")
+    row = ApiToken.objects.select_related("user").filter(pk=token_id).first()
+    if row is None:
+        raise Problem(404, detail=f"there is no token {token_id}")
+    services.revoke_token(row, actor_of(request))
+    return Status(204, None)

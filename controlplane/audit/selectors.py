@@ -1,0 +1,41 @@
+"""Reading the audit log, newest first."""
+
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from controlplane.audit.models import AuditEntry
+
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    actor: str = ""
+    action: str = ""
+    subject: str = ""
+    before: int | None = None  # only entries older than the one with this id
+
+
+def entries(filters: Filters) -> QuerySet[AuditEntry]:
+    rows = AuditEntry.objects.order_by("-pk")
+    if filters.actor:
+        rows = rows.filter(actor_name=filters.actor)
+    if filters.action:
+        rows = rows.filter(action=filters.action)
+    if filters.subject:
+        rows = rows.filter(subject__contains=filters.subject)
+    if filters.before is not None:
+        rows = rows.filter(pk__lt=filters.before)
+    return rows
+
+
+def page(filters: Filters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
+    """Up to `size` entries, and the id to continue before; None at the end."""
+    rows = list(entries(filters)[: size + 1])
+    return rows[:size], rows[size - 1].pk if len(rows) > size else None
+
+
+def known(field: str) -> list[str]:
+    """The values that occur, for the filters' choices (the 200 first by name)."""
+    return list(AuditEntry.objects.order_by(field).values_list(field, flat=True).distinct()[:200])

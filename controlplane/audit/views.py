@@ -1,0 +1,44 @@
+"""The audit page."""
+
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.audit.models import AuditEntry
+from controlplane.audit.selectors import Filters, known, page
+from controlplane.policies.merge import differences
+
+BIGGEST_ID = 2**63 - 1
+
+
+@require_GET
+def audit_log(request: HttpRequest) -> HttpResponse:
+    asked = {name: request.GET.get(name, "").strip()[:200] for name in ("actor", "action", "subject")}
+    rows, older = page(Filters(**asked, before=_cursor(request.GET.get("before", ""))))
+    kept = urlencode({name: value for name, value in asked.items() if value})
+    context = {
+        "entries": [{"entry": row, "changes": changes(row)} for row in rows],
+        "asked": asked,
+        "filtered": any(asked.values()),
+        "older": f"?{kept}&before={older}" if older else "",
+        "actors": known("actor_name"),
+        "actions": known("action"),
+    }
+    return render(request, "audit/log.html", context)
+
+
+def _cursor(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) > BIGGEST_ID:
+        raise Http404("That page of the audit log does not exist")
+    return int(text)
+
+
+def changes(entry: AuditEntry) -> list[dict[str, object]]:
+    """Fields that differ between before and after; a thing that was made has all of them in its `after`."""
+    if entry.before is None:
+        return []
+    return [{"path": p, "old": o, "new": n} for p, (o, n) in differences(entry.before, entry.after or {}).items()]

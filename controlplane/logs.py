@@ -1,0 +1,57 @@
+"""structlog through the standard library's handlers: events with fields, as JSON or for a person's eyes."""
+
+import logging
+from typing import Any
+
+import structlog
+
+SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+QUIET = {
+    # One line for each task run, every second: the tasks record what they change themselves.
+    "celery.worker.strategy": {"level": "WARNING"},
+    "celery.app.trace": {"level": "WARNING"},
+    "celery.beat": {"level": "WARNING"},
+    "httpx": {"level": "WARNING"},
+    # A refused request is the caller's matter, and its answer says so; crashes have events of their own.
+    "django.request": {"level": "ERROR"},
+    "django.security.DisallowedHost": {"level": "ERROR"},
+}
+
+
+def config(level: str, form: str) -> dict[str, Any]:
+    """Django's LOGGING; `form` is "json" or "console"."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *SHARED,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"structlog": {"()": formatter, "form": form}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structlog"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": QUIET,
+    }
+
+
+def formatter(form: str) -> logging.Formatter:
+    if form == "json":
+        last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        last = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=SHARED,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
