@@ -6,4 +6,14 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-application = get_asgi_application()
+http = get_asgi_application()  # sets Django up: what follows imports models
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from controlplane.dashboard.consumers import LiveConsumer  # noqa: E402
+
+sockets = URLRouter([path("ws/live", LiveConsumer.as_asgi())])
+application = ProtocolTypeRouter({"http": http, "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))})

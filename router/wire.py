@@ -28,11 +28,6 @@ Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, r
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
 generation_tokens_total, preemptions_total, cached_by_source {source: tokens}}; a figure that the engine does not give is null.
 
-Receipt: {request_id, at, router, pool, policy, version, route, class, flow, instance, rule, reasons [text], session (salted hash),
-prompt_tokens, predicted_cached, new_tokens, cached_tokens (what the engine said, null when it did not), output_tokens, retries,
-stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), ttft_ms, tpot_ms, e2e_ms, queue_ms (before the
-request was sent), candidates [{id, cached_tokens, new_tokens, score, refused}]}; null where unknown.
-
 Window: {n, started_10s, ok, error, refused, cancelled, retries, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:
 requests that ended in the last WINDOW_S seconds by outcome and how often they were retried, those that began in the last 10 s,
 and sketches {bucket: count} (router/sketch.py): three latencies in ms, new tokens n as predicted, the cached share of the prompt in

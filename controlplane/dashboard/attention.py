@@ -1,0 +1,142 @@
+"""What needs attention, worst first, each with a reason in words and since when. Pure rules over one frame.
+
+A rule yields (severity, subject, reason, link); the same subject and rule in the frame before keep their `since`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from router.wire import STALE_S
+
+Json = Mapping[str, Any]
+Found = tuple[int, str, str, str]  # severity (3 act now, 2 soon, 1 look), subject, reason, link
+
+ERROR_SHARE = 0.05  # of the requests of a class in the window
+ERRORS_FROM = 20  # fewer requests than this say nothing about a share
+QUEUE_FROM = 8  # waiting requests below which a queue is not called growing
+QUEUE_GROWTH = 1.5  # times its own average of the last minute
+ACK_GRACE_S = 3.0  # a router may take this long to run a newly published version
+LISTED = 50
+
+INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
+
+
+def find(now: float, frame: Json, previous: Json | None) -> list[dict[str, Any]]:
+    since = {(item["rule"], item["subject"]): item["since"] for item in (previous or {}).get("attention", ())}
+    found = [
+        {
+            "rule": rule,
+            "severity": severity,
+            "subject": subject,
+            "reason": reason,
+            "href": href,
+            "since": since.get((rule, subject), round(now, 3)),
+        }
+        for rule, check in RULES.items()
+        for severity, subject, reason, href in check(now, frame)
+    ]
+    found.sort(key=lambda item: (-item["severity"], item["since"], item["subject"]))
+    return found[:LISTED]
+
+
+def _rows(columns: Json, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(columns[name] for name in names), strict=True)
+
+
+def instance_link(name: str) -> str:
+    return f"/fleet/instances/{quote(name)}/"
+
+
+def worker_gone(now: float, frame: Json) -> Iterator[Found]:
+    health = frame["health"]
+    age = health["samples_age_s"]
+    if health["samples_expected"] and age is not None and age > STALE_S:
+        yield 3, "node worker", f"no instance has been sampled for {age:.0f} s: is its Celery worker down?", "/fleet/"
+    age = health["control_age_s"]
+    if age is not None and age > STALE_S:
+        yield 3, "control worker", f"has not run for {age:.0f} s: nothing is started, stopped or replaced", "/fleet/"
+
+
+def router_gone(now: float, frame: Json) -> Iterator[Found]:
+    for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
+        if gone:
+            yield 3, name, f"router has not been heard of for {age:.0f} s", "/live"
+    if frame["pools"] and not frame["routers"]["id"]:
+        yield 3, "routers", "no router is running", "/live"
+
+
+def router_degraded(now: float, frame: Json) -> Iterator[Found]:
+    for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
+        if reasons and not gone:
+            yield 2, name, "router is degraded: " + "; ".join(reasons), "/live"
+
+
+def router_behind(now: float, frame: Json) -> Iterator[Found]:
+    for name, versions, gone in _rows(frame["routers"], "id", "versions", "gone"):
+        for pool, live in frame["policies"].items():
+            if gone or now - (live["published_at"] or 0.0) < ACK_GRACE_S or versions.get(pool) == live["version"]:
+                continue
+            runs = f"runs v{versions[pool]}" if versions.get(pool) is not None else "runs no version"
+            yield 2, name, f"{runs} in pool {pool}; v{live['version']} is live", f"/policies/{live['policy']}/"
+
+
+def pool_empty(now: float, frame: Json) -> Iterator[Found]:
+    ready = {pool for pool, state in _rows(frame["instances"], "pool", "state") if state == "ready"}
+    for pool, known in frame["pools"].items():
+        if known["wanted"] and pool not in ready:
+            yield 3, pool, f"pool has no ready instance (0 of {known['wanted']})", "/fleet/"
+
+
+def instance_down(now: float, frame: Json) -> Iterator[Found]:
+    for name, status, reason in _rows(frame["instances"], "id", "status", "reason"):
+        if status in INSTANCE_SEVERITY:
+            yield INSTANCE_SEVERITY[status], name, f"{status}: {reason}" if reason else status, instance_link(name)
+
+
+def instance_saturated(now: float, frame: Json) -> Iterator[Found]:
+    for name, status, reason in _rows(frame["instances"], "id", "status", "reason"):
+        if status == "saturated":
+            yield 2, name, reason, instance_link(name)
+
+
+def queue_growing(now: float, frame: Json) -> Iterator[Found]:
+    for name, waiting, average in _rows(frame["instances"], "id", "waiting", "waiting_avg"):
+        if waiting is not None and waiting >= QUEUE_FROM and waiting > QUEUE_GROWTH * (average or 0.0):
+            reason = f"queue is growing: {waiting:.0f} waiting, {average:.0f} on average over the last minute"
+            yield 2, name, reason, instance_link(name)
+
+
+def class_failing(now: float, frame: Json) -> Iterator[Found]:
+    for pool, classes in frame["classes"].items():
+        for name, window in classes.items():
+            if pool != "*" and window is not None:
+                yield from _shares(pool, name, window)
+
+
+def _shares(pool: str, name: str, window: Json) -> Iterator[Found]:
+    for key, word, severity in (("errors", "failed", 3), ("refused", "were refused", 2)):
+        if window["n"] >= ERRORS_FROM and window[key] > ERROR_SHARE * window["n"]:
+            share = window[key] / window["n"]
+            reason = f"{share:.0%} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
+            yield severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}"
+
+
+def unreadable(now: float, frame: Json) -> Iterator[Found]:
+    count = frame["health"]["unreadable"]
+    if count:
+        yield 1, "Redis", f"{count} values could not be read: a process of another release may be running", "/live"
+
+
+RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
+    "worker_gone": worker_gone,
+    "router_gone": router_gone,
+    "pool_empty": pool_empty,
+    "instance_down": instance_down,
+    "class_failing": class_failing,
+    "router_behind": router_behind,
+    "router_degraded": router_degraded,
+    "instance_saturated": instance_saturated,
+    "queue_growing": queue_growing,
+    "unreadable": unreadable,
+}

@@ -1,0 +1,122 @@
+"""From Redis to every open socket of this web process: one subscription, one text a second, however many look.
+
+Runs while somebody looks. A viewer holds only the newest text (a slow socket skips frames, nothing piles up).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+
+import orjson
+import redis
+import redis.asyncio
+import structlog
+
+from controlplane.dashboard import history
+from controlplane.dashboard.step import rows, step
+from fleet.redis import connect, connect_async
+from router import wire
+
+log = structlog.get_logger(__name__)
+
+FRAME_EVERY_S = 1.0  # a second without a frame: look whether this process has to build it
+RECONNECT_S = 1.0
+HISTORY_CACHED_S = 2.0
+
+
+class Viewer:
+    """One socket's mailbox: the newest text that it has not taken."""
+
+    def __init__(self) -> None:
+        self._text: str | None = None
+        self._arrived = asyncio.Event()
+
+    def put(self, text: str) -> None:
+        self._text = text
+        self._arrived.set()
+
+    async def take(self) -> str:
+        await self._arrived.wait()
+        self._arrived.clear()
+        text, self._text = self._text, None
+        return text or ""
+
+
+class Bridge:
+    def __init__(self) -> None:
+        self._viewers: set[Viewer] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._histories: dict[int, tuple[float, str]] = {}
+
+    @contextlib.contextmanager
+    def viewer(self) -> Iterator[Viewer]:
+        viewer = Viewer()
+        self._viewers.add(viewer)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="frame bridge")
+        try:
+            yield viewer
+        finally:
+            self._viewers.discard(viewer)
+            if not self._viewers:
+                self._task.cancel()
+
+    def tell(self, text: str) -> None:
+        for viewer in self._viewers:
+            viewer.put(text)
+
+    async def snapshot(self, seconds: int) -> str:
+        """What a socket gets on joining: the newest frame and the hour's end as columns."""
+        try:
+            return await asyncio.to_thread(self._snapshot, seconds)
+        except redis.RedisError as error:
+            log.warning("live.redis_down", error=str(error))
+            return trouble("redis")
+
+    def _snapshot(self, seconds: int) -> str:
+        latest = connect().get(wire.FRAMES_LATEST)
+        frame = latest.decode() if latest else "null"
+        return f'{{"type":"snapshot","sent_at":{time.time():.3f},"frame":{frame},"history":{self._history(seconds)}}}'
+
+    def _history(self, seconds: int) -> str:
+        now = time.time()
+        at, text = self._histories.get(seconds, (0.0, ""))
+        if now - at > HISTORY_CACHED_S:
+            text = orjson.dumps(history.columns(rows(connect(), now, seconds), now, seconds)).decode()
+            self._histories[seconds] = now, text
+        return text
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._pass_on()
+            except redis.RedisError as error:
+                log.warning("live.redis_down", error=str(error))
+                self.tell(trouble("redis"))
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _pass_on(self) -> None:
+        client = connect_async()
+        try:
+            async with client.pubsub(ignore_subscribe_messages=True) as subscription:
+                await subscription.subscribe(wire.FRAME)
+                while True:
+                    await self._next(subscription)
+        finally:
+            await client.aclose()
+
+    async def _next(self, subscription: redis.asyncio.client.PubSub) -> None:
+        message = await subscription.get_message(timeout=FRAME_EVERY_S)
+        if message is not None:
+            self.tell(f'{{"type":"frame","frame":{message["data"].decode()}}}')
+            return
+        # The frame that this process builds comes back through the subscription, as every other.
+        await asyncio.to_thread(step, connect(), time.time(), "web")
+
+
+def trouble(what: str) -> str:
+    return orjson.dumps({"type": "trouble", "what": what, "at": time.time()}).decode()
+
+
+bridge = Bridge()

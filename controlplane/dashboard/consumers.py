@@ -1,0 +1,63 @@
+"""The one WebSocket: /ws/live?seconds=900. A snapshot on joining, then each frame.
+
+Closed with 4401 where nobody is signed in, or no longer.
+"""
+
+import asyncio
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.auth import get_user
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+
+from controlplane.accounts.permissions import can_view
+from controlplane.dashboard import history
+from controlplane.dashboard.bridge import bridge
+
+SESSIONS = import_module(settings.SESSION_ENGINE)
+SIGN_IN_NEEDED = 4401
+SIGNED_IN_CHECK_S = 60.0
+
+may_look = database_sync_to_async(can_view)
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    async def connect(self) -> None:
+        await self.accept()
+        if not await may_look(self.scope["user"]):
+            # Closed after accepting: a refused handshake hides its reason from the browser.
+            await self.close(code=SIGN_IN_NEEDED)
+            return
+        self.tasks = [asyncio.create_task(self._feed()), asyncio.create_task(self._watch_session())]
+
+    async def disconnect(self, code: int) -> None:
+        for task in getattr(self, "tasks", ()):
+            task.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Nothing is taken from a viewer."""
+
+    async def _feed(self) -> None:
+        with bridge.viewer() as viewer:
+            await self.send(await bridge.snapshot(asked_seconds(self.scope)))
+            while True:
+                await self.send(await viewer.take())
+
+    async def _watch_session(self) -> None:
+        """A session that was ended elsewhere, or has expired, stops seeing the fleet."""
+        while True:
+            await asyncio.sleep(SIGNED_IN_CHECK_S)
+            # A fresh store: the scope's own keeps what it read at the handshake.
+            self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
+            if not await may_look(await get_user(self.scope)):
+                await self.close(code=SIGN_IN_NEEDED)
+
+
+def asked_seconds(scope: dict[str, Any]) -> int:
+    """One of the ranges that are offered: the shortest that covers what was asked for."""
+    asked = parse_qs(scope["query_string"].decode()).get("seconds", ["300"])[0]
+    wanted = int(asked) if asked.isascii() and asked.isdigit() else 0
+    return next((seconds for seconds in history.RANGES_S if seconds >= wanted), history.RANGES_S[-1])

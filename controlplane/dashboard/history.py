@@ -1,0 +1,93 @@
+"""The last hour, for charts: one small row a frame, thinned to what a chart can show. Pure.
+
+A hole between frames is a row without figures, so that a line breaks there instead of bridging it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+
+POINTS = 300  # per line; more cannot be told apart at a chart's width
+GAP_S = 3.0  # frames come once a second; a hole longer than this is shown as one
+SPARK_S = 60
+RANGES_S = (300, 900, 3600)
+CLASS_KEYS = ("n", "rate", "errors", "refused", "ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99")
+
+
+def row(frame: Json) -> dict[str, Any]:
+    """What is kept of a frame for the hour after it."""
+    columns = frame["instances"]
+    return {
+        "at": frame["at"],
+        "classes": {
+            pool: {name: _figures(window) for name, window in classes.items() if window is not None}
+            for pool, classes in frame["classes"].items()
+        },
+        "kv": dict(zip(columns["id"], columns["kv"], strict=True)),
+    }
+
+
+def _figures(window: Json) -> list[Any]:
+    return [window["n"], window["rate"], window["errors"], window["refused"], *window["ttft"], *window["tpot"]]
+
+
+def bin_seconds(seconds: int) -> int:
+    """How many seconds one point of a chart over `seconds` stands for."""
+    return max(1, math.ceil(seconds / POINTS))
+
+
+def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
+    """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row.
+
+    Percentiles already cover a sliding minute, so the last row of a bin stands for what a shorter bin leaves out.
+    """
+    width = bin_seconds(seconds)
+    bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}
+    points = _broken(bins, width)
+    chosen = [item for _, item in points]
+    pools = _keys(item["classes"] for item in chosen if item)
+    return {
+        "bin_s": width,
+        "gap_s": GAP_S,
+        "seconds": seconds,
+        "at": [at for at, _ in points],
+        "classes": {pool: _pool_columns(chosen, pool) for pool in pools},
+        "kv": _sparks(rows, now),
+    }
+
+
+def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | None]]:
+    """Bins as (time, row), with a row of nothing wherever more than GAP_S and more than one bin is missing."""
+    points: list[tuple[float, Json | None]] = []
+    before: int | None = None
+    for index in sorted(bins):
+        if before is not None and index - before > 1 and (index - before) * width > GAP_S:
+            points.append(((before + 1) * width, None))
+        points.append((index * width, bins[index]))
+        before = index
+    return points
+
+
+def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[str, list[Any]]]:
+    names = _keys(item["classes"].get(pool, {}) for item in chosen if item)
+    empty = [None] * len(CLASS_KEYS)
+    result: dict[str, dict[str, list[Any]]] = {}
+    for name in names:
+        figures = [item["classes"].get(pool, {}).get(name, empty) if item else empty for item in chosen]
+        result[name] = {key: [point[i] for point in figures] for i, key in enumerate(CLASS_KEYS)}
+    return result
+
+
+def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
+    """KV use of each instance second by second over the last minute."""
+    end = math.floor(now)
+    by_second = {math.floor(item["at"]): item["kv"] for item in rows if item["at"] > now - SPARK_S - 1}
+    names = _keys(by_second.values())
+    seconds = range(end - SPARK_S + 1, end + 1)
+    return {name: [by_second.get(second, {}).get(name) for second in seconds] for name in names}
+
+
+def _keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))

@@ -1,0 +1,51 @@
+"""The one word an instance is shown with: its state as the fleet knows it, corrected by its last sample. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from router.wire import OFFLINE_S, STALE_S
+
+KV_SATURATED = 0.9  # share of KV blocks in use
+WAITING_SATURATED = 16  # requests waiting in one engine
+
+# Every word of the vocabulary, worst first; totals are counted and listed in this order.
+ORDER = (
+    "failed",
+    "unreachable",
+    "offline",
+    "stale",
+    "saturated",
+    "unseen",
+    "starting",
+    "loading",
+    "draining",
+    "stopping",
+    "stopped",
+    "ready",
+)
+SERVING = ("ready", "draining")  # states in which an engine should give a sample every second
+
+
+def shown_status(state: str, sample: Mapping[str, Any] | None, now: float) -> tuple[str, str]:
+    """(word, why in words). `sample` None: none was ever seen, or it has expired."""
+    if state not in SERVING:
+        return state, ""
+    if sample is None:
+        return "unseen", "no sample yet"
+    age = now - sample["at"]
+    if age > OFFLINE_S:
+        return "offline", f"no sample for {age:.0f} s"
+    if age > STALE_S:
+        return "stale", f"last sample {age:.0f} s ago"
+    if state == "ready":
+        return _load(sample)
+    return state, ""
+
+
+def _load(sample: Mapping[str, Any]) -> tuple[str, str]:
+    kv, waiting = sample.get("kv_usage"), sample.get("waiting")
+    if kv is not None and kv >= KV_SATURATED:
+        return "saturated", f"KV cache {kv:.0%} full (threshold {KV_SATURATED:.0%})"
+    if waiting is not None and waiting >= WAITING_SATURATED:
+        return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
+    return "ready", ""

@@ -1,0 +1,97 @@
+// Every chart of Weir goes through here: Plotly, loaded once, with nothing that sends data away and nothing inline.
+import { colour } from "./theme_colours.js";
+
+export { colour, seriesColour } from "./theme_colours.js";
+
+const CONFIG = {
+  showSendToCloud: false, // the default button uploads the figure to the maker's cloud
+  plotlyServerURL: "",
+  displaylogo: false,
+  displayModeBar: false,
+  responsive: true,
+  doubleClick: "reset",
+};
+
+let loading = null;
+
+// Plotly writes its style sheet into the page, which the content security policy forbids; a sheet of this id makes it stop.
+function ownStyleSheet() {
+  if (document.getElementById("plotly.js-style-global")) return Promise.resolve();
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.id = "plotly.js-style-global";
+  link.className = "no-inline-styles";
+  link.href = new URL("../css/chart.css", import.meta.url);
+  document.head.append(link);
+  return new Promise((resolve) => { link.onload = link.onerror = resolve; });
+}
+
+function plotlyScript() {
+  return new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("../vendor/plotly.min.js", import.meta.url);
+    script.onload = () => resolve(globalThis.Plotly);
+    script.onerror = () => reject(new Error("the chart library could not be loaded"));
+    document.head.append(script);
+  });
+}
+
+export function plotly() {
+  loading ??= ownStyleSheet().then(plotlyScript);
+  return loading;
+}
+
+function axis(own) {
+  return {
+    color: colour("muted"), gridcolor: colour("rule"), linecolor: colour("rule"), zerolinecolor: colour("rule"),
+    tickfont: { size: 11 }, automargin: true, fixedrange: false, ...own,
+  };
+}
+
+export function layout(own = {}) {
+  const { xaxis, yaxis, yaxis2, ...rest } = own;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
+    margin: { l: 48, r: 12, t: 8, b: 28 }, hovermode: "x unified", showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("control"), font: { color: colour("text"), size: 12 } },
+    xaxis: axis(xaxis), yaxis: axis({ rangemode: "tozero", ...yaxis }), ...(yaxis2 ? { yaxis2: axis(yaxis2) } : {}), ...rest,
+  };
+}
+
+// Draws or redraws. `config` may only add to CONFIG's safe choices: {staticPlot: true}.
+export async function draw(node, traces, own = {}, config = {}) {
+  const library = await plotly();
+  if (!node.isConnected) return;
+  await library.react(node, traces.map((trace) => ({ connectgaps: false, ...trace })), layout(own), { ...config, ...CONFIG });
+}
+
+export async function purge(node) {
+  if (loading) (await loading).purge(node);
+}
+
+// The same figures as a table, for "view as table". columns: [{title, number, values: [text]}]
+export function table(caption, columns) {
+  const made = document.createElement("table");
+  made.className = "table";
+  made.createCaption().textContent = caption;
+  const head = made.createTHead().insertRow();
+  for (const column of columns) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = column.title;
+    if (column.number) cell.className = "number";
+    head.append(cell);
+  }
+  const body = made.createTBody();
+  for (let i = 0; i < (columns[0]?.values.length ?? 0); i++) {
+    const row = body.insertRow();
+    for (const column of columns) {
+      const cell = row.insertCell();
+      cell.textContent = column.values[i];
+      if (column.number) cell.className = "number";
+    }
+  }
+  return made;
+}

@@ -1,0 +1,69 @@
+// The one socket: joins, hands on what comes, and comes back by itself when it is cut off.
+const SILENT_MS = 6000; // the server sends at least every two seconds; a socket that says nothing longer is dead
+const WAITS_S = [1, 2, 3, 5];
+const SIGN_IN_NEEDED = 4401;
+
+export class Feed {
+  // on: {message(object), state(name, secondsToRetry)}; states: connecting, live, disconnected, signin
+  constructor(seconds, on) {
+    this.seconds = seconds;
+    this.on = on;
+    this.failures = 0;
+    this.open();
+    this.watch = setInterval(() => this.check(), 1000);
+    addEventListener("online", () => this.retryNow());
+  }
+
+  open() {
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}/ws/live?seconds=${this.seconds}`);
+    this.socket = socket;
+    this.heardAt = Date.now();
+    socket.addEventListener("message", (event) => this.take(socket, event));
+    socket.addEventListener("close", (event) => this.lost(socket, event.code));
+  }
+
+  take(socket, event) {
+    if (socket !== this.socket) return;
+    this.heardAt = Date.now();
+    if (this.failures || !this.wasLive) { this.failures = 0; this.wasLive = true; this.on.state("live"); }
+    this.on.message(JSON.parse(event.data));
+  }
+
+  lost(socket, code) {
+    if (socket !== this.socket || this.stopped) return;
+    this.wasLive = false;
+    if (code === SIGN_IN_NEEDED) { this.stopped = true; this.on.state("signin"); return; }
+    this.wait = WAITS_S[Math.min(this.failures++, WAITS_S.length - 1)];
+    this.on.state("disconnected", this.wait);
+    this.retryAt = Date.now() + this.wait * 1000;
+  }
+
+  check() {
+    if (this.stopped) return;
+    if (this.retryAt) {
+      const left = Math.ceil((this.retryAt - Date.now()) / 1000);
+      if (left <= 0) this.retryNow();
+      else this.on.state("disconnected", left);
+    } else if (Date.now() - this.heardAt > SILENT_MS) {
+      const silent = this.socket;
+      silent.close();
+      this.lost(silent, 0);
+    }
+  }
+
+  retryNow() {
+    if (!this.retryAt || this.stopped) return;
+    this.retryAt = 0;
+    this.open();
+  }
+
+  // Another range: the next snapshot carries it.
+  ask(seconds) {
+    this.seconds = seconds;
+    const old = this.socket;
+    this.retryAt = 0;
+    this.open();
+    old.close();
+  }
+}

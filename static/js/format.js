@@ -1,0 +1,21 @@
+// How figures are written, everywhere: three significant digits, a unit, "–" for unknown (never 0).
+export const UNKNOWN = "–";
+
+const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+
+export function significant(value) {
+  if (value == null) return UNKNOWN;
+  if (value === 0) return "0";
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  return digits === 0 ? whole.format(value) : value.toFixed(Math.min(digits, 3)).replace(/\.?0+$/, "");
+}
+
+export const count = (value) => (value == null ? UNKNOWN : whole.format(value));
+export const percent = (share) => (share == null ? UNKNOWN : `${Math.round(share * 100)} %`);
+export const rate = (value) => (value == null ? UNKNOWN : `${significant(value)} req/s`);
+export const tokensPerSecond = (value) => (value == null ? UNKNOWN : `${significant(value)} tok/s`);
+
+export function ms(value) {
+  if (value == null) return UNKNOWN;
+  return value < 1000 ? `${significant(value)} ms` : `${significant(value / 1000)} s`;
+}

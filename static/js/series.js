@@ -1,0 +1,79 @@
+// The charts' memory: columns over a range, one bin per point; a hole between frames is a point without figures.
+const KEYS = ["n", "rate", "errors", "refused", "ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99"];
+const SPARK = 60;
+
+function figures(window) {
+  return [window.n, window.rate, window.errors, window.refused, ...window.ttft, ...window.tpot];
+}
+
+export class Series {
+  constructor(history) { this.load(history); }
+
+  load(history) {
+    this.bin = history?.bin_s ?? 1;
+    this.gap = history?.gap_s ?? 3;
+    this.seconds = history?.seconds ?? 300;
+    this.at = [...(history?.at ?? [])];
+    this.classes = history?.classes ?? {};
+    this.kv = history?.kv ?? {};
+  }
+
+  push(frame) {
+    const at = Math.floor(frame.at / this.bin) * this.bin;
+    const last = this.at.length ? this.at[this.at.length - 1] : null;
+    if (last !== null && at < last) return; // an older frame than the snapshot
+    if (last !== null && at - last > Math.max(this.gap, this.bin)) this.append(last + this.bin);
+    if (last !== at) this.append(at);
+    this.fill(frame.classes);
+    this.forget(frame.at - this.seconds);
+    this.pushKv(frame);
+  }
+
+  append(at) {
+    this.at.push(at);
+    for (const pool of Object.values(this.classes)) {
+      for (const columns of Object.values(pool)) for (const key of KEYS) columns[key].push(null);
+    }
+  }
+
+  fill(classes) {
+    const end = this.at.length - 1;
+    for (const [pool, windows] of Object.entries(classes)) {
+      for (const [name, window] of Object.entries(windows)) {
+        if (!window) continue;
+        const columns = this.columns(pool, name);
+        figures(window).forEach((value, i) => { columns[KEYS[i]][end] = value; });
+      }
+    }
+  }
+
+  columns(pool, name) {
+    const known = (this.classes[pool] ??= {});
+    return (known[name] ??= Object.fromEntries(KEYS.map((key) => [key, new Array(this.at.length).fill(null)])));
+  }
+
+  forget(before) {
+    const kept = this.at.findIndex((at) => at >= before);
+    if (kept <= 0) return;
+    this.at.splice(0, kept);
+    for (const pool of Object.values(this.classes)) {
+      for (const columns of Object.values(pool)) for (const key of KEYS) columns[key].splice(0, kept);
+    }
+  }
+
+  pushKv(frame) {
+    const second = Math.floor(frame.at);
+    const missed = this.lastSecond ? Math.min(SPARK, second - this.lastSecond) : 1;
+    if (missed <= 0) return;
+    this.lastSecond = second;
+    const current = {};
+    frame.instances.id.forEach((id, i) => {
+      const line = this.kv[id] ?? new Array(SPARK).fill(null);
+      // One missed second is the clock's jitter, more is a gap.
+      for (let k = 1; k < missed; k++) line.push(missed <= this.gap ? line[line.length - 1] : null);
+      line.push(frame.instances.kv[i]);
+      current[id] = line.slice(-SPARK);
+    });
+    this.kv = current;
+  }
+}
