@@ -1,0 +1,201 @@
+"""What the prefix index believes about who holds what."""
+
+from router.prefix.approximate import PrefixIndex
+from router.prefix.chain import chunk_hashes
+
+
+def chain(text: str) -> list[int]:
+    return chunk_hashes(text.encode(), chunk_bytes=1)
+
+
+def index_with(**prompts: str) -> PrefixIndex:
+    index = PrefixIndex(instance_chunks=1_000)
+    for instance, prompt in prompts.items():
+        index.insert(instance, 1, chain(prompt))
+    return index
+
+
+def test_an_empty_index_matches_nobody() -> None:
+    assert PrefixIndex().match(chain("abc")) == {}
+    assert PrefixIndex().match([]) == {}
+
+
+def test_match_is_the_longest_prefix_on_each_instance() -> None:
+    index = index_with(a="system-one", b="system-two", c="other")
+    assert index.match(chain("system-one-more")) == {"a": 10, "b": 7}
+
+
+def test_a_prompt_that_nobody_shares_costs_one_look_up_and_matches_nobody() -> None:
+    assert index_with(a="abc", b="abd").match(chain("xyz")) == {}
+
+
+def test_a_thousand_instances_with_one_system_prompt_all_match() -> None:
+    index = PrefixIndex()
+    for number in range(1_000):
+        index.insert(f"i-{number}", 1, chain("system"))
+    assert index.match(chain("system and more")) == {f"i-{number}": 6 for number in range(1_000)}
+
+
+def test_insert_says_how_much_was_there_before() -> None:
+    index = index_with(a="hello")
+    assert index.insert("a", 1, chain("hello world")) == 5
+    assert index.insert("b", 1, chain("hello world")) == 0
+
+
+def test_the_least_recently_used_chain_goes_first_and_from_its_end() -> None:
+    index = PrefixIndex(instance_chunks=10)
+    index.insert("a", 1, chain("old--"))
+    index.insert("a", 1, chain("newer"))
+    index.insert("a", 1, chain("xyz"))
+    assert index.match(chain("old--")) == {"a": 2}
+    assert index.match(chain("newer")) == {"a": 5}
+
+
+def test_a_shared_prefix_is_kept_alive_by_whoever_uses_it() -> None:
+    index = PrefixIndex(instance_chunks=12)
+    index.insert("a", 1, chain("sys-1234"))
+    index.insert("a", 1, chain("xx"))
+    index.insert("a", 1, chain("sys-"))
+    index.insert("a", 1, chain("yyyyyy"))
+    assert index.match(chain("sys-1234")) == {"a": 4}
+    assert index.match(chain("xx")) == {"a": 2}
+
+
+def test_a_prompt_longer_than_the_limit_keeps_its_head() -> None:
+    index = PrefixIndex(instance_chunks=4)
+    index.insert("a", 1, chain("abcdefgh"))
+    assert index.match(chain("abcdefgh")) == {"a": 4}
+
+
+def test_all_instances_together_stay_within_the_bound() -> None:
+    index = PrefixIndex(max_chunks=1_000, instance_chunks=1_000)
+    for round_number in range(3):
+        for number in range(10):
+            index.insert(f"i-{number}", 1, chain(f"{round_number}{number}" * 200))
+    assert sum(index.chunks(f"i-{number}") for number in range(10)) <= 1_000
+
+
+def test_a_new_epoch_forgets_what_the_old_life_held() -> None:
+    index = index_with(a="hello")
+    index.insert("a", 2, chain("world"))
+    assert index.match(chain("hello")) == {}
+    assert index.match(chain("world")) == {"a": 5}
+
+
+def test_a_late_word_from_an_old_epoch_is_not_taken() -> None:
+    index = PrefixIndex()
+    index.insert("a", 5, chain("now"))
+    assert index.insert("a", 4, chain("then")) == 0
+    assert index.match(chain("then")) == {}
+
+
+def test_a_purged_instance_holds_nothing_and_its_place_is_used_again() -> None:
+    index = index_with(a="hello", b="help")
+    index.purge("a")
+    index.purge("a")
+    assert index.match(chain("hello")) == {"b": 3}
+    assert index.chunks("a") == 0
+    index.insert("c", 1, chain("hello"))
+    assert index.match(chain("hello")) == {"b": 3, "c": 5}
+
+
+def test_nothing_is_left_in_memory_when_all_are_purged() -> None:
+    index = index_with(a="hello", b="help", c="other")
+    for instance in "abc":
+        index.purge(instance)
+    assert len(index) == 0
+
+
+def test_a_limit_applies_at_once_and_to_the_next_life() -> None:
+    index = index_with(a="abcdefgh")
+    index.limit("a", 3)
+    assert index.match(chain("abcdefgh")) == {"a": 3}
+    index.insert("a", 2, chain("abcdefgh"))
+    assert index.chunks("a") == 3
+
+
+def test_a_limit_told_again_changes_nothing() -> None:
+    index = PrefixIndex()
+    index.limit("a", 100)
+    index.insert("a", 1, chain("x" * 100))
+    index.insert("a", 1, chain("y" * 20))
+    index.correct("a", chain("x" * 100), 0)  # the oldest chunk of x was dropped before: nothing was promised
+    held = index.chunks("a")
+    index.limit("a", 100)
+    assert index.chunks("a") == held
+
+
+def test_a_first_prompt_of_which_nothing_was_cached_is_held_afterwards() -> None:
+    """The engine has computed it: the correction is about what was there before, never about the prompt itself."""
+    index = PrefixIndex()
+    prompt = chain("brand new")
+    index.insert("a", 1, prompt)
+    assert index.correct("a", prompt, 0) == 0
+    assert index.match(prompt) == {"a": 9}
+
+
+def test_an_engine_that_evicted_more_than_assumed_loses_what_was_used_longest_ago() -> None:
+    index = PrefixIndex()
+    index.insert("a", 1, chain("first-" * 10))
+    index.insert("a", 1, chain("second" * 10))
+    index.correct("a", chain("second" * 10), 0)
+    index.insert("a", 1, chain("third-" * 10))
+    index.insert("a", 1, chain("second" * 10))
+    assert index.correct("a", chain("second" * 10), 20) == 40
+    assert index.match(chain("first-" * 10)) == {"a": 20}
+    assert index.match(chain("second" * 10)) == {"a": 60}
+    assert index.match(chain("third-" * 10)) == {"a": 60}
+
+
+def test_an_engine_that_had_more_than_predicted_is_believed_in_silence() -> None:
+    index = index_with(a="abc")
+    index.insert("a", 1, chain("abcdef"))
+    assert index.correct("a", chain("abcdef"), 6) == 0
+    assert index.chunks("a") == 6
+
+
+def test_rounding_is_not_taken_for_eviction() -> None:
+    index = PrefixIndex()
+    prompt = chain("x" * 100)
+    index.insert("a", 1, prompt)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 0)  # the first of the two: nothing was there
+    index.insert("a", 1, prompt)
+    assert index.correct("a", prompt, 90) == 0
+
+
+def test_what_is_believed_of_an_instance_shrinks_with_errors_and_grows_back_with_hits() -> None:
+    index = PrefixIndex()
+    index.limit("a", 100)
+    prompt = chain("x" * 80)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 0)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 40)
+    assert index.chunks("a") == 40
+    index.insert("a", 1, prompt)
+    assert index.chunks("a") <= 40
+    for _ in range(60):
+        index.insert("a", 1, prompt)
+        index.correct("a", prompt, 80)
+    index.insert("a", 1, prompt)
+    assert index.chunks("a") == 80
+
+
+def test_corrections_for_the_unknown_are_ignored() -> None:
+    index = index_with(a="abc")
+    assert index.correct("nobody", chain("abc"), 0) == 0
+    assert index.correct("a", [], 0) == 0
+
+
+def test_requests_that_are_never_answered_do_not_pile_up() -> None:
+    index = PrefixIndex(instance_chunks=16)
+    for number in range(200):
+        index.insert("a", 1, chain(f"{number:03}"))
+    assert len(index._shelves["a"].promised) <= 16
+
+
+def test_an_empty_prompt_changes_nothing() -> None:
+    index = index_with(a="abc")
+    assert index.insert("a", 1, []) == 0
+    assert index.chunks("a") == 3

@@ -1,0 +1,42 @@
+"""Chain hashes: equal exactly as long as the prompts are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.prefix.chain import chunk_hashes
+
+
+def test_only_whole_chunks_are_hashed() -> None:
+    assert chunk_hashes(b"") == []
+    assert chunk_hashes(b"x" * 255) == []
+    assert len(chunk_hashes(b"x" * 256)) == 1
+    assert len(chunk_hashes(b"x" * 1023)) == 3
+
+
+def test_equal_chunks_at_different_places_have_different_hashes() -> None:
+    hashes = chunk_hashes(b"x" * 256 * 50)
+    assert len(set(hashes)) == 50
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    """Routers that share nothing must agree, so Python's own randomised hash would not do."""
+    assert chunk_hashes(b"abcd" * 128, 256) == [0xE7A80CD9561D9848, 0xEA920DACB19A132]
+
+
+def test_a_salt_keeps_equal_prompts_apart() -> None:
+    assert not set(chunk_hashes(b"y" * 1024)) & set(chunk_hashes(b"y" * 1024, salt=1))
+
+
+def test_hashes_fit_into_64_bits() -> None:
+    assert all(0 <= value < 1 << 64 for value in chunk_hashes(bytes(range(256)) * 100))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=100), st.binary(max_size=100), st.integers(1, 16))
+def test_prompts_share_the_hashes_of_their_common_prefix_and_no_others(
+    prefix: bytes, left: bytes, right: bytes, chunk_bytes: int
+) -> None:
+    one, other = prefix + left, prefix + right
+    a, b = chunk_hashes(one, chunk_bytes), chunk_hashes(other, chunk_bytes)
+    for index, (x, y) in enumerate(zip(a, b, strict=False)):
+        end = (index + 1) * chunk_bytes
+        assert (x == y) == (one[:end] == other[:end])
