@@ -34,12 +34,12 @@ and sketches {bucket: count} (router/sketch.py): three latencies in ms, new toke
 percent, and the pause since the session's previous request in s. hit_share is {n, sum} of that share, 0–1. Sketches leave out what
 is unknown: `ttft` holds streamed answers only.
 
-Receipt: {schema, id, at (when the request came in), router, pool, model, endpoint, streamed, policy, version, class, session
-(null when unknown), flow, route, rule, instance, reasons [text], prompt_tokens (L), cached_tokens (h) and new_tokens (n) as predicted
-for the instance, attempts [{instance, status (null when it gave none), error}], retries, status (HTTP), code (of an error, else ""),
-outcome (ok|error|refused|cancelled), actual_prompt_tokens, actual_cached_tokens, output_tokens (as the engine's usage says), queue_ms
-(wait in the router for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms, candidates [{id, cached_tokens, new_tokens, score, refused}]}.
-What is not known is null. Times in ms count from `at`. The stream's copy has no candidates.
+Receipt: {schema, request_id, at, router, pool, model, endpoint, policy, version, route, class, flow, instance, rule, reasons [text],
+session (hash of pool and session, null when unknown), prompt_tokens (L as estimated), predicted_cached (h), new_tokens (n),
+cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's usage says), retries, attempts [{instance, status, error}],
+stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
+for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`), candidates [{id, cached_tokens, new_tokens, score,
+refused}] (not in the stream's copy)}; null where unknown. `ttft_ms` and `tpot_ms` exist for streamed answers only.
 """
 
 import json
