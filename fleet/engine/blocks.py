@@ -1,0 +1,164 @@
+"""The pool of KV blocks of one engine, with vLLM V1's prefix cache: a hash chain over full blocks, reference counts,
+and an eviction order in which blocks without content go first and cached ones by least recent use.
+
+A block is *in use* (referenced), *cached* (free, but its content can still be hit) or *blank* (free, no content).
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class OutOfBlocks(Exception):
+    """More blocks were asked for than are free; callers look at `free` first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    hashes: tuple[int, ...]  # of consecutive blocks of one chain
+    parent: int | None  # hash of the block before them
+    first: int  # index of the first of them in its chain
+    content: object  # whatever the request carries as its tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    hashes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    pass
+
+
+Event = Stored | Removed | Cleared
+
+
+class BlockPool:
+    def __init__(self, blocks: int, *, record_events: bool = False) -> None:
+        self.total = blocks
+        self._references = [0] * blocks
+        self._hashes: list[int | None] = [None] * blocks
+        self._blank = list(range(blocks - 1, -1, -1))
+        self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
+        self._cached: dict[int, int] = {}  # hash -> a block that holds it
+        self._copies: dict[int, list[int]] = {}  # hash -> further blocks with the same content
+        self._record = record_events
+        self._events: list[Event] = []
+
+    @property
+    def free(self) -> int:
+        return len(self._blank) + len(self._idle)
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks in use, 0–1."""
+        return 1 - self.free / self.total
+
+    def hit(self, chain: Sequence[int], limit: int) -> list[int]:
+        """The blocks that hold the longest cached prefix of `chain`, at most `limit` of them."""
+        find = self._cached.get
+        found: list[int] = []
+        for key in chain[:limit]:
+            block = find(key)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def idle_among(self, blocks: Sequence[int]) -> int:
+        """How many of these would stop being free when taken."""
+        references = self._references
+        return sum(1 for block in blocks if not references[block])
+
+    def take(self, blocks: Sequence[int]) -> None:
+        """Refer to cached blocks, which keeps them from eviction."""
+        references = self._references
+        for block in blocks:
+            if not references[block]:
+                del self._idle[block]
+            references[block] += 1
+
+    def allocate(self, count: int) -> list[int]:
+        """Blocks for new tokens; evicts cached content as needed. Raises OutOfBlocks."""
+        if count > self.free:
+            raise OutOfBlocks(f"{count} blocks asked for, {self.free} of {self.total} free")
+        blank = self._blank
+        kept = max(len(blank) - count, 0)
+        blocks = blank[kept:][::-1]
+        del blank[kept:]
+        if len(blocks) < count:
+            blocks += self._evict(count - len(blocks))
+        references = self._references
+        for block in blocks:
+            references[block] = 1
+        return blocks
+
+    def store(self, blocks: Sequence[int], chain: Sequence[int], first: int, last: int, content: object = None) -> None:
+        """Blocks `first` to `last` of the chain are full from now on: they can be hit."""
+        cached, hashes = self._cached, self._hashes
+        for index in range(first, last):
+            block, key = blocks[index], chain[index]
+            hashes[block] = key
+            if cached.setdefault(key, block) != block:
+                self._copies.setdefault(key, []).append(block)
+        if self._record and last > first:
+            parent = chain[first - 1] if first else None
+            self._events.append(Stored(tuple(chain[first:last]), parent, first, content))
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Drop one reference each; a chain's tail becomes evictable before its head."""
+        references, hashes = self._references, self._hashes
+        for block in reversed(blocks):
+            references[block] -= 1
+            if references[block]:
+                continue
+            if hashes[block] is None:
+                self._blank.append(block)
+            else:
+                self._idle[block] = None
+
+    def clear(self) -> bool:
+        """Forget all cached content; refused, as in vLLM, while any block is in use."""
+        if self.free < self.total:
+            return False
+        for block in self._idle:
+            self._hashes[block] = None
+        self._blank += self._idle
+        self._idle.clear()
+        self._cached.clear()
+        self._copies.clear()
+        if self._record:
+            self._events.append(Cleared())
+        return True
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def _evict(self, count: int) -> list[int]:
+        idle, hashes = self._idle, self._hashes
+        blocks = [idle.popitem(last=False)[0] for _ in range(count)]
+        gone: list[int] = []
+        for block in blocks:
+            key = hashes[block]
+            if key is not None:
+                hashes[block] = None
+                self._forget(key, block)
+                gone.append(key)
+        # vLLM reports each evicted copy, also while another block still holds the same content.
+        if self._record:
+            self._events.append(Removed(tuple(gone)))
+        return blocks
+
+    def _forget(self, key: int, block: int) -> None:
+        copies = self._copies.get(key)
+        if copies is None:
+            del self._cached[key]
+            return
+        if self._cached[key] == block:
+            self._cached[key] = copies.pop(0)
+        else:
+            copies.remove(block)
+        if not copies:
+            del self._copies[key]

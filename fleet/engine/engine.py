@@ -1,0 +1,236 @@
+"""One inference engine in virtual time: requests in, steps out. No clock and no I/O: the sim kind drives it by the wall
+clock, the twin by its event queue.
+
+    engine.add_request(request, now)      a request arrives
+    engine.next_event_s()                 when something happens next
+    engine.advance(until)                 the steps that end by then
+"""
+
+import math
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+
+from fleet.engine.blocks import BlockPool
+from fleet.engine.law import API_S, Law
+from fleet.engine.request import Request
+from fleet.engine.scheduler import Limits, Plan, Scheduler
+
+
+class RequestTooLong(ValueError):
+    """Prompt and answer together never fit into the KV cache."""
+
+
+@dataclass(slots=True)
+class StepResult:
+    """One step, or several equal decode steps in a row taken together."""
+
+    start_s: float
+    end_s: float
+    steps: int
+    scheduled: int  # tokens per step
+    emitted: list[Request]  # each got one token in every step
+    first: list[Request] = field(default_factory=list)  # of them, those whose first token this is
+    finished: list[Request] = field(default_factory=list)
+    resumed: list[tuple[Request, float]] = field(default_factory=list)  # with the seconds since their last token
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """New tokens per request."""
+        return {request.id: self.steps for request in self.emitted}
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    running: int
+    waiting: int
+    kv_usage: float  # 0–1 share of the blocks
+    cache_queries: int  # tokens
+    cache_hits: int  # tokens
+    preemptions: int
+
+
+class Engine:
+    def __init__(
+        self,
+        law: Law,
+        blocks: int,
+        limits: Limits | None = None,
+        *,
+        api_s: float = API_S,
+        record_events: bool = False,
+    ) -> None:
+        self.law = law
+        self.limits = limits or Limits()
+        self.pool = BlockPool(blocks, record_events=record_events)
+        self.clock_s = 0.0  # the end of the last step
+        self._api_s = api_s
+        self._scheduler = Scheduler(self.pool, self.limits)
+        self._arriving: deque[Request] = deque()  # on their way through the API, in order
+        self._plan: Plan | None = None  # the step in progress
+        self._requests: dict[str, Request] = {}
+
+    def add_request(self, request: Request, now_s: float) -> None:
+        """Arrivals come in order of time. Raises RequestTooLong."""
+        total = request.prompt_tokens + request.output_tokens
+        room = self.pool.total * self.limits.block_size
+        if total > room:
+            raise RequestTooLong(f"{request.id}: {total} tokens, the KV cache holds {room}")
+        request.arrived_s = now_s
+        request.ready_s = now_s + self._api_s
+        self._arriving.append(request)
+        self._requests[request.id] = request
+
+    def abort(self, request_id: str) -> Request | None:
+        """Take a request out and free its blocks; None when it is not here (any more)."""
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return None
+        request.finished_s = self.clock_s
+        if request in self._arriving:
+            self._arriving.remove(request)
+        else:
+            self._scheduler.release(request)
+        return request
+
+    def reset_cache(self) -> bool:
+        return self.pool.clear()
+
+    def stats(self) -> Stats:
+        scheduler = self._scheduler
+        return Stats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting) + len(self._arriving),
+            kv_usage=self.pool.usage,
+            cache_queries=scheduler.cache_queries,
+            cache_hits=scheduler.cache_hits,
+            preemptions=scheduler.preemptions,
+        )
+
+    def next_event_s(self) -> float | None:
+        """When the step in progress ends, or else when the next one can start; None when there is nothing to do."""
+        if self._plan is not None:
+            return self._plan.end_s
+        return self._next_start_s()
+
+    def step(self) -> StepResult | None:
+        """The next step, whenever it ends; None when there is nothing to do."""
+        return self._complete() if self._begin(math.inf) else None
+
+    def advance(self, until_s: float) -> list[StepResult]:
+        """All steps that end by then. Runs of equal decode steps are computed in one go."""
+        results = []
+        while self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
+            results.append(self._complete())
+            run = self._decode_run(until_s)
+            if run is not None:
+                results.append(run)
+        return results
+
+    def _next_start_s(self) -> float | None:
+        if self._scheduler.running or self._scheduler.waiting:
+            return self.clock_s
+        if self._arriving:
+            return max(self.clock_s, self._arriving[0].ready_s)
+        return None
+
+    def _begin(self, until_s: float) -> bool:
+        """Make sure that a step is in progress, if one can start by then."""
+        if self._plan is not None:
+            return True
+        start_s = self._next_start_s()
+        if start_s is None or start_s > until_s:
+            return False
+        while self._arriving and self._arriving[0].ready_s <= start_s:
+            self._scheduler.waiting.append(self._arriving.popleft())
+        plan = self._scheduler.plan(start_s)
+        plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context)
+        self._plan = plan
+        return True
+
+    def _complete(self) -> StepResult:
+        plan, self._plan = self._plan, None
+        assert plan is not None  # noqa: S101 - narrows the type; both callers began a step
+        self.clock_s = plan.end_s
+        result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
+        for request in plan.decode:
+            if not request.is_over:  # aborted while the step ran
+                self._emit(request, 1, result)
+        for request, tokens in plan.prefill:
+            if not request.is_over:
+                self._prefilled(request, tokens, result)
+        return result
+
+    def _prefilled(self, request: Request, tokens: int, result: StepResult) -> None:
+        if request.computed + tokens < request.tokens:
+            request.computed += tokens
+            return
+        if request.generated:
+            result.resumed.append((request, self.clock_s - request.last_token_s))
+        else:
+            request.first_token_s = self.clock_s
+            result.first.append(request)
+        self._emit(request, tokens, result)
+
+    def _emit(self, request: Request, computed: int, result: StepResult) -> None:
+        request.computed += computed
+        request.generated += result.steps
+        request.last_token_s = self.clock_s
+        result.emitted.append(request)
+        if request.generated >= request.output_tokens:
+            request.finished_s = self.clock_s
+            result.finished.append(request)
+            del self._requests[request.id]
+            self._scheduler.release(request)
+
+    def _decode_run(self, until_s: float) -> StepResult | None:
+        """Several decode steps in closed form: the batch stays as it is until a request ends or a new one is ready,
+        and each step is longer than the one before by one token of context per sequence."""
+        running = self._scheduler.running
+        if not running or (self._scheduler.waiting and not self._scheduler.blocked):
+            return None
+        steps = min(request.remaining for request in running)
+        if steps < 2 or not all(request.is_decoding for request in running):
+            return None
+        if len(running) > self.limits.max_num_batched_tokens:
+            return None
+        batch = len(running)
+        first_s = self.law.step_s(batch, 0.0, sum(request.tokens for request in running))
+        growth_s = self.law.kv_s_per_token * batch
+        steps = min(steps, steps_within(until_s - self.clock_s, first_s, growth_s))
+        if self._arriving:
+            steps = min(steps, 1 + steps_within(self._arriving[0].ready_s - self.clock_s, first_s, growth_s))
+        if steps < 2 or sum(self._scheduler.shortage(request, steps) for request in running) > self.pool.free:
+            return None
+        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, first_s, growth_s)
+        result = StepResult(start_s, self.clock_s, steps, batch, emitted=[])
+        for request in list(running):
+            self._scheduler.grow(request, steps)
+            self._emit(request, steps, result)
+        return result
+
+
+def run_s(steps: int, first_s: float, growth_s: float) -> float:
+    """Duration of `steps` steps, each `growth_s` longer than the one before."""
+    return steps * first_s + growth_s * steps * (steps - 1) / 2
+
+
+def steps_within(span_s: float, first_s: float, growth_s: float) -> int:
+    """The largest number of steps that end within the span."""
+    if span_s < first_s:
+        return 0
+    if span_s == math.inf:
+        return sys.maxsize
+    if growth_s == 0:
+        return int(span_s / first_s)
+    slope = first_s - growth_s / 2
+    steps = int((math.sqrt(slope * slope + 2 * growth_s * span_s) - slope) / growth_s)
+    while run_s(steps + 1, first_s, growth_s) <= span_s:
+        steps += 1
+    while run_s(steps, first_s, growth_s) > span_s:
+        steps -= 1
+    return steps

@@ -1,0 +1,73 @@
+"""The step-time law: how long one engine step takes, from what is in it.
+
+    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce
+
+All times in seconds. The terms and the constants in profiles.py were fitted together; the closed form
+`decode_interval_s` reproduces 30 measured vLLM points (Qwen3-32B, TP2, H100) within 8 % on average.
+"""
+
+import math
+from dataclasses import dataclass
+
+from fleet.engine.profiles import Profile
+
+HOST_S = 2.25e-3  # scheduling, sampling and detokenising beside the GPU: measured 2.0–2.5 ms a step
+API_S = 15e-3  # HTTP, tokenising and the way into the engine's queue, per request
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    fixed_s: float  # per step, GPU and host
+    compute_s_per_token: float  # matrix products at the reachable arithmetic
+    weights_s: float  # one read of the weights
+    attention_s_per_pair: float  # prefill: one (new token, token before it) pair
+    kv_s_per_token: float  # decode: one read of one token's KV
+    allreduce_s_per_token: float
+
+    def linear_s(self, tokens: int) -> float:
+        """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or the reading of the weights."""
+        return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + self.weights_s**4))
+
+    def step_s(self, tokens: int, pairs: float, context: int) -> float:
+        """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
+        the chunk of n; `context`: tokens that the decoding sequences attend to, together."""
+        return (
+            self.fixed_s
+            + self.linear_s(tokens)
+            + self.attention_s_per_pair * pairs
+            + self.kv_s_per_token * context
+            + self.allreduce_s_per_token * tokens
+        )
+
+    def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
+        """A prompt alone on the engine, in chunks."""
+        total = 0.0
+        for start in range(0, new_tokens, chunk):
+            n = min(chunk, new_tokens - start)
+            total += self.step_s(n, chunk_pairs(n, cached_tokens + start), 0)
+        return total
+
+    def decode_interval_s(self, concurrency: int, prompt_tokens: int, output_tokens: int) -> float:
+        """Mean time per output token of a closed loop: a decode step of all at mid answer, plus each one's share of
+        the prefills that run in between: d(c, isl + osl/2) + c·T_prefill(isl)/osl."""
+        context = concurrency * (prompt_tokens + output_tokens / 2)
+        prefill = self.step_s(prompt_tokens, chunk_pairs(prompt_tokens, 0), 0) - HOST_S
+        return self.step_s(concurrency, 0.0, round(context)) + concurrency * prefill / output_tokens
+
+
+def chunk_pairs(new_tokens: int, before: int) -> float:
+    """Attention work of a prefill chunk: n·c + n²/2."""
+    return new_tokens * (before + new_tokens / 2)
+
+
+def law_of(profile: Profile, host_s: float = HOST_S) -> Law:
+    sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
+    attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
+    return Law(
+        fixed_s=fit.t0_ms / 1e3 + host_s,
+        compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),
+        weights_s=sizes.weight_bytes / tp / (peak.bandwidth * fit.weight_bandwidth),
+        attention_s_per_pair=attention_flops_per_pair / (peak.flops * fit.prefill_attention),
+        kv_s_per_token=sizes.kv_bytes_per_token / tp / (peak.bandwidth * fit.kv_bandwidth),
+        allreduce_s_per_token=fit.allreduce_us_per_token / 1e6,
+    )

@@ -1,0 +1,112 @@
+"""What the engine model knows of GPUs and models: sizes, peaks and the fitted constants of the step-time law.
+
+Source of `FITS`, `MODELS` and `PEAKS`: least-squares fits to the public kernel tables of vLLM 0.24 in
+aiconfigurator-core 0.12.0 (Apache-2.0), 2–7 % mean error; a test compares them with the calibration file.
+"""
+
+from dataclasses import dataclass
+
+
+class UnknownProfile(LookupError):
+    """No calibration for this GPU, model and tensor-parallel size; the message lists what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    params: int  # weights that take part in each token's matrix products
+    weight_bytes: float  # of the whole model, as read in one step
+    kv_bytes_per_token: float  # of the whole model
+    layers: int
+    q_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    flops: float  # dense bf16, 1/s, one GPU
+    bandwidth: float  # bytes/s of device memory, one GPU
+    memory: float  # bytes of device memory, one GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    t0_ms: float  # fixed time of one step on the GPU
+    gemm: float  # 0–1 share of peak arithmetic the matrix products reach
+    prefill_attention: float  # 0–1 share of peak arithmetic
+    weight_bandwidth: float  # 0–1 share of peak bandwidth
+    kv_bandwidth: float  # 0–1 share of peak bandwidth
+    allreduce_us_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    gpu: str
+    model: str
+    tp: int  # GPUs one instance spans
+    sizes: Model
+    peak: Peak
+    fit: Fit
+
+
+MODELS = {
+    "Llama-3.1-8B": Model(6_979_321_856, 15_009_316_864, 131_072, 32, 32, 128),
+    "Llama-3.3-70B": Model(68_451_041_280, 139_003_428_864, 327_680, 80, 64, 128),
+    "Qwen3-8B": Model(6_945_767_424, 15_136_194_560, 147_456, 36, 32, 128),
+    "Qwen3-32B": Model(31_205_621_760, 63_967_068_160, 262_144, 64, 64, 128),
+}
+
+# Memory: the vendors' nominal sizes.
+PEAKS = {
+    "h100_sxm": Peak(989e12, 3.35e12, 80e9),
+    "h200_sxm": Peak(989e12, 4.8e12, 141e9),
+    "b200_sxm": Peak(2250e12, 7.7e12, 180e9),
+}
+
+FITS = {
+    ("h100_sxm", "Llama-3.1-8B", 1): Fit(1.372, 0.789, 0.588, 0.92, 0.874, 0.0),
+    ("h100_sxm", "Qwen3-8B", 1): Fit(1.523, 0.786, 0.594, 0.92, 0.877, 0.0),
+    ("h100_sxm", "Qwen3-32B", 1): Fit(3.865, 0.786, 0.529, 0.92, 0.834, 0.0),
+    ("h100_sxm", "Qwen3-32B", 2): Fit(3.054, 0.768, 0.648, 0.92, 0.864, 5.361),
+    ("h100_sxm", "Qwen3-32B", 4): Fit(2.697, 0.72, 1.0, 0.92, 0.864, 6.149),
+    ("h100_sxm", "Llama-3.3-70B", 4): Fit(3.482, 0.76, 0.73, 0.92, 0.878, 11.931),
+    ("h200_sxm", "Llama-3.1-8B", 1): Fit(1.369, 0.756, 0.562, 0.92, 0.862, 0.0),
+    ("h200_sxm", "Qwen3-8B", 1): Fit(1.484, 0.757, 0.594, 0.92, 0.86, 0.0),
+    ("h200_sxm", "Qwen3-32B", 1): Fit(4.134, 0.791, 0.528, 0.915, 0.821, 0.0),
+    ("h200_sxm", "Qwen3-32B", 2): Fit(3.371, 0.775, 0.577, 0.92, 0.873, 5.029),
+    ("h200_sxm", "Qwen3-32B", 4): Fit(2.868, 0.739, 0.65, 0.92, 0.859, 6.007),
+    ("h200_sxm", "Llama-3.3-70B", 4): Fit(3.92, 0.772, 0.424, 0.92, 0.889, 11.749),
+    ("b200_sxm", "Llama-3.1-8B", 1): Fit(1.066, 0.683, 0.55, 0.92, 0.921, 0.0),
+    ("b200_sxm", "Qwen3-8B", 1): Fit(1.138, 0.668, 0.595, 0.92, 0.92, 0.0),
+    ("b200_sxm", "Qwen3-32B", 1): Fit(1.493, 0.696, 0.483, 0.795, 0.897, 0.0),
+    ("b200_sxm", "Qwen3-32B", 2): Fit(3.087, 0.594, 1.0, 0.92, 0.878, 2.773),
+    ("b200_sxm", "Qwen3-32B", 4): Fit(2.971, 0.552, 1.0, 0.92, 0.835, 3.318),
+    ("b200_sxm", "Llama-3.3-70B", 4): Fit(3.725, 0.586, 1.0, 0.92, 0.814, 6.583),
+}
+
+DEFAULT_GPU = "h100_sxm"
+DEFAULT_MODEL = "Llama-3.1-8B"
+
+MEMORY_USED = 0.9  # share of device memory the engine takes (vLLM's gpu_memory_utilization before 0.13)
+# Activations of an 8192-token step, CUDA graphs and the embedding table: leaves an H100 0.41M tokens of Llama-3.1-8B.
+ACTIVATION_BYTES = 3e9
+
+
+def profile(gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int | None = None) -> Profile:
+    """The calibrated profile, names in any case; without `tp`, the smallest tensor-parallel size that is calibrated.
+
+    Raises UnknownProfile.
+    """
+    for known_gpu, known_model, known_tp in sorted(FITS):
+        named = (known_gpu.lower(), known_model.lower()) == (gpu.lower(), model_profile.lower())
+        if named and tp in (None, known_tp):
+            fit = FITS[known_gpu, known_model, known_tp]
+            return Profile(known_gpu, known_model, known_tp, MODELS[known_model], PEAKS[known_gpu], fit)
+    wanted = f"{gpu} {model_profile}" + (f" tp{tp}" if tp is not None else "")
+    known = ", ".join(f"{g} {m} tp{t}" for g, m, t in sorted(FITS))
+    raise UnknownProfile(f"no calibration for {wanted}; there are: {known}")
+
+
+def kv_blocks(of: Profile, block_size: int = 16) -> int:
+    """KV blocks that fit, per GPU: floor((memory used - weights - activations) / (KV bytes per token * block size))."""
+    free = MEMORY_USED * of.peak.memory - of.sizes.weight_bytes / of.tp - ACTIVATION_BYTES
+    return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))

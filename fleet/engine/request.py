@@ -1,0 +1,80 @@
+"""One request in the engine: what it asks for and how far it is."""
+
+import math
+from collections.abc import Sequence
+
+
+class Request:
+    """Mutable on purpose: the scheduler advances it in place, step by step.
+
+    `chain` holds the hashes of all full blocks of prompt and answer (a simulated answer is known beforehand).
+    """
+
+    __slots__ = (
+        "arrived_s",
+        "blocks",
+        "cached_tokens",
+        "chain",
+        "computed",
+        "content",
+        "finished_s",
+        "first_token_s",
+        "generated",
+        "id",
+        "last_token_s",
+        "output_tokens",
+        "owner",
+        "preemptions",
+        "prompt_tokens",
+        "ready_s",
+        "scheduled_s",
+        "stored",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        prompt_tokens: int,
+        output_tokens: int,
+        chain: Sequence[int],
+        *,
+        content: object = None,
+        owner: object = None,
+    ) -> None:
+        self.id = id
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.chain = chain
+        self.content = content  # handed on in KV events
+        self.owner = owner  # the caller's own; the engine never looks at it
+        self.computed = 0  # tokens whose KV is in blocks
+        self.generated = 0
+        self.cached_tokens = 0  # of the prompt, found in the prefix cache at first admission
+        self.blocks: list[int] = []
+        self.stored = 0  # full blocks already in the prefix cache
+        self.preemptions = 0
+        # Virtual seconds; NaN until it happened.
+        self.arrived_s = math.nan
+        self.ready_s = math.nan
+        self.scheduled_s = math.nan
+        self.first_token_s = math.nan
+        self.last_token_s = math.nan
+        self.finished_s = math.nan
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.generated
+
+    @property
+    def remaining(self) -> int:
+        return self.output_tokens - self.generated
+
+    @property
+    def is_decoding(self) -> bool:
+        """One token left to compute, the one generated last."""
+        return self.generated > 0 and self.tokens - self.computed == 1
+
+    @property
+    def is_over(self) -> bool:
+        """Finished or aborted."""
+        return self.finished_s == self.finished_s  # NaN is not equal to itself

@@ -1,0 +1,154 @@
+"""Continuous batching as vLLM V1 does it: the running requests first, in order of admission, then admission first come
+first served, all under one token budget per step; prompts are cut into chunks that fit what is left of it.
+
+When blocks run out, the request admitted last gives all of its back and later computes them again.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from fleet.engine.blocks import BlockPool
+from fleet.engine.law import chunk_pairs
+from fleet.engine.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    block_size: int = 16  # tokens
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one step computes."""
+
+    start_s: float
+    prefill: list[tuple[Request, int]] = field(default_factory=list)  # with the tokens of the chunk
+    decode: list[Request] = field(default_factory=list)
+    preempted: int = 0
+    pairs: float = 0.0  # see Law.step_s
+    context: int = 0  # see Law.step_s
+    tokens: int = 0
+    end_s: float = 0.0
+
+    def add(self, request: Request, tokens: int) -> None:
+        self.tokens += tokens
+        if request.is_decoding:
+            self.decode.append(request)
+            self.context += request.computed + 1
+        else:
+            self.prefill.append((request, tokens))
+            self.pairs += chunk_pairs(tokens, request.computed)
+
+
+class Scheduler:
+    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+        self.pool = pool
+        self.limits = limits
+        self.running: list[Request] = []
+        self.waiting: deque[Request] = deque()
+        self.blocked = False  # the first one waiting stays so until a running one ends
+        self.cache_queries = 0  # prompt tokens looked up
+        self.cache_hits = 0  # of them, found
+        self.preemptions = 0
+
+    def plan(self, now_s: float) -> Plan:
+        """The step that starts now; takes the blocks it needs."""
+        plan = Plan(now_s)
+        budget = self._plan_running(plan)
+        if not plan.preempted:
+            self._admit(plan, budget)
+        return plan
+
+    def release(self, request: Request) -> None:
+        """Forget a request that is over, wherever it is."""
+        if request in self.running:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        self._give_back(request)
+
+    def grow(self, request: Request, tokens: int) -> None:
+        """Take the blocks for `tokens` more tokens; those that get full can be hit from now on, as in vLLM, which
+        stores them when the step is scheduled."""
+        size = self.limits.block_size
+        end = request.computed + tokens
+        short = -(-end // size) - len(request.blocks)
+        if short > 0:
+            request.blocks += self.pool.allocate(short)
+        full = min(end // size, len(request.chain))
+        if full > request.stored:
+            self.pool.store(request.blocks, request.chain, request.stored, full, request.content)
+            request.stored = full
+
+    def shortage(self, request: Request, tokens: int) -> int:
+        """Blocks to take before `tokens` more tokens have a place."""
+        return max(-(-(request.computed + tokens) // self.limits.block_size) - len(request.blocks), 0)
+
+    def _plan_running(self, plan: Plan) -> int:
+        budget = self.limits.max_num_batched_tokens
+        index = 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
+            tokens = min(request.tokens - request.computed, budget)
+            if not self._make_room(request, tokens, plan):
+                break
+            self.grow(request, tokens)
+            plan.add(request, tokens)
+            budget -= tokens
+            index += 1
+        return budget
+
+    def _make_room(self, request: Request, tokens: int, plan: Plan) -> bool:
+        short = self.shortage(request, tokens)
+        while short > self.pool.free:
+            victim = self.running.pop()
+            self._preempt(victim)
+            plan.preempted += 1
+            if victim is request:
+                return False
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        self._give_back(request)
+        request.computed = 0
+        request.preemptions += 1
+        self.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def _give_back(self, request: Request) -> None:
+        self.blocked = False
+        self.pool.release(request.blocks)
+        request.blocks = []
+        request.stored = 0
+
+    def _admit(self, plan: Plan, budget: int) -> None:
+        while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
+            request = self.waiting[0]
+            size = self.limits.block_size
+            # At least one token is computed: the first new token comes from its logits.
+            hits = self.pool.hit(request.chain, (request.tokens - 1) // size)
+            needed = -(-request.tokens // size) - len(hits) + self.pool.idle_among(hits)
+            if needed > self.pool.free:  # the whole prompt must fit, not only its first chunk
+                self.blocked = True
+                return
+            self.waiting.popleft()
+            self._start(request, hits, plan.start_s)
+            tokens = min(request.tokens - request.computed, budget)
+            self.grow(request, tokens)
+            plan.add(request, tokens)
+            budget -= tokens
+        self.blocked = len(self.running) >= self.limits.max_num_seqs
+
+    def _start(self, request: Request, hits: list[int], now_s: float) -> None:
+        self.pool.take(hits)
+        request.blocks = hits
+        request.stored = len(hits)
+        request.computed = len(hits) * self.limits.block_size
+        self.running.append(request)
+        if not request.preemptions:  # a repeated prefill counts neither as a query nor as a hit
+            request.scheduled_s = now_s
+            request.cached_tokens = request.computed
+            self.cache_queries += request.prompt_tokens
+            self.cache_hits += request.computed

@@ -1,0 +1,271 @@
+"""The engine step by step: chunks, batches, hits, preemption, aborts and the closed form over decode steps."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.engine.engine import Engine, RequestTooLong, StepResult, run_s, steps_within
+from fleet.engine.law import API_S, chunk_pairs
+from fleet.engine.request import Request
+from fleet.tests.engine.builders import LAW, engine, request
+
+
+def run(an_engine: Engine) -> list[StepResult]:
+    results = []
+    while (result := an_engine.step()) is not None:
+        results.append(result)
+    return results
+
+
+def test_an_idle_engine_has_nothing_to_do() -> None:
+    idle = engine()
+    assert idle.next_event_s() is None
+    assert idle.step() is None
+    assert idle.advance(100.0) == []
+
+
+def test_a_request_gets_its_tokens_and_its_times_follow_the_law() -> None:
+    alone, ask = engine(), request("a", 1000, 3)
+    alone.add_request(ask, 5.0)
+    assert alone.next_event_s() == 5.0 + API_S
+    prefill, second, third = run(alone)
+    assert prefill.duration_s == pytest.approx(LAW.step_s(1000, chunk_pairs(1000, 0), 0))
+    assert second.duration_s == pytest.approx(LAW.step_s(1, 0, 1001))
+    assert ask.first_token_s == pytest.approx(5.0 + API_S + prefill.duration_s)
+    assert (prefill.first, prefill.tokens, third.finished) == ([ask], {"a": 1}, [ask])
+    assert (ask.generated, ask.finished_s) == (3, third.end_s)
+    assert alone.stats().kv_usage == 0
+
+
+def test_a_long_prompt_is_cut_into_chunks_of_the_token_budget() -> None:
+    chunked = engine(blocks=2000)
+    chunked.add_request(request("a", 20_000, 1), 0.0)
+    results = run(chunked)
+    assert [result.scheduled for result in results] == [8192, 8192, 3616]
+    assert [len(result.first) for result in results] == [0, 0, 1]
+
+
+def test_decodes_go_first_and_the_prompt_takes_what_is_left_of_the_budget() -> None:
+    mixed, talker, reader = engine(batched=512), request("talker", 100, 50), request("reader", 1000, 1)
+    mixed.add_request(talker, 0.0)
+    mixed.step()
+    mixed.add_request(reader, mixed.clock_s - API_S)
+    result = mixed.step()
+    assert result is not None
+    assert (result.scheduled, result.tokens) == (512, {"talker": 1})
+    assert reader.computed == 511
+
+
+def test_a_prompt_beside_decodes_makes_their_tokens_wait() -> None:
+    mixed, talker = engine(), request("talker", 100, 50)
+    mixed.add_request(talker, 0.0)
+    mixed.step()
+    alone = mixed.step()
+    mixed.add_request(request("reader", 8000, 1), mixed.clock_s - API_S)
+    beside = mixed.step()
+    assert alone is not None
+    assert beside is not None
+    assert beside.duration_s > 10 * alone.duration_s
+
+
+def test_no_more_run_than_the_limit_allows() -> None:
+    narrow = engine(seqs=2)
+    for name in "abc":
+        narrow.add_request(request(name, 100, 5), 0.0)
+    narrow.step()
+    assert (narrow.stats().running, narrow.stats().waiting) == (2, 1)
+    finished = [done.id for result in run(narrow) for done in result.finished]
+    assert finished == ["a", "b", "c"]
+
+
+def test_a_shared_prefix_is_computed_once() -> None:
+    sharing = engine()
+    first, second = (request(name, 1000, 2, family="f", shared=800) for name in "ab")
+    sharing.add_request(first, 0.0)
+    run(sharing)
+    sharing.add_request(second, 10.0)
+    prefill = run(sharing)[0]
+    assert (first.cached_tokens, second.cached_tokens, prefill.scheduled) == (0, 800, 200)
+    assert (sharing.stats().cache_queries, sharing.stats().cache_hits) == (2000, 800)
+
+
+@pytest.mark.parametrize(("prompt", "cached"), [(960, 944), (961, 960), (975, 960), (16, 0), (17, 16), (5, 0)])
+def test_the_last_token_of_a_prompt_is_never_taken_from_the_cache(prompt: int, cached: int) -> None:
+    """vLLM computes at least one token, hence the whole last block where the prompt ends with one."""
+    repeated = engine()
+    for now in (0.0, 10.0):
+        ask = request("same", prompt, 1)
+        repeated.add_request(ask, now)
+        run(repeated)
+    assert ask.cached_tokens == cached
+
+
+def test_an_answer_is_part_of_the_next_prompts_prefix() -> None:
+    talk = engine()
+    chain = list(range(100))
+    talk.add_request(Request("turn 1", 320, 161, chain), 0.0)
+    run(talk)
+    follow_up = Request("turn 2", 600, 4, chain)
+    talk.add_request(follow_up, 100.0)
+    run(talk)
+    assert follow_up.cached_tokens == 480
+
+
+def test_when_blocks_run_out_the_last_one_admitted_starts_over() -> None:
+    tight = engine(blocks=20)
+    first, second = request("first", 150, 60), request("second", 150, 60)
+    tight.add_request(first, 0.0)
+    tight.add_request(second, 0.0)
+    results = run(tight)
+    assert (first.preemptions, second.preemptions >= 1) == (0, True)
+    assert tight.stats().preemptions == second.preemptions
+    assert [done.id for result in results for done in result.finished] == ["first", "second"]
+    assert [again.id for result in results for again, _ in result.resumed] == ["second"] * second.preemptions
+    assert tight.stats().kv_usage == 0
+
+
+def test_a_preempted_request_is_no_second_cache_query() -> None:
+    tight = engine(blocks=20)
+    for name in ("first", "second"):
+        tight.add_request(request(name, 150, 60), 0.0)
+    run(tight)
+    assert tight.stats().cache_queries == 300
+
+
+def test_a_prompt_waits_until_all_of_it_fits() -> None:
+    tight = engine(blocks=20, batched=64)
+    tight.add_request(request("a", 160, 40), 0.0)
+    tight.add_request(request("b", 200, 1), 0.0)
+    while tight.stats().running:
+        assert tight.stats().running <= 1
+        tight.step()
+    assert tight.stats().preemptions == 0
+
+
+def test_what_can_never_fit_is_refused() -> None:
+    with pytest.raises(RequestTooLong, match="big: 330 tokens, the KV cache holds 320"):
+        engine(blocks=20).add_request(request("big", 300, 30), 0.0)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_an_aborted_request_leaves_no_block_behind(steps: int) -> None:
+    leaving = engine(batched=256)
+    leaving.add_request(request("a", 600, 50), 0.0)
+    leaving.add_request(request("b", 600, 50), 0.0)
+    for _ in range(steps):
+        leaving.step()
+    leaving.next_event_s()
+    aborted = leaving.abort("a")
+    assert aborted is not None
+    assert aborted.is_over
+    assert leaving.abort("a") is None
+    finished = [done.id for result in run(leaving) for done in result.finished]
+    assert finished == ["b"]
+    assert (leaving.stats().kv_usage, leaving.stats().running, leaving.stats().waiting) == (0, 0, 0)
+
+
+def test_an_abort_in_the_middle_of_a_step_gets_no_token() -> None:
+    leaving, ask = engine(), request("a", 600, 50)
+    leaving.add_request(ask, 0.0)
+    leaving.advance(API_S + 0.001)
+    leaving.abort("a")
+    assert [result.emitted for result in run(leaving)] == [[]]
+    assert ask.generated == 0
+
+
+def test_who_arrives_during_a_step_joins_the_next() -> None:
+    busy, late = engine(), request("late", 100, 1)
+    busy.add_request(request("a", 8000, 5), 0.0)
+    busy.advance(0.02)
+    busy.add_request(late, 0.02)
+    results = busy.advance(10.0)
+    assert results[0].tokens == {"a": 1}
+    assert results[1].tokens == {"a": 1, "late": 1}
+    assert late.scheduled_s == results[0].end_s
+
+
+asks = st.lists(
+    st.tuples(st.integers(1, 200), st.integers(1, 60), st.sampled_from("xyz"), st.floats(0, 2)), min_size=1, max_size=12
+)
+
+
+def arrivals(plan: list[tuple[int, int, str, float]]) -> list[tuple[float, Request]]:
+    requests = [
+        (now, request(f"r{i}", prompt, output, family=family, shared=prompt // 2))
+        for i, (prompt, output, family, now) in enumerate(plan)
+    ]
+    return sorted(requests, key=lambda pair: pair[0])
+
+
+@settings(max_examples=80, deadline=None)
+@given(asks, st.integers(17, 60), st.integers(1, 4), st.sampled_from([8, 64, 8192]))
+def test_every_request_ends_with_its_tokens_and_no_block_leaks(
+    plan: list[tuple[int, int, str, float]], blocks: int, seqs: int, batched: int
+) -> None:
+    crowded = engine(blocks, seqs=seqs, batched=batched)
+    requests = arrivals(plan)
+    for now, ask in requests:
+        crowded.advance(now)
+        crowded.add_request(ask, now)
+    for result in run(crowded):
+        assert result.scheduled <= batched
+    for _, ask in requests:
+        assert ask.generated == ask.output_tokens
+        assert ask.arrived_s <= ask.scheduled_s <= ask.first_token_s <= ask.finished_s
+        assert ask.cached_tokens < ask.prompt_tokens
+    assert crowded.pool.free == crowded.pool.total
+
+
+@settings(max_examples=80, deadline=None)
+@given(asks, st.sets(st.integers(0, 11)), st.integers(17, 40))
+def test_aborts_at_any_time_leave_the_pool_whole(
+    plan: list[tuple[int, int, str, float]], leaving: set[int], blocks: int
+) -> None:
+    crowded = engine(blocks, seqs=3, batched=64)
+    requests = arrivals(plan)
+    for index, (now, ask) in enumerate(requests):
+        crowded.advance(now)
+        crowded.add_request(ask, now)
+        if index in leaving:
+            crowded.abort(requests[index // 2][1].id)
+    run(crowded)
+    assert all(ask.is_over for _, ask in requests)
+    assert crowded.pool.free == crowded.pool.total
+
+
+def outcome(plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float) -> list[tuple[float, ...]]:
+    one, requests, now = engine(blocks), arrivals(plan), 0.0
+    for at, ask in requests:
+        while now + tick_s < at:
+            now += tick_s
+            one.advance(now)
+        one.add_request(ask, at)
+    while one.next_event_s() is not None:
+        now += tick_s
+        one.advance(now)
+    return [(ask.first_token_s, ask.finished_s, ask.cached_tokens, ask.preemptions) for _, ask in requests]
+
+
+@settings(max_examples=80, deadline=None)
+@given(asks, st.integers(20, 200), st.sampled_from([0.05, 10.0]))
+def test_runs_in_closed_form_equal_single_steps(
+    plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float
+) -> None:
+    """Same tokens, hits and preemptions, and the same times but for rounding; no two steps end within 4 ms."""
+    for jumped, stepped in zip(outcome(plan, blocks, tick_s), outcome(plan, blocks, 0.004), strict=True):
+        assert jumped == pytest.approx(stepped, rel=1e-9)
+
+
+def test_a_long_answer_alone_is_one_jump() -> None:
+    alone = engine()
+    alone.add_request(request("a", 100, 2000), 0.0)
+    assert [result.steps for result in alone.advance(math.inf)] == [1, 1999]
+
+
+@given(st.floats(0, 100), st.floats(0.001, 0.1), st.floats(0, 0.001))
+def test_steps_within_a_span_are_as_many_as_fit(span: float, first: float, growth: float) -> None:
+    steps = steps_within(span, first, growth)
+    assert steps == 0 or run_s(steps, first, growth) <= span * (1 + 1e-12)
+    assert run_s(steps + 1, first, growth) > span * (1 - 1e-12)

@@ -1,0 +1,100 @@
+"""The step-time law against measured points, and its shape."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.engine.law import chunk_pairs, law_of
+from fleet.engine.profiles import FITS, MODELS, PEAKS, UnknownProfile, kv_blocks, profile
+
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent: the measured figures lie there")
+
+
+@needs_data
+def test_thirty_measured_points_are_reproduced_within_eight_percent() -> None:
+    """Measured by vLLM on 2 H100 with Qwen3-32B, closed loop; where the KV cache holds fewer, fewer run at a time."""
+    served = profile("h100_sxm", "Qwen3-32B", 2)
+    law, tokens_held = law_of(served), kv_blocks(served) * 16
+    with (DATA / "measured_h100_qwen3_32b.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    errors = []
+    for row in rows:
+        prompt, output = int(row["isl"]), int(row["osl"])
+        concurrency = min(int(row["concurrency"]), int(tokens_held / (prompt + output / 2)))
+        predicted = law.decode_interval_s(concurrency, prompt, output) * 1e3
+        errors.append(abs(predicted / float(row["tpot_ms"]) - 1))
+    assert len(errors) == 30
+    assert sum(errors) / len(errors) <= 0.08
+
+
+@needs_data
+def test_the_constants_are_those_of_the_calibration_file() -> None:
+    fitted = json.loads((DATA / "step_time_calibration.json").read_text())
+    assert len(fitted) == len(FITS)
+    for key, row in fitted.items():
+        gpu, model, tp = key.split("|")
+        of = profile(gpu, model, int(tp[2:]))
+        assert (of.fit.t0_ms, of.fit.gemm, of.fit.prefill_attention) == (
+            row["t0_ms"],
+            row["eff_gemm"],
+            row["eff_prefill_attn"],
+        )
+        assert (of.fit.weight_bandwidth, of.fit.kv_bandwidth) == (row["eff_weight_bw"], row["eff_kv_bw"])
+        assert of.fit.allreduce_us_per_token == row["allreduce_us_per_token"]
+        assert (of.peak.flops, of.peak.bandwidth) == (row["peak_flops"], row["peak_bw"])
+        assert of.sizes.params == row["params"]
+        assert of.sizes.weight_bytes / of.tp == row["weight_bytes_per_gpu"]
+        assert of.sizes.kv_bytes_per_token / of.tp == row["kv_bytes_per_token_per_gpu"]
+        assert (of.sizes.layers, of.sizes.q_heads, of.sizes.head_dim) == (
+            row["layers"],
+            row["q_heads"],
+            row["head_dim"],
+        )
+
+
+def test_an_h100_holds_about_410_thousand_tokens_of_llama_8b() -> None:
+    assert kv_blocks(profile()) * 16 == pytest.approx(410_000, rel=0.02)
+
+
+@pytest.mark.parametrize("key", sorted(FITS))
+def test_every_profile_has_its_sizes_and_some_room_for_kv(key: tuple[str, str, int]) -> None:
+    gpu, model, tp = key
+    assert gpu in PEAKS
+    assert model in MODELS
+    assert kv_blocks(profile(gpu, model, tp)) > 1000
+
+
+def test_names_are_found_in_any_case_and_the_smallest_size_is_the_default() -> None:
+    assert profile("H100_SXM", "qwen3-32b").tp == 1
+    assert profile("h100_sxm", "llama-3.3-70b").tp == 4
+
+
+def test_an_unknown_profile_says_what_there_is() -> None:
+    with pytest.raises(UnknownProfile, match=r"no calibration for a100 Llama-3.1-8B tp1; there are: .*Qwen3-8B"):
+        profile("a100", "Llama-3.1-8B", 1)
+
+
+def test_a_small_step_costs_the_weights_and_a_large_one_the_arithmetic() -> None:
+    law = law_of(profile())
+    assert law.linear_s(1) == pytest.approx(law.weights_s, rel=1e-3)
+    assert law.linear_s(100_000) == pytest.approx(100_000 * law.compute_s_per_token, rel=1e-3)
+
+
+def test_cached_tokens_make_a_prefill_shorter_but_not_free() -> None:
+    law = law_of(profile())
+    assert law.prefill_s(1_000) < law.prefill_s(1_000, cached_tokens=15_000) < law.prefill_s(16_000)
+
+
+def test_chunks_of_a_prompt_do_the_attention_work_of_the_whole() -> None:
+    parts = sum(chunk_pairs(n, before) for n, before in [(8192, 0), (8192, 8192), (1616, 16_384)])
+    assert parts == pytest.approx(chunk_pairs(18_000, 0))
+
+
+def test_the_tensor_parallel_size_splits_the_work_and_adds_a_reduction() -> None:
+    one, two = law_of(profile("h100_sxm", "Qwen3-32B", 1)), law_of(profile("h100_sxm", "Qwen3-32B", 2))
+    assert two.weights_s == pytest.approx(one.weights_s / 2, rel=0.01)
+    assert one.allreduce_s_per_token == 0 < two.allreduce_s_per_token
