@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from router.policy.load import overloaded
+from router.policy.overload import overloaded
 from router.policy.types import Instance
 from router.policy.view import View
 

@@ -17,10 +17,9 @@ def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestC
 
 
 def class_on(view: View, instance: Instance) -> RequestClass:
-    return classify(view.request.prompt_tokens, instance.cached_tokens, view.policy)
+    return classify(view.request.prompt_tokens, view.cached_on(instance), view.policy)
 
 
 def class_by_cache(view: View) -> RequestClass:
     """The class on the instance that holds most of the prompt: for routes that do not choose by cache themselves."""
-    cached = max(instance.cached_tokens for instance in view.instances)
-    return classify(view.request.prompt_tokens, cached, view.policy)
+    return classify(view.request.prompt_tokens, max(view.cached), view.policy)

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from router.policy import filters
+from router.policy.candidates import Candidates
 from router.policy.classify import classify
+from router.policy.filters import refusals
 from router.policy.routes import ROUTES
-from router.policy.types import Candidate, Decision, Instance, Policy, Request
-from router.policy.view import View
+from router.policy.types import Decision, Instance, Policy, Request
+from router.policy.view import View, cached_tokens
 
 REASONS_SHOWN = 5  # kinds of refusal that are spelled out when nobody can take a request
 
@@ -18,11 +19,13 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
     `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
     would pick by cache.
     """
-    refusals = filters.refusals(instances, policy)
-    able = [instance for instance, why in zip(instances, refusals, strict=True) if not why]
+    refused = refusals(instances, policy)
+    able = [instance for place, instance in enumerate(instances) if place not in refused] if refused else instances
     if not able:
-        return _nobody(request, instances, policy, refusals)
-    pick = ROUTES[policy.route].rank(View(request, able, policy, draw))
+        return _nobody(request, instances, policy, refused)
+    view = View(request, able, policy, draw)
+    pick = ROUTES[policy.route].rank(view)
+    cached = view.cached_on(pick.instance)
     return Decision(
         instance=pick.instance.id,
         request_class=pick.request_class,
@@ -30,47 +33,31 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
         route=policy.route,
         rule=pick.rule,
         reasons=pick.reasons,
-        cached_tokens=min(pick.instance.cached_tokens, request.prompt_tokens),
-        new_tokens=max(request.prompt_tokens - pick.instance.cached_tokens, 0),
-        candidates=_candidates(request, instances, refusals, pick.scores),
+        cached_tokens=cached,
+        new_tokens=request.prompt_tokens - cached,
+        candidates=Candidates(request, instances, refused, pick),
     )
 
 
-def _nobody(request: Request, instances: Sequence[Instance], policy: Policy, refusals: list[str]) -> Decision:
-    cached = min(max((instance.cached_tokens for instance in instances), default=0), request.prompt_tokens)
+def _nobody(request: Request, instances: Sequence[Instance], policy: Policy, refused: Mapping[int, str]) -> Decision:
+    cached = max(cached_tokens(request, instances), default=0)
     return Decision(
         instance="",
         request_class=classify(request.prompt_tokens, cached, policy),
         flow="colocated",
         route=policy.route,
         rule="nobody",
-        reasons=_why_nobody(refusals),
+        reasons=_why_nobody(refused),
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
-        candidates=_candidates(request, instances, refusals, {}),
+        candidates=Candidates(request, instances, refused, None),
     )
 
 
-def _why_nobody(refusals: list[str]) -> tuple[str, ...]:
-    if not refusals:
+def _why_nobody(refused: Mapping[int, str]) -> tuple[str, ...]:
+    if not refused:
         return ("the pool has no instances",)
-    kinds = Counter(refusals).most_common()
-    told = [f"{count} of {len(refusals)}: {why}" for why, count in kinds[:REASONS_SHOWN]]
+    kinds = Counter(refused.values()).most_common()
+    told = [f"{count} of {len(refused)}: {why}" for why, count in kinds[:REASONS_SHOWN]]
     rest = sum(count for _, count in kinds[REASONS_SHOWN:])
     return ("no instance can take the request", *told, *([f"{rest} more for other reasons"] if rest else []))
-
-
-def _candidates(
-    request: Request, instances: Sequence[Instance], refusals: list[str], scores: Mapping[str, float]
-) -> tuple[Candidate, ...]:
-    prompt = request.prompt_tokens
-    return tuple(
-        Candidate(
-            instance.id,
-            min(instance.cached_tokens, prompt),
-            max(prompt - instance.cached_tokens, 0),
-            scores.get(instance.id),
-            why,
-        )
-        for instance, why in zip(instances, refusals, strict=True)
-    )

@@ -26,17 +26,28 @@ HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 SOFT: dict[str, Filter] = {"kv_headroom": kv_headroom}
 
 
-def refusals(instances: Sequence[Instance], policy: Policy) -> list[str]:
-    """For each instance why it may not take the request, empty when it may."""
-    limit = policy["admission.max_inflight_per_instance"]
-    kv_limit = policy["load.kv_usage_max"]
-    # One pass tells a fleet that is well, as it nearly always is, and asks no filter.
-    if not any(i.refused or i.running >= limit or i.kv_usage > kv_limit for i in instances):
-        return [""] * len(instances)
-    hard = [_first(HARD, instance, policy) for instance in instances]
-    soft = [why or _first(SOFT, instance, policy) for why, instance in zip(hard, instances, strict=True)]
-    return hard if all(soft) else soft
+def refusals(instances: Sequence[Instance], policy: Policy) -> dict[int, str]:
+    """Why instances may not take the request, by their place in the list; those that may are not in it."""
+    limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
+    # One cheap pass finds whom the filters have to be asked about: in a fleet that is well, nobody.
+    doubtful = [
+        place
+        for place, instance in enumerate(instances)
+        if instance.refused or instance.running >= limit or instance.kv_usage > kv_limit
+    ]
+    if not doubtful:
+        return {}
+    hard = _rejected(HARD, instances, doubtful, policy)
+    both = _rejected(HARD | SOFT, instances, doubtful, policy)
+    return both if len(both) < len(instances) else hard
 
 
-def _first(filters: dict[str, Filter], instance: Instance, policy: Policy) -> str:
-    return next((why for rule in filters.values() if (why := rule(instance, policy))), "")
+def _rejected(
+    filters: dict[str, Filter], instances: Sequence[Instance], places: list[int], policy: Policy
+) -> dict[int, str]:
+    found = {}
+    for place in places:
+        why = next((why for rule in filters.values() if (why := rule(instances[place], policy))), "")
+        if why:
+            found[place] = why
+    return found

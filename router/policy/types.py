@@ -1,6 +1,6 @@
 """What a decision is made from and what it says. Values only: time, randomness and state are arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,9 @@ class Request:
     session: str | None = None  # stable key of the session, None when unknown
     bound_to: str | None = None  # instance that the session is bound to, None when it is new
     history_tokens: int = 0  # prompt + output tokens of the session's previous request, 0 when unknown
+    held: Mapping[str, int] | None = (
+        None  # h_i by instance id, none is 0; when given, Instance.cached_tokens is not read
+    )
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
@@ -58,7 +61,7 @@ class Decision:
     reasons: tuple[str, ...]  # in words, in the order they were met
     cached_tokens: int  # on the chosen instance (on the best by cache when nobody was chosen)
     new_tokens: int
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]  # in the order in which the instances were given
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""What a route sees, what it answers, and the few questions that routes share."""
+"""What a route sees, what it answers, and the few questions that routes share. Everything goes by place in the list."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from router.policy.types import Instance, Policy, Request, RequestClass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the lists below are made when a route first asks, and kept
 class View:
     """A request and the instances that may take it (at least one)."""
 
@@ -15,9 +16,30 @@ class View:
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
 
-    def new_tokens(self, instance: Instance) -> int:
-        """n_i; an index that claims more than the prompt has does not make it negative."""
-        return max(self.request.prompt_tokens - instance.cached_tokens, 0)
+    @cached_property
+    def cached(self) -> list[int]:
+        """h_i; an index that claims more than the prompt has is not believed."""
+        return cached_tokens(self.request, self.instances)
+
+    @cached_property
+    def new(self) -> list[int]:
+        """n_i = L − h_i"""
+        prompt = self.request.prompt_tokens
+        return [prompt - cached for cached in self.cached]
+
+    @cached_property
+    def ongoing(self) -> list[float]:
+        """PP_i + request_tokens · R_i: prefill still to be computed, and each request as if it were so many tokens."""
+        weight = self.policy["load.request_tokens"]
+        return [instance.prefill_tokens + weight * instance.running for instance in self.instances]
+
+    @cached_property
+    def work(self) -> list[float]:
+        """n_i + ongoing_i: what the instance has to do with this request on it. Losing the cache counts as work."""
+        return [new + ongoing for new, ongoing in zip(self.new, self.ongoing, strict=True)]
+
+    def cached_on(self, instance: Instance) -> int:
+        return cached_tokens(self.request, (instance,))[0]
 
     def without(self, instance: Instance | None) -> "View":
         if instance is None:
@@ -33,30 +55,33 @@ class Pick:
     request_class: RequestClass
     rule: str
     reasons: tuple[str, ...]
-    scores: Mapping[str, float] = field(default_factory=dict)  # by instance, what was ranked by; the least wins
+    ranked: Sequence[Instance] = ()  # those that were compared
+    scores: Sequence[float] = ()  # what by, the least wins; as long as `ranked`
 
 
-def least(view: View, *keys: Sequence[float]) -> Instance:
-    """The instance with the least first key, ties by the next ones, then by the draw (in the order of ids)."""
-    tied: Sequence[int] = range(len(view.instances))
-    for key in keys:
-        best = min([key[index] for index in tied])
-        tied = [index for index in tied if key[index] == best]
-        if len(tied) == 1:
-            break
-    return by_turn([view.instances[index] for index in tied], int(view.draw * len(tied)))
+def cached_tokens(request: Request, instances: Sequence[Instance]) -> list[int]:
+    prompt, held = request.prompt_tokens, request.held
+    if held is None:
+        return [instance.cached_tokens if instance.cached_tokens < prompt else prompt for instance in instances]
+    get = held.get
+    return [cached if (cached := get(instance.id, 0)) < prompt else prompt for instance in instances]
 
 
-def by_turn(instances: Sequence[Instance], turn: int) -> Instance:
-    """The instance whose turn it is, in the order of ids."""
-    if len(instances) == 1:
-        return instances[0]
-    return sorted(instances, key=_id)[turn % len(instances)]
+def least(view: View, scores: Sequence[float], *then: Callable[[int], float]) -> int:
+    """The place of the least score, ties by the least `then`, and then by the draw (in the order of ids)."""
+    best = min(scores)
+    if scores.count(best) == 1:
+        return scores.index(best)
+    tied = [place for place, score in enumerate(scores) if score == best]
+    for key in then:
+        seconds = [key(place) for place in tied]
+        best = min(seconds)
+        tied = [place for place, second in zip(tied, seconds, strict=True) if second == best]
+    return by_turn(view, tied, int(view.draw * len(tied)))
 
 
-def scores_of(view: View, scores: Sequence[float]) -> dict[str, float]:
-    return {instance.id: score for instance, score in zip(view.instances, scores, strict=True)}
-
-
-def _id(instance: Instance) -> str:
-    return instance.id
+def by_turn(view: View, places: Sequence[int], turn: int) -> int:
+    """The place whose turn it is, in the order of ids."""
+    if len(places) == 1:
+        return places[0]
+    return sorted(places, key=lambda place: view.instances[place].id)[turn % len(places)]

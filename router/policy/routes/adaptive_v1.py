@@ -1,12 +1,12 @@
 """Sessions stay, prompts follow the cache, heavy prefills go where few are decoding (experiments B and C)."""
 
-from router.policy.affinity import Binding, binding
+from router.policy.affinity import binding
 from router.policy.classify import class_on
-from router.policy.load import overloaded, work
+from router.policy.overload import overloaded
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
 from router.policy.types import Instance, RequestClass
-from router.policy.view import Pick, View, least, scores_of
+from router.policy.view import Pick, View, least
 
 
 def rank(view: View) -> Pick:
@@ -16,65 +16,51 @@ def rank(view: View) -> Pick:
     home = bound.instance or _best_by_cache(rest)
     request_class = class_on(rest, home)
     if request_class == "heavy":
-        return _least_decode(rest, home, bound)
+        return _least_decode(rest, home, bound.reasons)
     if bound.instance is not None:
         return Pick(home, request_class, "session", bound.reasons)
     return _cache_or_load(rest, home, request_class, bound.reasons)
 
 
-def _least_decode(view: View, home: Instance, bound: Binding) -> Pick:
+def _least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
-    spared = _within_loss(view)
-    scores = [instance.decodes for instance in spared.instances]
-    instance = least(
-        spared,
-        scores,
-        [other.prefill_tokens for other in spared.instances],
-        [-other.cached_tokens for other in spared.instances],
+    limit = view.policy["route.heavy_cache_loss_max"]
+    most = max(view.cached)
+    near = View(
+        view.request,
+        [instance for instance, cached in zip(view.instances, view.cached, strict=True) if most - cached <= limit],
+        view.policy,
+        view.draw,
     )
-    reasons = [
-        *bound.reasons,
-        f"heavy: {view.new_tokens(home):,} new tokens on {home.id}",
+    scores = [instance.decodes for instance in near.instances]
+    place = least(near, scores, lambda place: near.instances[place].prefill_tokens, lambda place: near.new[place])
+    instance = near.instances[place]
+    told = [
+        f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
         f"least decode load: {instance.decodes} decodes, {instance.prefill_tokens:,} prefill tokens",
     ]
-    if left_out := len(view.instances) - len(spared.instances):
-        limit = view.policy["route.heavy_cache_loss_max"]
-        reasons.append(f"{left_out} left out: each would compute more than {limit:,} tokens again")
-    return Pick(instance, "heavy", "least_decode", tuple(reasons), scores_of(spared, scores))
-
-
-def _within_loss(view: View) -> View:
-    """Without those where more cached tokens than allowed would be computed again."""
-    limit = view.policy["route.heavy_cache_loss_max"]
-    most = min(max(instance.cached_tokens for instance in view.instances), view.request.prompt_tokens)
-    kept = [instance for instance in view.instances if most - instance.cached_tokens <= limit]
-    return View(view.request, kept, view.policy, view.draw)
+    if left_out := len(view.instances) - len(near.instances):
+        told.append(f"{left_out} left out: each would compute more than {limit:,} tokens again")
+    return Pick(instance, "heavy", "least_decode", (*reasons, *told), near.instances, scores)
 
 
 def _best_by_cache(view: View) -> Instance:
-    """Most cached tokens; of equals the one with the least work."""
-    cached = [-instance.cached_tokens for instance in view.instances]
-    return least(view, cached, work(view))
+    """Least n_i, of equals the one with the least work."""
+    return view.instances[least(view, view.new, lambda place: view.work[place])]
 
 
 def _cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
-    if home.cached_tokens <= 0:
+    cached = view.cached_on(home)
+    if cached == 0:
         why = "no instance holds any of the prompt"
     elif busy := overloaded(view, home):
         why = f"{home.id} holds most of the prompt and is passed over: {busy}"
     else:
-        scores: list[float] = [view.new_tokens(instance) for instance in view.instances]
-        reason = f"best by cache: {home.cached_tokens:,} tokens cached"
-        return Pick(home, request_class, "cache", (*reasons, reason), scores_of(view, scores))
-    loads = work(view)
-    instance = least(view, loads)
-    return Pick(
-        instance,
-        request_class,
-        "least_work",
-        (*reasons, why, f"least work: {min(loads):,.0f} tokens"),
-        scores_of(view, loads),
-    )
+        told = f"best by cache: {cached:,} tokens cached"
+        return Pick(home, request_class, "cache", (*reasons, told), view.instances, view.new)
+    place = least(view, view.work)
+    told = f"least work: {view.work[place]:,.0f} tokens"
+    return Pick(view.instances[place], request_class, "least_work", (*reasons, why, told), view.instances, view.work)
 
 
 HEAVY_CACHE_LOSS_MAX = Parameter(

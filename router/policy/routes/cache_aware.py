@@ -2,10 +2,9 @@
 
 from router.policy.affinity import binding
 from router.policy.classify import class_by_cache, class_on
-from router.policy.load import ongoing
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
-from router.policy.view import Pick, View, least, scores_of
+from router.policy.view import Pick, View, least
 
 
 def rank(view: View) -> Pick:
@@ -14,15 +13,11 @@ def rank(view: View) -> Pick:
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
     hit, load = view.policy["route.hit_weight"], view.policy["route.load_weight"]
-    prompt = view.request.prompt_tokens
-    scores = [
-        hit * max(prompt - instance.cached_tokens, 0) + load * busy
-        for instance, busy in zip(view.instances, ongoing(view), strict=True)
-    ]
-    instance = least(view, scores, [other.running for other in view.instances])
-    reason = f"best sum of new and ongoing tokens: {min(scores):,.0f}"
+    scores = [hit * new + load * ongoing for new, ongoing in zip(view.new, view.ongoing, strict=True)]
+    place = least(view, scores, lambda place: view.instances[place].running)
+    reason = f"least sum of new and ongoing tokens: {scores[place]:,.0f}"
     request_class = class_by_cache(view.without(bound.left))
-    return Pick(instance, request_class, "score", (*bound.reasons, reason), scores_of(view, scores))
+    return Pick(view.instances[place], request_class, "score", (*bound.reasons, reason), view.instances, scores)
 
 
 HIT_WEIGHT = Parameter(

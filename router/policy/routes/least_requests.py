@@ -3,7 +3,7 @@
 from router.policy.classify import class_by_cache
 from router.policy.routes.route import Route
 from router.policy.types import RequestClass
-from router.policy.view import Pick, View, least, scores_of
+from router.policy.view import Pick, View, least
 
 
 def rank(view: View) -> Pick:
@@ -13,9 +13,9 @@ def rank(view: View) -> Pick:
 def fewest_requests(view: View, request_class: RequestClass, reasons: tuple[str, ...] = ()) -> Pick:
     """argmin R_i, ties by the draw."""
     scores = [instance.running for instance in view.instances]
-    instance = least(view, scores)
+    instance = view.instances[least(view, scores)]
     reason = f"fewest requests: {instance.running}"
-    return Pick(instance, request_class, "least_requests", (*reasons, reason), scores_of(view, scores))
+    return Pick(instance, request_class, "least_requests", (*reasons, reason), view.instances, scores)
 
 
 ROUTE = Route(

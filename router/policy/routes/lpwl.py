@@ -2,19 +2,19 @@
 
 from router.policy.classify import class_by_cache
 from router.policy.routes.route import Route
-from router.policy.view import Pick, View, by_turn, scores_of
+from router.policy.view import Pick, View, by_turn
 
 
 def rank(view: View) -> Pick:
     """argmin PP_i + n_i, ties by R_i, then round robin."""
-    prompt = view.request.prompt_tokens
-    scores = [instance.prefill_tokens + max(prompt - instance.cached_tokens, 0) for instance in view.instances]
+    scores = [instance.prefill_tokens + new for instance, new in zip(view.instances, view.new, strict=True)]
     best = min(scores)
-    tied = [instance for instance, score in zip(view.instances, scores, strict=True) if score == best]
-    fewest = min(instance.running for instance in tied)
-    instance = by_turn([other for other in tied if other.running == fewest], view.request.turn)
+    tied = [place for place, score in enumerate(scores) if score == best]
+    fewest = min(view.instances[place].running for place in tied)
+    tied = [place for place in tied if view.instances[place].running == fewest]
+    instance = view.instances[by_turn(view, tied, view.request.turn)]
     reason = f"least prefill work: {best:,} tokens with this request"
-    return Pick(instance, class_by_cache(view), "least_prefill", (reason,), scores_of(view, scores))
+    return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)
 
 
 ROUTE = Route(

@@ -7,9 +7,9 @@ from router.policy.view import Pick, View, by_turn
 
 def rank(view: View) -> Pick:
     """Instance number `turn mod n` in the order of ids, over those that may take the request."""
-    turn = view.request.turn
-    instance = by_turn(view.instances, turn)
-    return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {len(view.instances)} instances",))
+    turn, count = view.request.turn, len(view.instances)
+    instance = view.instances[by_turn(view, range(count), turn)]
+    return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {count} instances",))
 
 
 ROUTE = Route("round_robin", "Round robin", "Each instance in its turn; load and cache are not looked at.", rank)

@@ -7,7 +7,7 @@ from router.policy.affinity import binding
 from router.policy.classify import class_by_cache, class_on
 from router.policy.routes.least_requests import fewest_requests
 from router.policy.routes.route import Route
-from router.policy.view import Pick, View, scores_of
+from router.policy.view import Pick, View
 
 _MASK = (1 << 64) - 1
 
@@ -30,8 +30,8 @@ def _by_hash(view: View, session: str) -> Pick:
     scores = [_mix(key ^ _hash(instance.id)) for instance in view.instances]
     instance = view.instances[scores.index(min(scores))]
     reasons = ("the session has no instance yet: the one that its hash says",)
-    ranked = scores_of(view, [score / _MASK for score in scores])
-    return Pick(instance, class_by_cache(view), "session_hash", reasons, ranked)
+    ranked = [score / _MASK for score in scores]
+    return Pick(instance, class_by_cache(view), "session_hash", reasons, view.instances, ranked)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,142 @@
+"""What a decision costs: `python -m bench.decide [--rounds 2000]`.
+
+For pools of 8, 100 and 1000 instances and a prompt of 20k tokens (80 KB, 312 chunks), of which half of the pool holds a
+system prompt and one instance a session's history: hashing the prompt, looking it up and deciding, each by itself and
+together, in µs; then with the candidates written out, as a receipt does. Before that the memory of the prefix index.
+Goals: look-up and decision together ≤ 100 µs (median) at 100 instances and ≤ 1000 µs at 1000.
+"""
+
+import argparse
+import gc
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from router.policy import document
+from router.policy.decide import decide
+from router.policy.routes import ROUTES
+from router.policy.types import Instance, Policy, Request
+from router.prefix.approximate import PrefixIndex
+from router.prefix.chain import CHUNK_BYTES, chunk_hashes
+
+SIZES = (8, 100, 1_000)
+PROMPT_TOKENS = 20_000
+BYTES_PER_TOKEN = 4
+SESSIONS = 64
+
+
+class Fleet:
+    """A pool under load, its prefix index and the prompts of some sessions that live on it."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        rng = random.Random(seed)
+        self.rng = rng
+        self.names = [f"demo-{number}" for number in range(size)]
+        self.load = {
+            name: (rng.randrange(40), rng.randrange(30), rng.randrange(60_000), rng.random() * 0.9)
+            for name in self.names
+        }
+        self.index = PrefixIndex()
+        system = rng.randbytes(8_192)
+        self.prompts = [system + rng.randbytes(PROMPT_TOKENS * BYTES_PER_TOKEN - len(system)) for _ in range(SESSIONS)]
+        self.homes = [rng.choice(self.names) for _ in self.prompts]
+        for name in self.names[: size // 2]:
+            self.index.insert(name, 1, chunk_hashes(system))
+        for prompt, home in zip(self.prompts, self.homes, strict=True):
+            self.index.insert(home, 1, chunk_hashes(prompt[: len(prompt) * 9 // 10]))
+
+    def instances(self) -> list[Instance]:
+        """The router keeps these between requests and replaces the one whose load changed."""
+        return [
+            Instance(
+                name,
+                running=running,
+                decodes=decodes,
+                prefill_tokens=prefill,
+                kv_usage=kv_usage,
+            )
+            for name, (running, decodes, prefill, kv_usage) in self.load.items()
+        ]
+
+
+def measure(call: Callable[[int], object], rounds: int) -> tuple[float, float]:
+    """Median and p99 in µs; the collector is off, as between requests of a router that freezes its start-up objects."""
+    call(0)
+    times = []
+    gc.disable()
+    for number in range(rounds):
+        began = time.perf_counter_ns()
+        call(number)
+        times.append(time.perf_counter_ns() - began)
+    gc.enable()
+    times.sort()
+    return times[rounds // 2] / 1e3, times[rounds * 99 // 100] / 1e3
+
+
+def parts(fleet: Fleet, policy: Policy, rounds: int) -> dict[str, tuple[float, float]]:
+    hashes = [chunk_hashes(prompt) for prompt in fleet.prompts]
+    instances = fleet.instances()
+
+    def request(number: int) -> Request:
+        which = number % SESSIONS
+        found = fleet.index.match(hashes[which])
+        return Request(
+            PROMPT_TOKENS,
+            session=f"s{which}",
+            bound_to=fleet.homes[which] if which % 2 else None,
+            held={name: chunks * CHUNK_BYTES // BYTES_PER_TOKEN for name, chunks in found.items()},
+            turn=number,
+        )
+
+    requests = [request(number) for number in range(SESSIONS)]
+    calls: dict[str, Callable[[int], object]] = {
+        "hash": lambda number: chunk_hashes(fleet.prompts[number % SESSIONS]),
+        "match": lambda number: fleet.index.match(hashes[number % SESSIONS]),
+        "decide": lambda number: decide(requests[number % SESSIONS], instances, policy, 0.5),
+        "match + decide": lambda number: decide(request(number), instances, policy, 0.5),
+        "… + all candidates": lambda number: list(decide(request(number), instances, policy, 0.5).candidates),
+    }
+    return {part: measure(call, rounds) for part, call in calls.items()}
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
+
+
+def bytes_per_entry(entries: int) -> float:
+    """Resident memory per (instance, chunk) of an index of eight instances that share nothing."""
+    rng = random.Random(1)
+    gc.collect()
+    before = resident_bytes()
+    index = PrefixIndex(max_chunks=entries * 2, instance_chunks=entries * 2)
+    for number in range(entries // 312):
+        index.insert(f"demo-{number % 8}", 1, [rng.getrandbits(64) for _ in range(312)])
+    return (resident_bytes() - before) / len(index)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost of a decision")
+    parser.add_argument("--rounds", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    print(f"bytes per entry of the index, 1M entries: {bytes_per_entry(1_000_000):.0f}")
+    rows = [["route", "instances", "part", "median µs", "p99 µs", "n"]]
+    for size in SIZES:
+        fleet = Fleet(size, options.seed)
+        rounds = max(options.rounds * 8 // (8 + size // 50), 100)
+        for route in ROUTES:
+            policy = document.parse(document.default(route))
+            for part, (median, p99) in parts(fleet, policy, rounds).items():
+                rows.append([route, str(size), part, f"{median:.1f}", f"{p99:.1f}", str(rounds)])
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()

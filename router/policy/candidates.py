@@ -1,0 +1,64 @@
+"""The candidates of a decision, made when somebody looks: a hot path of a hundred instances only passes them on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
+
+from router.policy.types import Candidate, Instance, Request
+from router.policy.view import Pick, cached_tokens
+
+
+class Candidates(Sequence[Candidate]):
+    """In the order in which the instances were given. Equal to any other sequence of equal candidates."""
+
+    __slots__ = ("_instances", "_made", "_pick", "_refusals", "_request")
+
+    def __init__(
+        self, request: Request, instances: Sequence[Instance], refusals: Mapping[int, str], pick: Pick | None
+    ) -> None:
+        self._request = request
+        self._instances = instances
+        self._refusals = refusals
+        self._pick = pick
+        self._made: tuple[Candidate, ...] | None = None
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Candidate, ...]: ...
+    def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self._all()[place]
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> tuple[Candidate, ...]:
+        if self._made is None:
+            self._made = tuple(self._make())
+        return self._made
+
+    def _make(self) -> Iterator[Candidate]:
+        prompt = self._request.prompt_tokens
+        scores: dict[str, float] = {}
+        if self._pick is not None:
+            scores = {one.id: score for one, score in zip(self._pick.ranked, self._pick.scores, strict=True)}
+        cached = cached_tokens(self._request, self._instances)
+        for place, instance in enumerate(self._instances):
+            yield Candidate(
+                instance.id,
+                cached[place],
+                prompt - cached[place],
+                scores.get(instance.id),
+                self._refusals.get(place, ""),
+            )

@@ -1,0 +1,26 @@
+"""When the preferred instance has too much to do to be kept."""
+
+from router.policy.types import Instance
+from router.policy.view import View
+
+
+def overloaded(view: View, instance: Instance) -> str:
+    """Why the preferred instance is left, in words; empty when it is kept.
+
+    It is left when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
+    would send a session away because one small request runs on its instance and none elsewhere.
+    """
+    floor = view.policy["affinity.break_floor_tokens"]
+    own = _work_on(view, instance)
+    if own <= floor:  # work is never negative, so the difference cannot pass the floor: the common case, and cheap
+        return ""
+    least_work = min(view.work)
+    if own - least_work <= floor or own <= view.policy["affinity.break_ratio"] * least_work:
+        return ""
+    return f"{own:,.0f} tokens of work there, {least_work:,.0f} on the least loaded"
+
+
+def _work_on(view: View, instance: Instance) -> float:
+    weight: float = view.policy["load.request_tokens"]
+    new_tokens = view.request.prompt_tokens - view.cached_on(instance)
+    return new_tokens + instance.prefill_tokens + weight * instance.running
