@@ -33,6 +33,7 @@ app.conf.update(
     beat_schedule={
         "fleet.reconcile": every(1.0, "fleet.reconcile"),
         "fleet.scrape": every(1.0, "fleet.scrape", queue="node.local"),
+        "fleet.publish": every(2.0, "fleet.publish"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
     },

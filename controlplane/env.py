@@ -48,6 +48,17 @@ def choice(name: str, allowed: tuple[str, ...]) -> str:
     raise BadSetting(f"{name}={value}: allowed are {', '.join(allowed)}")
 
 
+def span(name: str, default: tuple[int, int]) -> tuple[int, int]:
+    """A range of ports, FIRST-LAST."""
+    value = text(name)
+    if not value:
+        return default
+    first, _, last = value.partition("-")
+    if first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65535:
+        return int(first), int(last)
+    raise BadSetting(f"{name}={value}: allowed is FIRST-LAST between 1024 and 65535, for example 18100-18999")
+
+
 def database(name: str, default: str) -> dict[str, object]:
     """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
     url = text(name, default)

@@ -98,6 +98,10 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
+# Of the node that this process runs on: where routers reach its engines, and the ports these may take.
+NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
+ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
+
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",

@@ -1,5 +1,6 @@
 """The output of each instance: one file, and the one before it, in the data folder of its node."""
 
+import datetime as dt
 import os
 from pathlib import Path
 
@@ -40,3 +41,17 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
     if begin > start:
         found = found[1:]  # cut in the middle
     return found[-lines:]
+
+
+_HEADER = "== weir: epoch "
+
+
+def header(epoch: int, at: dt.datetime, command_line: str) -> str:
+    """The line that begins each start in the log."""
+    return f"{_HEADER}{epoch} at {at:%Y-%m-%d %H:%M:%S} UTC: {command_line}\n"
+
+
+def of_latest_start(lines: list[str]) -> list[str]:
+    """Without what earlier processes wrote."""
+    starts = [index for index, line in enumerate(lines) if line.startswith(_HEADER)]
+    return lines[starts[-1] + 1 :] if starts else lines

@@ -1,20 +1,32 @@
 """What routers know of the fleet: weir:fleet:<pool>, written when it changed and again when Redis has lost it."""
 
+import logging
 from typing import Any
 
+import redis
 from django.utils import timezone
 
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
 from router import wire
 
+log = logging.getLogger(__name__)
+
 
 def publish_fleet(pool_name: str) -> bool:
     """Write the pool's instances for the routers if they differ from what is there; True when something was written.
 
     Two writers may race with an older and a newer view. Whoever writes looks at the database again afterwards, so
-    the last word is the newest.
+    the last word is the newest. Without Redis nothing is written; the net (fleet.publish) does it later.
     """
+    try:
+        return _publish(pool_name)
+    except redis.RedisError as error:
+        log.warning("pool %s not published: %s", pool_name, error)
+        return False
+
+
+def _publish(pool_name: str) -> bool:
     written = False
     while True:
         instances = _instances(pool_name)
@@ -26,7 +38,7 @@ def publish_fleet(pool_name: str) -> bool:
 
 
 def remove_fleet(pool_name: str) -> None:
-    """The pool is no more."""
+    """The pool is no more: routers forget it."""
     connect().pipeline().delete(wire.fleet_key(pool_name)).srem(wire.POOLS, pool_name).publish(
         wire.CHANGED, wire.fleet_key(pool_name)
     ).execute()

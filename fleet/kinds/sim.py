@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from fleet.engine import profiles
 from fleet.kinds.kind import VLLM_SCRAPE, Kind, Launch
 from fleet.kinds.option import option
 
-GPUS = ("h100_sxm", "h200_sxm", "b200")
-MODEL_PROFILES = ("Llama-3.1-8B", "Qwen3-8B", "Qwen3-32B", "Llama-3.3-70B")
+GPUS = tuple(profiles.PEAKS)
+MODEL_PROFILES = tuple(profiles.MODELS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""What a node does for its instances: launch one process, signal one process. Short, and safe to repeat.
+
+A task carries the epoch that it was made for. It acts only while the record still says so, and what it launched but
+could not record is killed: there are never two processes for one instance.
+"""
+
+import datetime as dt
+import signal
+import sys
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+from fleet import launch, logs
+from fleet.failure import failure_fields
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import build
+from fleet.models import Instance, State
+from fleet.ports import NoPort, ports_for
+from fleet.publishing import publish_fleet
+from fleet.services import pool_spec
+from fleet.spec import config_hash
+from fleet.transitions import move
+
+
+def start_instance(name: str, epoch: int) -> bool:
+    """Launch it; False when the start has been overtaken or the launch failed (the record says why)."""
+    instance = _claimed(name, epoch)
+    if instance is None:
+        return False
+    for orphan in launch.find(markers(name)):
+        launch.stop(*orphan, grace_s=0)
+    try:
+        launched = _launch(instance)
+    except (OSError, NoPort) as error:
+        reason = f"could not be launched: {error}"
+        return _failed(instance, reason)
+    return launched
+
+
+def _claimed(name: str, epoch: int) -> Instance | None:
+    found = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STARTING, pid=None)
+    return found.first()
+
+
+def _launch(instance: Instance) -> bool:
+    kind, spec = KINDS[instance.pool.kind], pool_spec(instance.pool)
+    ports = ports_for(instance, kind.ports)
+    options = build(kind.spec, spec.engine)
+    wanted = Launch(instance.name, spec.model, settings.NODE_ADDRESS, ports, sys.executable)
+    argv = kind.command(options, wanted)
+    log = _open_log(instance, argv)
+    env = launch.environment(settings.BASE_DIR, markers(instance.name), kind.environment(options, wanted))
+    pid, pid_started = launch.start(argv, env, log)
+    recorded = move(
+        instance,
+        State.LOADING,
+        f"launched as process {pid}",
+        pid=pid,
+        pid_started=pid_started,
+        boot_id=launch.boot_id(),
+        url=f"http://{settings.NODE_ADDRESS}:{ports['http']}",
+        command=argv,
+        config_hash=config_hash(spec),
+        started_at=timezone.now(),
+        ready_at=None,
+        kv_blocks=None,
+        block_size=None,
+    )
+    if not recorded:
+        launch.stop(pid, pid_started, grace_s=0)
+        return False
+    publish_fleet(instance.pool.name)
+    return True
+
+
+def _open_log(instance: Instance, argv: list[str]) -> Path:
+    log = logs.prepare(instance.name)
+    with log.open("a") as file:
+        file.write(logs.header(instance.epoch, timezone.now(), launch.command_line(argv)))
+    return log
+
+
+def _failed(instance: Instance, reason: str) -> bool:
+    move(instance, State.FAILED, reason, **failure_fields(instance, timezone.now()))
+    publish_fleet(instance.pool.name)
+    return False
+
+
+def markers(name: str) -> dict[str, str]:
+    """Variables by which a process is known as ours even when nobody wrote its pid down."""
+    return {"WEIR_INSTANCE": name, "WEIR_FLEET": str(settings.DATA_DIR)}
+
+
+def signal_instance(name: str, epoch: int, kill: bool) -> bool:
+    """SIGTERM, or SIGKILL; False when there is no such process any more."""
+    instance = Instance.objects.filter(name=name, epoch=epoch, state=State.STOPPING).first()
+    if instance is None or not is_running(instance):
+        return False
+    return launch.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
+
+
+def is_running(instance: Instance) -> bool:
+    """Whether the recorded process is there: same pid, same start time, same boot."""
+    return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
+
+
+def in_seconds(now: dt.datetime, seconds: float) -> dt.datetime:
+    return now + dt.timedelta(seconds=seconds)

@@ -1,0 +1,236 @@
+"""The reconciler's step: read what should run and what does, plan, claim each action by a conditional UPDATE, hand out.
+
+`reconcile_step` is called each second by a Celery task and directly by tests; `send` carries orders to the nodes.
+"""
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable
+
+import redis
+from django.db import IntegrityError, transaction
+
+from fleet import events
+from fleet.agent import in_seconds
+from fleet.failure import failure_fields
+from fleet.kinds import KINDS
+from fleet.models import Instance, InstanceEvent, Node, Pool, State
+from fleet.publishing import publish_fleet
+from fleet.reconcile import KILL_AGAIN_S, Action, DesiredPool, ObservedInstance, plan
+from fleet.redis import connect
+from fleet.services import pool_spec
+from fleet.spec import config_hash
+from fleet.transitions import move
+from router import wire
+
+NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
+IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then
+EPHEMERAL_S = 24 * 3600.0
+EVENTS_KEPT = dt.timedelta(days=30)
+
+Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); order: "start", "stop" or "kill"
+log = logging.getLogger(__name__)
+
+
+def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
+    """One look and one step; the actions that were carried out."""
+    pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
+    rows = {row.name: row for row in Instance.objects.select_related("pool")}
+    seen = _nodes_seen(now)
+    desired = [_desired(pool, seen) for pool in pools.values()]
+    samples = _samples(row for row in rows.values() if row.state == State.DRAINING)
+    observed = [_observed(row, samples.get(row.name)) for row in rows.values()]
+    wanted = plan(desired, observed, now.timestamp())
+    done = tuple(action for action in wanted if _APPLY[action.kind](_Order(action, pools, rows, now, send)))
+    for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
+        publish_fleet(name)
+    return done
+
+
+def _nodes_seen(now: dt.datetime) -> set[str]:
+    since = in_seconds(now, -NODE_GONE_S)
+    return set(Node.objects.filter(last_seen__gte=since).values_list("name", flat=True))
+
+
+def _desired(pool: Pool, seen: set[str]) -> DesiredPool:
+    kind = KINDS[pool.kind]
+    return DesiredPool(
+        name=pool.name,
+        replicas=pool.replicas,
+        config_hash=config_hash(pool_spec(pool)),
+        node_seen=pool.node in seen,
+        load_timeout_s=kind.load_timeout_s,
+        drain_timeout_s=kind.drain_timeout_s,
+        removed=pool.removed,
+    )
+
+
+def _samples(rows: Iterable[Instance]) -> dict[str, dict]:
+    names = [row.name for row in rows]
+    if not names:
+        return {}
+    try:
+        values = connect().mget([wire.instance_key(name) for name in names])
+    except redis.RedisError as error:
+        log.warning("no samples: %s", error)
+        return {}
+    read = {name: wire.decode(value) for name, value in zip(names, values, strict=True)}
+    return {name: sample for name, sample in read.items() if sample is not None}
+
+
+def _observed(row: Instance, sample: dict | None) -> ObservedInstance:
+    return ObservedInstance(
+        name=row.name,
+        pool=row.pool.name,
+        ordinal=row.ordinal,
+        state=row.state,
+        wish=row.desired,
+        reason=row.reason,
+        since=row.since.timestamp(),
+        config_hash=row.config_hash,
+        restart_asked=row.restart_asked,
+        idle=_is_idle(row, sample),
+        next_start_at=row.next_start_at.timestamp() if row.next_start_at else None,
+        stop_deadline=row.stop_deadline.timestamp() if row.stop_deadline else None,
+    )
+
+
+def _is_idle(row: Instance, sample: dict | None) -> bool:
+    if sample is None or sample["epoch"] != row.epoch or sample["at"] < row.since.timestamp() + IDLE_AFTER_S:
+        return False
+    return sample["running"] == 0 and sample["waiting"] == 0
+
+
+class _Order:
+    """One action with the rows that it is about."""
+
+    def __init__(
+        self, action: Action, pools: dict[str, Pool], rows: dict[str, Instance], now: dt.datetime, send: Send
+    ) -> None:
+        self.action = action
+        self.pool = pools[action.pool]
+        self.row = rows.get(action.instance)
+        self.now = now
+        self.send = send
+
+    @property
+    def instance(self) -> Instance:
+        assert self.row is not None  # noqa: S101 - only `create` and `delete_pool` come without a row
+        return self.row
+
+
+def _create(order: _Order) -> bool:
+    name = order.action.instance
+    latest = InstanceEvent.objects.filter(instance=name).order_by("-epoch").first()
+    try:
+        with transaction.atomic():
+            row = Instance.objects.create(
+                pool=order.pool,
+                name=name,
+                ordinal=order.action.ordinal,
+                node=order.pool.node,
+                reason=order.action.reason,
+                # Epochs of a name go on where they were: a router must not take the new process for the old one.
+                epoch=latest.epoch if latest else 0,
+            )
+    except IntegrityError:
+        return False
+    events.record(row, "created", order.action.reason)
+    return True
+
+
+def _start(order: _Order) -> bool:
+    row, epoch = order.instance, order.instance.epoch + 1
+    claimed = move(
+        row,
+        State.STARTING,
+        order.action.reason,
+        epoch=epoch,
+        restarts=row.restarts + (row.started_at is not None),
+        node=order.pool.node,
+        pid=None,
+        pid_started=None,
+        url="",
+        restart_asked="",
+        next_start_at=None,
+        stop_deadline=None,
+    )
+    if claimed:
+        order.send("start", row.node, row.name, epoch)
+    return claimed
+
+
+def _drain(order: _Order) -> bool:
+    return move(order.instance, State.DRAINING, order.action.reason)
+
+
+def _undrain(order: _Order) -> bool:
+    return move(order.instance, State.READY, order.action.reason)
+
+
+def _stop(order: _Order) -> bool:
+    row = order.instance
+    deadline = in_seconds(order.now, KINDS[order.pool.kind].grace_s)
+    stopped = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, next_start_at=None)
+    if stopped:
+        order.send("stop", row.node, row.name, row.epoch)
+    return stopped
+
+
+def _kill(order: _Order) -> bool:
+    row, deadline = order.instance, in_seconds(order.now, KILL_AGAIN_S)
+    if row.state == State.STOPPING:
+        again = Instance.objects.filter(pk=row.pk, state=row.state, stop_deadline=row.stop_deadline)
+        claimed = bool(again.update(stop_deadline=deadline))
+    else:
+        after = failure_fields(row, order.now) if order.action.failure else {"next_start_at": None}
+        claimed = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, **after)
+    if claimed:
+        order.send("kill", row.node, row.name, row.epoch)
+    return claimed
+
+
+def _rest(order: _Order) -> bool:
+    return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0)
+
+
+def _delete(order: _Order) -> bool:
+    row = order.instance
+    deleted, _ = Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).delete()
+    if deleted:
+        events.record(row, "deleted", order.action.reason)
+    return bool(deleted)
+
+
+def _delete_pool(order: _Order) -> bool:
+    with transaction.atomic():
+        gone = Pool.objects.filter(pk=order.pool.pk, removed=True, instances=None)
+        deleted = bool(gone.delete()[0])
+    if deleted:
+        publish_fleet(order.pool.name)
+    return deleted
+
+
+_APPLY: dict[str, Callable[[_Order], bool]] = {
+    "create": _create,
+    "start": _start,
+    "drain": _drain,
+    "undrain": _undrain,
+    "stop": _stop,
+    "kill": _kill,
+    "rest": _rest,
+    "delete": _delete,
+    "delete_pool": _delete_pool,
+}
+
+
+def publish_step() -> list[str]:
+    """What Redis has lost or holds otherwise is written again; the pools that were."""
+    return [name for name in Pool.objects.values_list("name", flat=True) if publish_fleet(name)]
+
+
+def expire_step(now: dt.datetime) -> int:
+    """Pools of experiments that nobody has removed, and old events."""
+    InstanceEvent.objects.filter(at__lt=now - EVENTS_KEPT).delete()
+    old = Pool.objects.exclude(ephemeral_owner="").filter(created_at__lt=in_seconds(now, -EPHEMERAL_S), removed=False)
+    return old.update(removed=True)

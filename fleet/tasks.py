@@ -1,0 +1,92 @@
+"""Celery's side of the fleet: the steps on their queues, one at a time, and the orders to the nodes."""
+
+import functools
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from celery import current_app, shared_task
+from django.utils import timezone
+
+from fleet import agent
+from fleet.models import Pool
+from fleet.reconcile import CLAIM_S
+from fleet.redis import connect
+from fleet.scrape import Scraper
+from fleet.steps import expire_step, publish_step, reconcile_step
+
+LOCAL = "local"
+LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
+# Delete the lock only while it is still ours.
+_RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
+_TASKS = {"start": "fleet.start_instance", "stop": "fleet.stop_instance", "kill": "fleet.kill_instance"}
+_scraping = threading.Lock()
+
+
+@contextmanager
+def alone(name: str) -> Iterator[bool]:
+    """Whether nobody else is at it (SET NX PX); a tick that finds it taken does nothing."""
+    client, key, token = connect(), f"weir:lock:{name}", uuid.uuid4().hex
+    taken = bool(client.set(key, token, nx=True, px=LOCK_MS))
+    try:
+        yield taken
+    finally:
+        if taken:
+            client.eval(_RELEASE, 1, key, token)
+
+
+def send(order: str, node: str, instance: str, epoch: int) -> None:
+    current_app.send_task(_TASKS[order], (instance, epoch), queue=f"node.{node}", expires=CLAIM_S)
+
+
+@shared_task(name="fleet.reconcile")
+def reconcile() -> None:
+    with alone("fleet.reconcile") as taken:
+        if taken:
+            reconcile_step(timezone.now(), send)
+            for node in _other_nodes():
+                current_app.send_task("fleet.scrape", (node,), queue=f"node.{node}", expires=1)
+
+
+def _other_nodes() -> list[str]:
+    """The schedule knows only this host; the workers of the other ones are asked from here."""
+    return sorted(set(Pool.objects.exclude(node=LOCAL).values_list("node", flat=True)))
+
+
+@shared_task(name="fleet.scrape")
+def scrape(node: str = LOCAL) -> None:
+    with alone(f"fleet.scrape.{node}") as taken:
+        # The lock in Redis may run out under a step that hangs; its event loop cannot be entered twice.
+        if taken and _scraping.acquire(blocking=False):
+            try:
+                scraper().step(timezone.now(), node)
+            finally:
+                _scraping.release()
+
+
+@functools.cache
+def scraper() -> Scraper:
+    """One per process, with its connections and its memory."""
+    return Scraper()
+
+
+@shared_task(name="fleet.publish")
+def publish() -> None:
+    publish_step()
+    expire_step(timezone.now())
+
+
+@shared_task(name="fleet.start_instance")
+def start_instance(name: str, epoch: int) -> None:
+    agent.start_instance(name, epoch)
+
+
+@shared_task(name="fleet.stop_instance")
+def stop_instance(name: str, epoch: int) -> None:
+    agent.signal_instance(name, epoch, kill=False)
+
+
+@shared_task(name="fleet.kill_instance")
+def kill_instance(name: str, epoch: int) -> None:
+    agent.signal_instance(name, epoch, kill=True)

@@ -1,0 +1,120 @@
+"""A small fleet of real processes, driven step by step as Celery would drive it."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from fleet import agent, launch, selectors, services
+from fleet.agent import in_seconds
+from fleet.kinds.kind import VLLM_SCRAPE, Kind, Launch
+from fleet.kinds.option import option
+from fleet.models import Instance, State
+from fleet.redis import connect
+from fleet.scrape import Scraper
+from fleet.steps import reconcile_step
+from router import wire
+
+STANDIN = Path(__file__).with_name("standin.py")
+
+
+@dataclass(frozen=True)
+class FakeSpec:
+    dies: str = option("", title="Last words", kind="text")
+    flavour: int = option(0, title="Flavour", minimum=0, maximum=9)
+
+
+def _command(spec: FakeSpec, launch: Launch) -> list[str]:
+    argv = [launch.python, str(STANDIN), "--port", str(launch.ports["http"]), "--model", launch.model]
+    return [*argv, "--dies", spec.dies] if spec.dies else argv
+
+
+FAKE = Kind(
+    name="fake",
+    title="Stand-in",
+    spec=FakeSpec,
+    ports=("http",),
+    command=_command,
+    environment=lambda spec, launch: {},
+    health_path="/health",
+    models_path="/v1/models",
+    metrics_path="/metrics",
+    scrape=VLLM_SCRAPE,
+    load_timeout_s=30,
+    drain_timeout_s=60,
+    grace_s=5,
+)
+
+
+def document(replicas: int = 1, name: str = "p", **engine: Any) -> dict[str, Any]:
+    pool = {"name": name, "model": "m", "kind": "fake", "replicas": replicas, "engine": engine}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": [pool]}}
+
+
+def deliver(order: str, node: str, instance: str, epoch: int) -> None:
+    """What the node's worker does with an order, at once."""
+    if order == "start":
+        agent.start_instance(instance, epoch)
+    else:
+        agent.signal_instance(instance, epoch, kill=order == "kill")
+
+
+class World:
+    def __init__(self) -> None:
+        self.scraper = Scraper()
+
+    def apply(self, *words: Any, **engine: Any) -> None:
+        services.apply_fleet(document(*words, **engine), "ada")
+
+    def tick(self) -> None:
+        now = timezone.now()
+        self.scraper.step(now)
+        reconcile_step(now, deliver)
+
+    def until(self, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+        end = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < end, f"not within {limit_s} s; {self.states()}"
+            self.tick()
+            time.sleep(0.02)
+
+    def until_ready(self, count: int, pool: str = "p") -> None:
+        self.until(lambda: selectors.pool_ready(pool) == (count, count))
+
+    def states(self) -> dict[str, str]:
+        return {row.name: f"{row.state}: {row.reason}" for row in Instance.objects.all()}
+
+    def one(self, name: str = "p-0") -> Instance:
+        return selectors.instance(name)
+
+    def age(self, seconds: float, name: str = "p-0") -> None:
+        """Let time pass for its record."""
+        row = self.one(name)
+        past = {key: getattr(row, key) for key in ("since", "next_start_at", "stop_deadline")}
+        changes = {key: in_seconds(value, -seconds) for key, value in past.items() if value is not None}
+        Instance.objects.filter(pk=row.pk).update(**changes)
+
+    def published(self, pool: str = "p") -> dict[str, Any]:
+        value = wire.decode(connect().get(wire.fleet_key(pool)))
+        return {entry["id"]: entry for entry in value["instances"]} if value else {}
+
+    def tell(self, name: str = "p-0", **behaviour: Any) -> None:
+        request = urllib.request.Request(self.one(name).url + "/set", json.dumps(behaviour).encode(), method="POST")
+        urllib.request.urlopen(request, timeout=5).read()
+
+    def is_in(self, state: State, name: str = "p-0") -> Callable[[], bool]:
+        return lambda: Instance.objects.filter(name=name, state=state).exists()
+
+    def processes(self, name: str = "p-0") -> list[tuple[int, float]]:
+        return launch.find(agent.markers(name))
+
+    def close(self) -> None:
+        self.scraper.close()
+        for pid, started in launch.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
+            launch.stop(pid, started, grace_s=0)
