@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # Each area keeps its own urls.py; the paths in it begin at the root.
     path("", include("controlplane.accounts.urls")),
     path("", include("controlplane.audit.urls")),
+    path("", include("controlplane.policies.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"

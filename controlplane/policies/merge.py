@@ -1,10 +1,11 @@
 """Three documents side by side: what two people did to the same policy. Pure."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from controlplane.policies.errors import Dispute
 
-MISSING = None
+ROUTE = "route.name"
 
 
 def flatten(document: dict[str, Any]) -> dict[str, Any]:
@@ -25,9 +26,24 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any
 
 
 def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:
-    """Every field in which mine and theirs differ now, with what it was before."""
-    was = flatten(base)
-    return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in differences(theirs, mine).items())
+    """Every field in which mine and theirs differ now, with what it was before. Two routes are one dispute: the
+    parameters of one make no sense with the other."""
+    was, found = flatten(base), differences(theirs, mine)
+    if ROUTE in found:
+        found = {path: pair for path, pair in found.items() if path == ROUTE or not path.startswith("route.")}
+    return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in found.items())
+
+
+def merged(theirs: dict[str, Any], mine: dict[str, Any], take_mine: Iterable[str]) -> dict[str, Any]:
+    """Theirs with the named fields taken from mine."""
+    result = {key: dict(part) if isinstance(part, dict) else part for key, part in theirs.items()}
+    for path in take_mine:
+        section, _, key = path.partition(".")
+        if path == ROUTE:
+            result[section] = dict(mine[section])
+        else:
+            result[section][key] = mine[section][key]
+    return result
 
 
 def suggestion(dispute: Dispute) -> str:

@@ -42,6 +42,7 @@ class PolicyVersion(models.Model):
     actor_name = models.CharField(max_length=200)
     published_at = models.DateTimeField(default=timezone.now)
     based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
+    draft_etag = models.CharField(max_length=40, blank=True)  # tells the second press of "Publish" from a new wish
     rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
 
     objects = VersionQuerySet.as_manager()
@@ -57,8 +58,13 @@ class PolicyVersion(models.Model):
         return f"{self.policy.name} v{self.number}"
 
     @property
-    def etag(self) -> str:
+    def label(self) -> str:
+        """For pages: a number of its own would be given thousands separators."""
         return f"v{self.number}"
+
+    @property
+    def etag(self) -> str:
+        return self.label
 
 
 class Draft(models.Model):

@@ -14,6 +14,8 @@ from fleet.models import Pool
 from fleet.redis import connect
 from router import wire
 
+NUMBER_MAX = 2**31 - 1  # what every database can be asked for
+
 
 def policies() -> QuerySet[Policy]:
     return Policy.objects.order_by("name")
@@ -39,10 +41,15 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 
 
 def version(policy: Policy, number: int) -> PolicyVersion:
-    found = policy.versions.filter(number=number).first()
+    found = policy.versions.filter(number=number).first() if number <= NUMBER_MAX else None
     if found is None:
         raise NotThere(f"policy {policy.name} has no version {number}")
     return found
+
+
+def published_from(policy: Policy, draft_etag: str) -> PolicyVersion | None:
+    """The version that this very revision of a draft has become."""
+    return policy.versions.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 
 def open_draft(policy: Policy) -> Draft | None:

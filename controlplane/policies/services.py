@@ -119,7 +119,7 @@ def ensure_default_policy() -> Policy:
 
 
 def _add_version(
-    policy: Policy, number: int, document: dict[str, Any], actor: Actor, reason: str, **links: int | None
+    policy: Policy, number: int, document: dict[str, Any], actor: Actor, reason: str, **links: Any
 ) -> PolicyVersion:
     return PolicyVersion.objects.create(
         policy=policy,
@@ -234,13 +234,14 @@ def publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None =
     _check_etag(draft, if_match, draft.document)
     document = check_document(draft.document)
     live = selectors.live_version(policy)
-    _check_base(draft, live)
+    check_base(draft, live)
     if documents.sha256(document) == live.sha256:
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     return _publish(policy, live, document, actor, reason, draft=draft)
 
 
-def _check_base(draft: Draft, live: PolicyVersion) -> None:
+def check_base(draft: Draft, live: PolicyVersion) -> None:
+    """Conflict when another version has gone live since the draft was opened."""
     if draft.based_on == live.number:
         return
     base = draft.policy.versions.filter(number=draft.based_on).first()
@@ -310,7 +311,14 @@ def _store(
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
                 raise _moved(policy, draft.document)
             version = _add_version(
-                policy, live.number + 1, document, actor, reason, based_on=live.number, rollback_of=rollback_of
+                policy,
+                live.number + 1,
+                document,
+                actor,
+                reason,
+                based_on=live.number,
+                rollback_of=rollback_of,
+                draft_etag=draft.etag if draft else "",
             )
             action = "policy.publish" if rollback_of is None else "policy.rollback"
             audit.record(actor, action, f"policy {policy.name} v{version.number}", reason, live.document, document)

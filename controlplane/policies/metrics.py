@@ -1,0 +1,116 @@
+"""The live figures that thresholds are compared with: by key, as the parameters name them."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from fleet.redis import connect
+from router import sketch, wire
+
+FEW = 20  # fewer observations than this are marked
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One live figure; `value` None when nothing was observed."""
+
+    label: str  # what it is, with its window: "p90 of new tokens, 60 s"
+    value: float | None
+    unit: str  # "tokens", "share", "s", "ms", "requests", "per minute"
+    n: int | None = None  # observations behind it, None for a reading
+
+    @property
+    def is_thin(self) -> bool:
+        return self.n is not None and self.n < FEW
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What Redis says about some pools right now."""
+
+    windows: tuple[dict[str, Any], ...]  # one per router, pool and class
+    inflight: dict[str, tuple[int, int, int]]  # instance → requests, prefill tokens, decodes: sent by all routers
+    samples: tuple[dict[str, Any], ...]  # of the pools' instances, none older than OFFLINE_S
+
+
+def policy_metrics(pools: Iterable[str]) -> dict[str, Figure]:
+    """The figures of these pools together; empty when Redis is away."""
+    try:
+        live = read(list(pools))
+    except redis.RedisError:
+        return {}
+    return {key: compute(live) for key, compute in METRICS.items()}
+
+
+def read(pools: list[str], now: float | None = None) -> Live:
+    now = time.time() if now is None else now
+    client: Any = connect()
+    names = [n.decode() for n in client.zrangebyscore(wire.ROUTERS, now - wire.ROUTER_GONE_S, "+inf")]
+    routers = _decoded([wire.router_key(name) for name in names])
+    fleets = _decoded([wire.fleet_key(pool) for pool in pools])
+    instances = [str(i.get("id")) for fleet in fleets for i in fleet.get("instances") or []]
+    samples = _decoded([wire.instance_key(name) for name in instances])
+    windows = [w for r in routers for pool in pools for w in ((r.get("classes") or {}).get(pool) or {}).values()]
+    fresh = tuple(s for s in samples if now - float(s.get("at") or 0) < wire.OFFLINE_S)
+    return Live(tuple(windows), _sent(routers, set(instances)), fresh)
+
+
+def _decoded(keys: list[str]) -> list[dict[str, Any]]:
+    if not keys:
+        return []
+    raw: Any = connect().mget(keys)
+    return [value for value in map(wire.decode, raw) if value is not None]
+
+
+def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple[int, int, int]]:
+    total: dict[str, tuple[int, int, int]] = {}
+    for router in routers:
+        for name, (requests, prefill, decodes) in (router.get("inflight") or {}).items():
+            if name in instances:
+                r, p, d = total.get(name, (0, 0, 0))
+                total[name] = (r + requests, p + prefill, d + decodes)
+    return total
+
+
+def _quantile(live: Live, name: str, share: float, label: str, unit: str, scale: float = 1.0) -> Figure:
+    merged = sketch.merge(window.get(name) or {} for window in live.windows)
+    value = sketch.quantile(merged, share)
+    return Figure(label, None if value is None else value * scale, unit, sketch.count(merged))
+
+
+def _most(values: Iterable[Any], label: str, unit: str) -> Figure:
+    known = [float(value) for value in values if value is not None]
+    return Figure(label, max(known) if known else None, unit)
+
+
+def _retries(live: Live) -> Figure:
+    label = f"requests retried, {wire.WINDOW_S} s"
+    if not live.windows:
+        return Figure(label, None, "per minute")
+    per_minute = sum(int(w.get("retries") or 0) for w in live.windows) * 60 / wire.WINDOW_S
+    return Figure(label, per_minute, "per minute")
+
+
+_60 = f"{wire.WINDOW_S} s"
+METRICS: dict[str, Callable[[Live], Figure]] = {
+    "class.new_tokens_p90": lambda m: _quantile(m, "new_tokens", 0.9, f"p90 of new tokens, {_60}", "tokens"),
+    "class.hit_share_p50": lambda m: _quantile(m, "hit_percent", 0.5, f"median cached share, {_60}", "share", 0.01),
+    "session.reuse_gap_p90_s": lambda m: _quantile(m, "reuse_gap", 0.9, f"p90 pause of a session, {_60}", "s"),
+    "ttft_p99_ms": lambda m: _quantile(m, "ttft", 0.99, f"TTFT p99, {_60}", "ms"),
+    "instance.prefill_tokens_max": lambda m: _most(
+        (load[1] for load in m.inflight.values()), "most prefill on one instance, now", "tokens"
+    ),
+    "instance.running_max": lambda m: _most(
+        (load[0] for load in m.inflight.values()), "most requests on one instance, now", "requests"
+    ),
+    "instance.waiting_max": lambda m: _most(
+        (s.get("waiting") for s in m.samples), "most waiting on one instance, now", "requests"
+    ),
+    "instance.kv_usage_max": lambda m: _most(
+        (s.get("kv_usage") for s in m.samples), "highest KV usage of an instance, now", "share"
+    ),
+    "router.retries_per_min": _retries,
+}

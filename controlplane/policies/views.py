@@ -1,0 +1,261 @@
+"""Policies: the list, one policy, its versions, rolling back."""
+
+import difflib
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.timesince import timesince
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.accounts.permissions import can_operate, who_can
+from controlplane.audit.services import actor_of
+from controlplane.policies import selectors, services
+from controlplane.policies.editor import pretty, route_of, sections
+from controlplane.policies.errors import Conflict, NotThere, Refused
+from controlplane.policies.metrics import policy_metrics
+from controlplane.policies.models import Policy, PolicyVersion
+from controlplane.policies.scope import scope_of
+from controlplane.policies.words import shown
+from router.policy.diff import diff
+from router.policy.routes import ROUTES
+
+HISTORY = 100  # versions on the policy's page; older ones by number
+
+
+def find(name: str) -> Policy:
+    try:
+        return selectors.policy(name)
+    except NotThere as error:
+        raise Http404(str(error)) from None
+
+
+def find_version(policy: Policy, number: int) -> PolicyVersion:
+    try:
+        return selectors.version(policy, number)
+    except NotThere as error:
+        raise Http404(str(error)) from None
+
+
+def permissions(request: HttpRequest) -> dict[str, Any]:
+    """Whether the controls work, and if not whom to ask."""
+    allowed = can_operate(request.user)
+    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"change": change, "old": shown(change.old, change.unit), "new": shown(change.new, change.unit)}
+        for change in diff(old, new)
+    ]
+
+
+def raw_diff(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> str:
+    lines = difflib.unified_diff(pretty(old).splitlines(), pretty(new).splitlines(), old_name, new_name, lineterm="")
+    return "\n".join(lines)
+
+
+@require_GET
+def policy_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "policies/list.html", _list_context(request))
+
+
+def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
+    rows = []
+    for policy in selectors.policies():
+        live, scope = selectors.live_version(policy), scope_of(policy)
+        rows.append(
+            {
+                "policy": policy,
+                "live": live,
+                "route": ROUTES[route_of(live.document)].title,
+                "scope": scope,
+                "draft": selectors.open_draft(policy),
+                "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
+            }
+        )
+    return {"rows": rows, "routes": ROUTES.values(), **permissions(request), **more}
+
+
+@operator_required
+@require_POST
+def create(request: HttpRequest) -> HttpResponse:
+    typed = {key: request.POST.get(key, "") for key in ("name", "route", "reason")}
+    try:
+        document = services.default_document(typed["route"])
+        made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
+    except Refused as error:
+        errors = {fault.path: fault.message for fault in error.errors} or {"route": str(error)}
+        context = _list_context(request, typed=typed, errors=errors)
+        return render(request, "policies/list.html", context, status=422)
+    except Conflict as error:
+        context = _list_context(request, typed=typed, errors={"name": str(error)})
+        return render(request, "policies/list.html", context, status=409)
+    messages.success(request, f"Policy {typed['name']} is made: {made.summary}.")
+    return redirect("policy", name=typed["name"])
+
+
+@require_GET
+def policy_page(request: HttpRequest, name: str) -> HttpResponse:
+    policy = find(name)
+    live, scope = selectors.live_version(policy), scope_of(policy)
+    context = {
+        "policy": policy,
+        "live": live,
+        "scope": scope,
+        "route": ROUTES[route_of(live.document)],
+        "sections": sections(live.document, live.document, policy_metrics(scope.pools)),
+        "draft": selectors.open_draft(policy),
+        "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
+        "history": _history(policy),
+        **permissions(request),
+    }
+    return render(request, "policies/policy.html", context)
+
+
+def _history(policy: Policy) -> list[dict[str, Any]]:
+    """Versions, newest first, each with what it changed and how long it was live."""
+    versions = list(selectors.history(policy).select_related("policy")[: HISTORY + 1])
+    ends: list[datetime | None] = [None, *(version.published_at for version in versions)]
+    rows = [
+        {
+            "version": version,
+            "live_for": timesince(version.published_at, end or timezone.now()),
+            "is_live": end is None,
+            "changes": [],
+        }
+        for version, end in zip(versions, ends, strict=False)
+    ]
+    for (newer, older), row in zip(pairwise(versions), rows, strict=False):
+        row["changes"] = changes(older.document, newer.document)
+    return rows[:HISTORY]
+
+
+@require_GET
+def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    policy = find(name)
+    version, live = find_version(policy, number), selectors.live_version(policy)
+    before = policy.versions.filter(number__lt=number).order_by("-number").first()
+    scope = scope_of(policy)
+    context = {
+        "policy": policy,
+        "version": version,
+        "live": live,
+        "is_live": version.number == live.number,
+        "before": before,
+        "changes": changes(before.document, version.document) if before else [],
+        "raw": pretty(version.document),
+        "scope": scope,
+        "ack": selectors.acknowledgement(policy.name, version.number, scope.pools),
+        "published": _just_published(request, version),
+        **permissions(request),
+    }
+    return render(request, "policies/version.html", context)
+
+
+def remember_publication(request: HttpRequest, publication: services.Publication) -> None:
+    """For the page that the answer leads to; shown once."""
+    request.session["published"] = {
+        "version": publication.version.pk,
+        "summary": publication.summary,
+        "acks": [[ack.router, f"{ack.ms:.0f}"] for ack in publication.acks],
+        "missing": list(publication.missing),
+        "stored_only": publication.stored_only,
+    }
+
+
+def _just_published(request: HttpRequest, version: PolicyVersion) -> dict[str, Any] | None:
+    held: dict[str, Any] | None = request.session.get("published")
+    if held is None or held["version"] != version.pk:
+        return None
+    del request.session["published"]
+    return held
+
+
+@require_GET
+def compare(request: HttpRequest, name: str) -> HttpResponse:
+    """Any two versions; without numbers, the live one and the one before it."""
+    policy = find(name)
+    live = selectors.live_version(policy)
+    new = find_version(policy, number_of(request, "to", live.number))
+    old = find_version(policy, number_of(request, "from", max(new.number - 1, 1)))
+    context = {
+        "policy": policy,
+        "old": old,
+        "new": new,
+        "versions": selectors.history(policy).select_related("policy")[:HISTORY],
+        "changes": changes(old.document, new.document),
+        "raw": raw_diff(old.document, new.document, old.label, new.label),
+    }
+    return render(request, "policies/compare.html", context)
+
+
+def number_of(request: HttpRequest, key: str, default: int) -> int:
+    text = (request.POST if request.method == "POST" else request.GET).get(key, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 9:
+        raise Http404(f"there is no version {text[:20]}")
+    return int(text)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def roll_back(request: HttpRequest, name: str) -> HttpResponse:
+    """GET shows what would change, with a reason already written; POST does it."""
+    policy = find(name)
+    live = selectors.live_version(policy)
+    target = find_version(policy, number_of(request, "to", max(live.number - 1, 1)))
+    if request.method == "GET":
+        return _confirm_rollback(request, policy, live, target)
+    try:
+        publication = services.rollback(
+            policy,
+            target.number,
+            actor_of(request),
+            request.POST.get("reason", ""),
+            if_match=request.POST.get("etag") or None,
+        )
+    except Conflict as error:
+        live = selectors.live_version(policy)
+        if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
+            return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
+        return _confirm_rollback(request, policy, live, target, said=str(error), status=412)
+    except Refused as error:
+        said = "; ".join(f"{fault.path}: {fault.message}" for fault in error.errors) or str(error)
+        return _confirm_rollback(request, policy, live, target, said=said, status=422)
+    remember_publication(request, publication)
+    return redirect("policy-version", name=name, number=publication.version.number)
+
+
+def _confirm_rollback(
+    request: HttpRequest,
+    policy: Policy,
+    live: PolicyVersion,
+    target: PolicyVersion,
+    *,
+    said: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "policy": policy,
+        "live": live,
+        "target": target,
+        "next": f"v{live.number + 1}",
+        "changes": changes(live.document, target.document),
+        "raw": raw_diff(live.document, target.document, live.label, target.label),
+        "reason": request.POST.get("reason") or default_reason(live, target),
+        "scope": scope_of(policy),
+        "draft": selectors.open_draft(policy),
+        "said": said,
+    }
+    return render(request, "policies/rollback.html", context, status=status)
+
+
+def default_reason(live: PolicyVersion, target: PolicyVersion) -> str:
+    return f"Roll back from {live.label} to {target.label} of {target.published_at:%-d %B %Y, %H:%M} UTC"

@@ -1,0 +1,46 @@
+// The draft editor: arrow keys step values, refused values are marked where they are, leaving warns when text would be lost.
+const form = document.getElementById("draft-form");
+let refused = false;
+
+function decimals(text) {
+  return (text.split(".")[1] ?? "").length;
+}
+
+function step(event) {
+  const input = event.target;
+  if (!input.dataset?.step || !["ArrowUp", "ArrowDown"].includes(event.key)) return;
+  const value = Number(input.value);
+  if (input.value.trim() === "" || !Number.isFinite(value)) return;
+  event.preventDefault();
+  const size = Number(input.dataset.step) * (event.shiftKey ? 10 : 1) * (event.key === "ArrowUp" ? 1 : -1);
+  input.value = (value + size).toFixed(Math.max(decimals(input.value), decimals(input.dataset.step)));
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+function mark(errors) {
+  for (const input of form.querySelectorAll("[name][aria-describedby]")) {
+    const text = errors[input.name] ?? "";
+    const place = document.getElementById(`${input.id}-error`);
+    place.textContent = text;
+    place.hidden = !text;
+    if (text) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
+  }
+}
+
+function saved() {
+  const told = document.getElementById("draft-errors");
+  if (!told) return;
+  const { errors, kept } = JSON.parse(told.textContent);
+  mark(errors);
+  refused = !kept;
+}
+
+form?.addEventListener("keydown", step);
+form?.addEventListener("submit", () => { refused = false; });
+document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });
+document.body.addEventListener("htmx:sendError", () => {
+  refused = true;
+  document.getElementById("draft-state").textContent = "Not saved: the server does not answer. What you typed is kept here.";
+});
+addEventListener("beforeunload", (event) => { if (refused) event.preventDefault(); });
+document.querySelector("[data-focus]")?.focus();
