@@ -1,170 +1,39 @@
 """Policies over REST: the same services as the pages."""
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Query, Router, Status
 
 from controlplane.api import etags
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
+from controlplane.api.policy_schemas import (
+    ChangeOut,
+    DiffOut,
+    DraftOut,
+    DraftPatch,
+    ParameterOut,
+    PolicyIn,
+    PolicyOut,
+    PolicySchemaOut,
+    PublicationOut,
+    PublishIn,
+    RollbackIn,
+    VersionOut,
+    draft_out,
+    policy_out,
+    publication_out,
+    version_out,
+)
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
-from controlplane.policies.models import Draft, Policy, PolicyVersion
 from router.policy import diff as diffs
 from router.policy import document as documents
 from router.policy.parameters import PARAMETERS
 
 router = Router(tags=["policies"])
-
-
-class ActorOut(Schema):
-    kind: str
-    name: str
-
-
-class VersionOut(Schema):
-    policy: str
-    number: int
-    sha256: str
-    document: dict[str, Any]
-    reason: str
-    actor: ActorOut
-    published_at: datetime
-    based_on: int | None
-    rollback_of: int | None
-
-
-class DraftOut(Schema):
-    policy: str
-    etag: str = Field(description="Send it as If-Match with PATCH, DELETE and publish")
-    revision: int
-    based_on: int
-    document: dict[str, Any]
-    opened_by: str
-    updated_by: str
-    updated_at: datetime
-
-
-class PolicyOut(Schema):
-    name: str
-    created_at: datetime
-    live: VersionOut
-    draft: DraftOut | None
-    pools: list[str]
-    routers: int = Field(description="Live routers that serve one of the pools")
-    routers_current: int = Field(description="Those of them that run the live version")
-
-
-class AckOut(Schema):
-    router: str
-    ms: float
-
-
-class PublicationOut(Schema):
-    version: VersionOut
-    summary: str = Field(description="In words: 3/3 routers, 6 ms")
-    pools: list[str]
-    acks: list[AckOut]
-    missing: list[str] = Field(description="Live routers that had not answered within a second")
-    stored_only: bool = Field(description="Redis was away; routers take the version up when it is back")
-
-
-class ChangeOut(Schema):
-    path: str
-    title: str
-    unit: str
-    old: Any
-    new: Any
-    direction: str
-
-
-class DiffOut(Schema):
-    policy: str
-    old: int = Field(alias="from")
-    new: int = Field(alias="to")
-    changes: list[ChangeOut]
-
-
-class ParameterOut(Schema):
-    path: str
-    title: str
-    unit: str
-    kind: Literal["int", "float", "bool", "choice"]
-    default: Any
-    minimum: float | None
-    maximum: float | None
-    step: float | None
-    choices: list[Any]
-    raises: str
-    metric: str
-    routes: list[str]
-
-
-class PolicySchemaOut(Schema):
-    document_schema: dict[str, Any]
-    parameters: list[ParameterOut]
-
-
-class PolicyIn(Schema):
-    name: str = Field(max_length=50, examples=["night"])
-    reason: str = Field(max_length=services.REASON_MAX)
-    document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `route`")
-    route: str = Field("adaptive_v1", max_length=60)
-
-
-class DraftPatch(Schema):
-    overrides: dict[str, Any] | None = Field(None, examples=[{"classes.heavy_new_tokens": 10000}])
-    document: dict[str, Any] | None = Field(None, description="The whole document, instead of overrides")
-    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Move the draft onto this live version")
-
-
-class PublishIn(Schema):
-    reason: str = Field(max_length=services.REASON_MAX)
-
-
-class RollbackIn(Schema):
-    to: int = Field(ge=1, le=ROW_MAX)
-    reason: str = Field(max_length=services.REASON_MAX)
-
-
-def version_out(version: PolicyVersion) -> dict[str, Any]:
-    fields = ("number", "sha256", "document", "reason", "published_at", "based_on", "rollback_of")
-    actor = {"kind": version.actor_kind, "name": version.actor_name}
-    return {"policy": version.policy.name, "actor": actor, **{name: getattr(version, name) for name in fields}}
-
-
-def draft_out(draft: Draft) -> dict[str, Any]:
-    fields = ("etag", "revision", "based_on", "document", "opened_by", "updated_by", "updated_at")
-    return {"policy": draft.policy.name, **{name: getattr(draft, name) for name in fields}}
-
-
-def policy_out(policy: Policy) -> dict[str, Any]:
-    live, draft = selectors.live_version(policy), selectors.open_draft(policy)
-    pools = [pool.name for pool in selectors.pools_of(policy)]
-    ack = selectors.acknowledgement(policy.name, live.number, pools)
-    return {
-        "name": policy.name,
-        "created_at": policy.created_at,
-        "live": version_out(live),
-        "draft": draft_out(draft) if draft else None,
-        "pools": pools,
-        "routers": ack.routers,
-        "routers_current": ack.current,
-    }
-
-
-def publication_out(publication: services.Publication) -> dict[str, Any]:
-    return {
-        "version": version_out(publication.version),
-        "summary": publication.summary,
-        "pools": publication.pools,
-        "acks": [{"router": ack.router, "ms": ack.ms} for ack in publication.acks],
-        "missing": publication.missing,
-        "stored_only": publication.stored_only,
-    }
 
 
 @router.get("", response={200: list[PolicyOut], **errors()}, operation_id="list_policies", summary="Every policy")
@@ -303,13 +172,12 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
     if (payload.overrides is None) == (payload.document is None):
         error = {"path": "overrides", "value": None, "message": "send either overrides or document"}
         raise Problem(422, errors=[error])
-    draft = services.save_draft(
-        policy,
-        payload.document if payload.document is not None else services.overridden(policy, payload.overrides or {}),
-        actor_of(request),
-        if_match=etags.if_match(request),
-        based_on=payload.based_on,
-    )
+    seen, actor = etags.if_match(request), actor_of(request)
+    if payload.document is not None:
+        draft = services.save_draft(policy, payload.document, actor, if_match=seen, based_on=payload.based_on)
+    else:
+        overrides = payload.overrides or {}
+        draft = services.patch_draft(policy, overrides, actor, if_match=seen, based_on=payload.based_on)
     etags.put(response, draft.etag)
     return draft_out(draft)
 

@@ -1,0 +1,157 @@
+"""Policies as the API shows and reads them."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Field, Schema
+
+from controlplane.api.openapi import ROW_MAX
+from controlplane.policies import selectors, services
+from controlplane.policies.models import Draft, Policy, PolicyVersion
+
+
+class ActorOut(Schema):
+    kind: str
+    name: str
+
+
+class VersionOut(Schema):
+    policy: str
+    number: int
+    sha256: str
+    document: dict[str, Any]
+    reason: str
+    actor: ActorOut
+    published_at: datetime
+    based_on: int | None
+    rollback_of: int | None
+
+
+class DraftOut(Schema):
+    policy: str
+    etag: str = Field(description="Send it as If-Match with PATCH, DELETE and publish")
+    revision: int
+    based_on: int
+    document: dict[str, Any]
+    opened_by: str
+    updated_by: str
+    updated_at: datetime
+
+
+class PolicyOut(Schema):
+    name: str
+    created_at: datetime
+    live: VersionOut
+    draft: DraftOut | None
+    pools: list[str]
+    routers: int = Field(description="Live routers that serve one of the pools")
+    routers_current: int = Field(description="Those of them that run the live version")
+
+
+class AckOut(Schema):
+    router: str
+    ms: float
+
+
+class PublicationOut(Schema):
+    version: VersionOut
+    summary: str = Field(description="In words: 3/3 routers, 6 ms")
+    pools: list[str]
+    acks: list[AckOut]
+    missing: list[str] = Field(description="Live routers that had not answered within a second")
+    stored_only: bool = Field(description="Redis was away; routers take the version up when it is back")
+
+
+class ChangeOut(Schema):
+    path: str
+    title: str
+    unit: str
+    old: Any
+    new: Any
+    direction: str
+
+
+class DiffOut(Schema):
+    policy: str
+    old: int = Field(alias="from")
+    new: int = Field(alias="to")
+    changes: list[ChangeOut]
+
+
+class ParameterOut(Schema):
+    path: str
+    title: str
+    unit: str
+    kind: Literal["int", "float", "bool", "choice"]
+    default: Any
+    minimum: float | None
+    maximum: float | None
+    step: float | None
+    choices: list[Any]
+    raises: str
+    metric: str
+    routes: list[str]
+
+
+class PolicySchemaOut(Schema):
+    document_schema: dict[str, Any]
+    parameters: list[ParameterOut]
+
+
+class PolicyIn(Schema):
+    name: str = Field(max_length=50, examples=["night"])
+    reason: str = Field(max_length=services.REASON_MAX)
+    document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `route`")
+    route: str = Field("adaptive_v1", max_length=60)
+
+
+class DraftPatch(Schema):
+    overrides: dict[str, Any] | None = Field(None, examples=[{"classes.heavy_new_tokens": 10000}])
+    document: dict[str, Any] | None = Field(None, description="The whole document, instead of overrides")
+    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Move the draft onto this live version")
+
+
+class PublishIn(Schema):
+    reason: str = Field(max_length=services.REASON_MAX)
+
+
+class RollbackIn(Schema):
+    to: int = Field(ge=1, le=ROW_MAX)
+    reason: str = Field(max_length=services.REASON_MAX)
+
+
+def version_out(version: PolicyVersion) -> dict[str, Any]:
+    fields = ("number", "sha256", "document", "reason", "published_at", "based_on", "rollback_of")
+    actor = {"kind": version.actor_kind, "name": version.actor_name}
+    return {"policy": version.policy.name, "actor": actor, **{name: getattr(version, name) for name in fields}}
+
+
+def draft_out(draft: Draft) -> dict[str, Any]:
+    fields = ("etag", "revision", "based_on", "document", "opened_by", "updated_by", "updated_at")
+    return {"policy": draft.policy.name, **{name: getattr(draft, name) for name in fields}}
+
+
+def policy_out(policy: Policy) -> dict[str, Any]:
+    live, draft = selectors.live_version(policy), selectors.open_draft(policy)
+    pools = [pool.name for pool in selectors.pools_of(policy)]
+    ack = selectors.acknowledgement(policy.name, live.number, pools)
+    return {
+        "name": policy.name,
+        "created_at": policy.created_at,
+        "live": version_out(live),
+        "draft": draft_out(draft) if draft else None,
+        "pools": pools,
+        "routers": ack.routers,
+        "routers_current": ack.current,
+    }
+
+
+def publication_out(publication: services.Publication) -> dict[str, Any]:
+    return {
+        "version": version_out(publication.version),
+        "summary": publication.summary,
+        "pools": publication.pools,
+        "acks": [{"router": ack.router, "ms": ack.ms} for ack in publication.acks],
+        "missing": publication.missing,
+        "stored_only": publication.stored_only,
+    }
