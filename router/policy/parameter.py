@@ -35,9 +35,21 @@ class Parameter:
             return "true or false"
         if self.kind == "choice":
             return "one of " + ", ".join(str(choice) for choice in self.choices)
-        noun = "a whole number" if self.kind == "int" else "a number"
+        low, high = self.range
         unit = "" if self.unit in _WITHOUT_WORD else f" {self.unit}"
-        return f"{noun} from {number(self.minimum)} to {number(self.maximum)}{unit}"
+        return f"{self.noun} from {number(low)} to {number(high)}{unit}"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Of a number."""
+        return (
+            -math.inf if self.minimum is None else self.minimum,
+            math.inf if self.maximum is None else self.maximum,
+        )
+
+    @property
+    def noun(self) -> str:
+        return "a whole number" if self.kind == "int" else "a number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +68,8 @@ def accept(parameter: Parameter, value: object) -> Any | Rejected:
     return Rejected(shown(value), f"{_fault(parameter, value)}: allowed is {parameter.allowed}")
 
 
-def number(value: float | None) -> str:
+def number(value: float) -> str:
     """With thousands separators and without a needless fraction."""
-    if value is None:
-        return "any"
     return f"{int(value):,}" if value == int(value) else f"{value:,}"
 
 
@@ -72,7 +82,8 @@ def shown(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        return value if len(value) <= 60 else value[:59] + "…"
+        text = value[:60].encode("utf-8", "replace").decode()  # JSON may carry half a surrogate pair
+        return text if len(value) <= 60 else text[:59] + "…"
     if isinstance(value, dict):
         return "an object"
     return "a list" if isinstance(value, list) else "a value of another kind"
@@ -114,17 +125,16 @@ _CLEAN = {"int": _clean_int, "float": _clean_float, "bool": _clean_bool, "choice
 
 def _in_range(parameter: Parameter, value: float) -> bool:
     """False for NaN as well: it compares false with everything."""
-    return (parameter.minimum is None or parameter.minimum <= value) and (
-        parameter.maximum is None or value <= parameter.maximum
-    )
+    low, high = parameter.range
+    return low <= value <= high
 
 
 def _fault(parameter: Parameter, value: object) -> str:
     if not is_number(value) or parameter.kind in ("bool", "choice"):
         return f"{quoted(value)} is not allowed"
-    text = shown(value)
-    if parameter.minimum is not None and value < parameter.minimum:
-        return f"{text} is below {number(parameter.minimum)}"
-    if parameter.maximum is not None and value > parameter.maximum:
-        return f"{text} is above {number(parameter.maximum)}"
-    return f"{text} is not {'a whole number' if parameter.kind == 'int' else 'a number'}"
+    low, high = parameter.range
+    if value < low:
+        return f"{shown(value)} is below {number(low)}"
+    if value > high:
+        return f"{shown(value)} is above {number(high)}"
+    return f"{shown(value)} is not {parameter.noun}"

@@ -1,0 +1,56 @@
+"""Every route decides the cases that were worked by hand from its formula."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.policy import document
+from router.policy.decide import decide
+from router.policy.routes import ROUTES
+from router.policy.types import Decision, Instance, Request
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
+CASES = [
+    pytest.param(route, case, id=f"{route}: {case['name']}") for route, file in FILES.items() for case in file["cases"]
+]
+
+
+def decision_of(route: str, case: dict[str, Any]) -> Decision:
+    policy = document.parse(document.apply_overrides(document.default(route), case.get("overrides", {})))
+    instances = [Instance(**facts) for facts in case["instances"]]
+    return decide(Request(**case["request"]), instances, policy, case.get("draw", 0.5))
+
+
+@pytest.mark.parametrize(("route", "case"), CASES)
+def test_the_decision_is_the_one_worked_by_hand(route: str, case: dict[str, Any]) -> None:
+    decision = decision_of(route, case)
+    expect = dict(case["expect"])
+    scores, refused = expect.pop("scores", {}), expect.pop("refused", None)
+    facts = {
+        "instance": decision.instance,
+        "rule": decision.rule,
+        "class": decision.request_class,
+        "flow": decision.flow,
+        "cached_tokens": decision.cached_tokens,
+        "new_tokens": decision.new_tokens,
+        "reasons": list(decision.reasons),
+    }
+    assert {key: facts[key] for key in expect} == expect
+    assert {one.id: one.score for one in decision.candidates if one.id in scores} == scores
+    if refused is not None:
+        assert {one.id: one.refused for one in decision.candidates if one.refused} == refused
+
+
+def test_every_route_has_golden_cases_and_says_where_they_come_from() -> None:
+    assert set(FILES) == set(ROUTES)
+    assert all(file["source"] for file in FILES.values())
+    assert all(case["worked"] for file in FILES.values() for case in file["cases"])
+
+
+def test_every_decision_gives_a_reason() -> None:
+    for route, file in FILES.items():
+        for case in file["cases"]:
+            assert decision_of(route, case).reasons
