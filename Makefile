@@ -1,16 +1,24 @@
-# The two commands of the README are `make run` and `make test`; both set up what they need.
+# The two commands of the README are `make run` and `make test`; every target sets up what it needs.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+PYTEST := $(PY) -m pytest -n 2
 
-.PHONY: run test lint lock
+.PHONY: run test test-slow test-browser lint lock bench screenshots clean
 
 run: $(STAMP)
-	@$(PY) manage.py up
+	@$(PY) manage.py up $(ARGS)
 
-test: $(STAMP) lint
-	$(PY) -m pytest -n 2 -m "not browser and not slow"
+test: lint
+	$(PYTEST) -m "not browser and not slow"
+
+test-slow: $(STAMP)
+	$(PYTEST) -m "slow and not browser"
+
+test-browser: $(STAMP)
+	@$(PY) docs/chromium.py
+	$(PYTEST) -m browser
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -18,11 +26,25 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
+bench: $(STAMP)
+	$(PY) bench/publish.py
+	$(PY) bench/processes.py
+
+screenshots: $(STAMP)
+	@$(PY) docs/chromium.py
+	$(PY) docs/screenshots.py
+
+# A failed or interrupted installation leaves no stamp, so the next target installs again.
 $(STAMP): requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Weir needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "python3 has no venv: apt-get install python3-venv" >&2; exit 1; }
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Weir needs Python 3.11, 3.12 or 3.13; $(PYTHON) is `$(PYTHON) --version 2>&1` (set PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV) ..."
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.txt
 	@touch $(STAMP)
 
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --group dev pyproject.toml -o requirements.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

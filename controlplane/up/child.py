@@ -38,13 +38,28 @@ class Child:
         return self.handle.pid if self.handle is not None and self.handle.returncode is None else None
 
     @property
+    def status(self) -> int | None:
+        """Of the last end: the exit status, negative for a signal."""
+        return self.handle.returncode if self.handle is not None else None
+
+    @property
     def ran_s(self) -> float:
         return time.monotonic() - self.started
 
     async def start(self) -> None:
         trim(self.log)
+        starting = asyncio.ensure_future(self._start())
+        try:
+            self.handle = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Forked already, perhaps: without its handle nobody would stop it.
+            self.handle = await starting
+            raise
+        self.started = time.monotonic()
+
+    async def _start(self) -> asyncio.subprocess.Process:
         with self.log.open("ab") as log:
-            self.handle = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *self.process.argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -54,7 +69,6 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_die_with_up,
             )
-        self.started = time.monotonic()
 
     async def ended(self) -> int:
         """Wait for its end; the exit status, negative for a signal."""

@@ -1,11 +1,12 @@
 """How `up` sees that a process serves: one function for each way."""
 
 import asyncio
-import contextlib
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
-import redis.asyncio
+import redis
 
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
@@ -17,14 +18,19 @@ LIMIT_S = 60.0
 STEP_S = 0.05
 
 
-async def redis_answers(target: str, redis_url: str, pid: int | None) -> bool:
-    client = redis.asyncio.Redis.from_url(redis_url, socket_connect_timeout=1, socket_timeout=1)
+def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:
+    """The answer of a fresh connection, None without one."""
+    client = redis.Redis.from_url(redis_url, socket_connect_timeout=1, socket_timeout=1)
     try:
-        return bool(await client.ping())
+        return question(client)
     except redis.RedisError:
-        return False
+        return None
     finally:
-        await client.aclose()
+        client.close()
+
+
+async def redis_answers(target: str, redis_url: str, pid: int | None) -> bool:
+    return bool(await asyncio.to_thread(_ask, redis_url, lambda client: client.ping()))
 
 
 async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
@@ -43,14 +49,9 @@ async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
 
 
 async def worker_answers(target: str, redis_url: str, pid: int | None) -> bool:
-    client = redis.asyncio.Redis.from_url(redis_url, socket_connect_timeout=1, socket_timeout=1)
-    try:
-        value = wire.decode(await client.get(wire.worker_key(target)))
-        return value is not None and value.get("pid") == pid
-    except redis.RedisError:
-        return False
-    finally:
-        await client.aclose()
+    raw = await asyncio.to_thread(_ask, redis_url, lambda client: client.get(wire.worker_key(target)))
+    value = wire.decode(raw)
+    return value is not None and value.get("pid") == pid
 
 
 async def runs(target: str, redis_url: str, pid: int | None) -> bool:
@@ -67,24 +68,14 @@ CHECKS: dict[str, Check] = {
 
 async def wait(child: Child, redis_url: str, limit_s: float = LIMIT_S) -> None:
     """Return when `child` serves; CannotStart when it ends first or does not serve within `limit_s`."""
-    end = asyncio.ensure_future(child.ended())
-    serves = asyncio.ensure_future(_serves(child, redis_url))
-    try:
-        await asyncio.wait({end, serves}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        if end.done():
+    serves = CHECKS[child.process.ready.by]
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if child.pid is None:
             raise CannotStart(
-                f"{child.process.name} ended with status {end.result()}: {child.last_line()} (log: {child.log})"
+                f"{child.process.name} ended with status {child.status}: {child.last_line()} (log: {child.log})"
             )
-        if not serves.done():
-            raise CannotStart(f"{child.process.name} does not answer after {limit_s:g} s (log: {child.log})")
-    finally:
-        for task in (end, serves):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
-async def _serves(child: Child, redis_url: str) -> None:
-    check = CHECKS[child.process.ready.by]
-    while not await check(child.process.ready.target, redis_url, child.pid):  # noqa: ASYNC110 - nobody tells us
+        if await serves(child.process.ready.target, redis_url, child.pid):
+            return
         await asyncio.sleep(STEP_S)
+    raise CannotStart(f"{child.process.name} does not answer after {limit_s:g} s (log: {child.log})")
