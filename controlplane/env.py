@@ -19,7 +19,7 @@ def text(name: str, default: str = "") -> str:
             return Path(path).read_text().strip()
         except OSError as error:
             raise BadSetting(f"{name}_FILE={path}: {error.strerror}") from None
-    return os.environ.get(name, default)
+    return os.environ.get(name) or default  # set to nothing is not set
 
 
 def flag(name: str, default: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 import secrets
 from pathlib import Path
+from urllib.parse import quote
 
 from controlplane import env, logs
 
@@ -89,11 +90,11 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": env.database("DATABASE_URL", f"sqlite://{DATA_DIR / 'weir.sqlite3'}")}
+DATABASES = {"default": env.database("DATABASE_URL", f"sqlite://{quote(str(DATA_DIR / 'weir.sqlite3'))}")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # `manage.py up` starts the bundled server here when REDIS_URL is not given.
-REDIS_URL = env.text("REDIS_URL", f"unix://{DATA_DIR / 'run' / 'redis.sock'}")
+REDIS_URL = env.text("REDIS_URL", f"unix://{quote(str(DATA_DIR / 'run' / 'redis.sock'))}")
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))

@@ -1,0 +1,106 @@
+"""What `manage.py doctor` looks at: each check says in one line what it found and, if it is wrong, what to do."""
+
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.up.plan import Options
+from controlplane.up.preflight import ROOM_MB
+
+FILES_WANTED = 4096  # sockets: each open page, each request through a router twice, each engine
+SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
+
+
+@dataclass(frozen=True)
+class Finding:
+    subject: str
+    good: bool
+    text: str
+    advice: str = ""  # what to do when it is not good
+
+
+def masked(name: str, value: str) -> str:
+    """A setting as it may be shown: no secret, no password inside a URL."""
+    if any(word in name for word in SECRET):
+        return "(set)" if value else ""
+    parts = urlsplit(value)
+    if parts.password is None:
+        return value
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
+
+
+def environment(documented: tuple[str, ...]) -> dict[str, str]:
+    """The variables that are set, as they may be shown; what starts with WEIR_ and is not documented is marked."""
+    known = {name for name in documented if name in os.environ}
+    strange = {name for name in os.environ if name.startswith("WEIR_")} - set(documented)
+    strange = {name for name in strange if name.removesuffix("_FILE") not in documented}
+    shown = {name: masked(name, os.environ[name]) for name in sorted(known)}
+    return shown | {name: "(no such setting; see docs/settings.md)" for name in sorted(strange)}
+
+
+def data_folder() -> Finding:
+    folder = Path(settings.DATA_DIR)
+    if not os.access(folder, os.W_OK):
+        return Finding("data folder", False, f"{folder} cannot be written", "change its owner or set WEIR_DATA_DIR")
+    free = shutil.disk_usage(folder).free // 1_000_000
+    text = f"{folder}, {free} MB free"
+    return Finding("data folder", free >= ROOM_MB, text, f"free at least {ROOM_MB} MB")
+
+
+def database() -> Finding:
+    engine = connection.vendor
+    try:
+        executor = MigrationExecutor(connection)
+        behind = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        return Finding("database", False, f"{engine}: {error}", "check DATABASE_URL and that the server runs")
+    text = f"{engine}, {len(behind)} migrations to run" if behind else f"{engine}, up to date"
+    return Finding("database", not behind, text, "manage.py migrate (manage.py up does it)")
+
+
+def redis_server() -> Finding:
+    url = masked("REDIS_URL", settings.REDIS_URL)
+    try:
+        client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1)
+        version = client.info("server").get("redis_version", "?")
+    except (redis.RedisError, ValueError) as error:
+        return Finding("Redis", False, f"{url}: {error}", "start `make run` (it brings one), or check REDIS_URL")
+    return Finding("Redis", True, f"{url}, version {version}")
+
+
+def ports() -> Finding:
+    taken = [port for port in Options().listens if _answers(port)]
+    text = f"in use: {', '.join(map(str, taken))}" if taken else "8000 and 8080 are free"
+    return Finding("ports", not taken, text, "if that is not Weir itself: --web-port and --router-port of manage.py up")
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Finding("open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}")
+
+
+def chromium() -> Finding:
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+    )
+    advice = "only for `make test-browser` and `make screenshots`: apt-get install chromium"
+    return Finding("Chromium", bool(found), found or "not found", advice)
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)

@@ -1,0 +1,32 @@
+"""`manage.py doctor`: the settings in force and what is wrong with this machine, with what to do about it."""
+
+import re
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from controlplane import doctor
+
+ESSENTIAL = {"data folder", "database", "Redis"}
+
+
+class Command(BaseCommand):
+    help = "Print the settings in force (secrets masked) and check what Weir needs; exit status 1 when it cannot run."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        documented = re.findall(r"^\| `([A-Z_]+)`", (settings.BASE_DIR / "docs/settings.md").read_text(), re.MULTILINE)
+        for name, value in doctor.environment(tuple(documented)).items():
+            self.stdout.write(f"{name}={value}")
+        findings = [check() for check in doctor.CHECKS]
+        for finding in findings:
+            self.stdout.write(line(finding))
+        if any(not finding.good for finding in findings if finding.subject in ESSENTIAL):
+            sys.exit(1)
+
+
+def line(finding: doctor.Finding) -> str:
+    advice = "" if finding.good else f" → {finding.advice}"
+    return f"{'ok' if finding.good else '!!'}  {finding.subject:<12} {finding.text}{advice}"
