@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.accounts.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
+    path("", include("controlplane.dashboard.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"

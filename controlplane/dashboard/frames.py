@@ -70,6 +70,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
     return known | dict(sorted(counted.items()))
 
 
+SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
     "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at",
@@ -173,8 +174,11 @@ def _class_figures(routers: Sequence[Json], pools: Sequence[str]) -> dict[str, A
 
 
 def _window(windows: Sequence[Json]) -> dict[str, Any]:
-    """Routers' windows added up: counts over WINDOW_S, rate in requests per second, latencies in ms."""
-    ttft, tpot = (sketch.merge(window.get(key) or {} for window in windows) for key in ("ttft", "tpot"))
+    """Routers' windows added up: counts over WINDOW_S, rate in requests per second, percentiles in ms, tokens and s."""
+    merged = {name: sketch.merge(window.get(name) or {} for window in windows) for name in SKETCHES}
+    ttft, tpot = merged["ttft"], merged["tpot"]
+    hits = [window.get("hit_share") or {"n": 0, "sum": 0.0} for window in windows]
+    asked = sum(hit["n"] for hit in hits)
     return {
         "n": sum(window["n"] for window in windows),
         "rate": round(sum(window["started_10s"] for window in windows) / STARTED_WINDOW_S, 2),
@@ -185,6 +189,9 @@ def _window(windows: Sequence[Json]) -> dict[str, Any]:
         "ttft_n": sketch.count(ttft),
         "tpot": latency.percentiles(tpot),
         "tpot_n": sketch.count(tpot),
+        "new_tokens": latency.percentiles(merged["new_tokens"]),
+        "reuse_gap": latency.percentiles(merged["reuse_gap"]),
+        "hit_share": round(sum(hit["sum"] for hit in hits) / asked, 3) if asked else None,
         "window_s": WINDOW_S,
     }
 

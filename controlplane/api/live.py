@@ -1,0 +1,82 @@
+"""The newest dashboard frame and the last hour over REST."""
+
+import time
+from typing import Any
+
+import redis
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+
+from controlplane.api.auth import require
+from controlplane.api.problems import Problem, errors
+from controlplane.dashboard import history
+from controlplane.dashboard.step import latest, rows
+from fleet.redis import connect
+
+router = Router(tags=["live"])
+
+
+class FrameOut(Schema):
+    """One second of the fleet. Columns of `instances` and `routers` have one entry per row; null means unknown."""
+
+    at: float = Field(description="When it was built, Unix seconds")
+    built_by: str = Field(description="worker, or web while no control worker runs")
+    pools: dict[str, Any]
+    ephemeral_pools: int = Field(description="Pools of running experiments, left out of this frame")
+    counts: dict[str, int] = Field(description="Instances by the status they are shown with")
+    kv_threshold: float = Field(description="KV use (0–1) from which an instance is called saturated")
+    instances: dict[str, list[Any]]
+    classes: dict[str, dict[str, Any]] = Field(
+        description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
+    )
+    routers: dict[str, list[Any]]
+    policies: dict[str, Any]
+    events: list[dict[str, Any]] = Field(description="Newest first")
+    health: dict[str, Any]
+    attention: list[dict[str, Any]] = Field(description="Worst first")
+
+
+class HistoryOut(Schema):
+    """Columns over time; a null between two points is a gap in which nothing was seen."""
+
+    seconds: int
+    bin_s: int = Field(description="Seconds per point")
+    gap_s: float = Field(description="A hole longer than this is written as a gap")
+    at: list[float]
+    classes: dict[str, dict[str, dict[str, list[Any]]]]
+    kv: dict[str, list[float | None]] = Field(description="KV use of each instance over the last 60 s, one a second")
+
+
+@router.get(
+    "",
+    response={200: FrameOut, **errors(503)},
+    operation_id="get_live",
+    summary="The newest frame: instances, classes, routers, policies, what needs attention",
+)
+def get_live(request: HttpRequest) -> Any:
+    require(request, "live:read")
+    try:
+        frame = latest(connect())
+    except redis.RedisError as error:
+        raise Problem(503, detail="Redis does not answer: live state cannot be read") from error
+    if frame is None:
+        raise Problem(503, detail="no frame has been built yet: the control worker has not run")
+    return frame
+
+
+@router.get(
+    "/history",
+    response={200: HistoryOut, **errors(422, 503)},
+    operation_id="get_live_history",
+    summary="The last minutes, as the charts of the Live page show them",
+)
+def get_live_history(
+    request: HttpRequest,
+    seconds: int = Query(300, ge=60, le=history.RANGES_S[-1], description="How far back"),
+) -> Any:
+    require(request, "live:read")
+    now = time.time()
+    try:
+        return history.columns(rows(connect(), now, seconds), now, seconds)
+    except redis.RedisError as error:
+        raise Problem(503, detail="Redis does not answer: live state cannot be read") from error

@@ -1,0 +1,118 @@
+"""One receipt in words: why this instance, what was expected, what came of it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.dashboard.templatetags.figures import ms, percent, whole
+
+Json = Mapping[str, Any]
+OUTCOMES = {
+    "ok": "It was answered in full.",
+    "error": "It failed.",
+    "refused": "It was refused: no instance could take it.",
+    "cancelled": "The client went away before the end; the engine was told to stop.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of the bar; `start` and `width` are percent of the whole."""
+
+    name: str
+    start: float
+    width: float
+    ms: float
+    meaning: str
+
+
+def sentences(receipt: Json) -> list[str]:
+    return [text for write in (_asked, _classed, _chosen, _retried, _predicted, _ended) if (text := write(receipt))]
+
+
+def _asked(receipt: Json) -> str:
+    length, cached = receipt.get("prompt_tokens"), receipt.get("predicted_cached")
+    if not length:
+        return ""
+    text = f"The prompt has {whole(length)} tokens (L)."
+    if cached is not None and receipt.get("instance"):
+        text += f" The prefix index expected {whole(cached)} of them ({percent(cached / length)})"
+        text += f" in the cache of {receipt['instance']}: {whole(receipt.get('new_tokens'))} new ones to compute."
+    return text
+
+
+def _classed(receipt: Json) -> str:
+    name = receipt.get("class")
+    return f"That makes it a {name} request in pool {receipt.get('pool')}." if name else ""
+
+
+def _chosen(receipt: Json) -> str:
+    if not receipt.get("instance"):
+        return ""
+    by = f"Route {receipt.get('route')} of policy {receipt.get('policy')} v{receipt.get('version')}"
+    return f"{by} chose {receipt['instance']} by the rule “{receipt.get('rule')}”."
+
+
+def _retried(receipt: Json) -> str:
+    failed = [
+        attempt
+        for attempt in receipt.get("attempts") or ()
+        if attempt.get("error") or (attempt.get("status") or 0) >= 500
+    ]
+    if not receipt.get("retries"):
+        return ""
+    tried = "; ".join(f"{a.get('instance')}: {a.get('error') or a.get('status')}" for a in failed)
+    return f"It was retried {receipt['retries']} time(s) before anything was sent to the client ({tried})."
+
+
+def _predicted(receipt: Json) -> str:
+    actual, predicted = receipt.get("cached_tokens"), receipt.get("predicted_cached")
+    if actual is None or predicted is None:
+        return ""
+    if abs(actual - predicted) <= max(64, 0.02 * (receipt.get("prompt_tokens") or 0)):
+        return f"The engine found {whole(actual)} tokens in its cache, as expected."
+    word = "more" if actual > predicted else "fewer"
+    difference = whole(abs(actual - predicted))
+    return f"The engine found {whole(actual)} tokens in its cache, {difference} {word} than the index expected."
+
+
+def _ended(receipt: Json) -> str:
+    text = OUTCOMES.get(receipt.get("outcome") or "", "")
+    if receipt.get("outcome") == "ok" and receipt.get("e2e_ms") is not None:
+        tokens = f" with {whole(receipt['output_tokens'])} output tokens" if receipt.get("output_tokens") else ""
+        return f"It was answered in full{tokens} after {ms(receipt['e2e_ms'])}."
+    if receipt.get("code") or receipt.get("error"):
+        said = f": {receipt['error']}" if receipt.get("error") else ""
+        return f"{text} HTTP {receipt.get('status')}, {receipt.get('code') or 'no code'}{said}."
+    return text
+
+
+def phases(receipt: Json) -> list[Phase]:
+    """Queue in the router, prefill until the first token, decode until the last; empty when too little is known."""
+    whole_ms = receipt.get("e2e_ms")
+    if not whole_ms:
+        return []
+    queue = min(receipt.get("queue_ms") or 0.0, whole_ms)
+    first = receipt.get("ttft_ms") or receipt.get("first_byte_ms")
+    ends = [("queue", queue, "waiting in the router for room")]
+    if first is None:
+        ends.append(("engine", whole_ms, "in the engine; not streamed, so its first token is not known"))
+    else:
+        ends.append(("prefill", min(max(first, queue), whole_ms), "in the engine until the first token"))
+        ends.append(("decode", whole_ms, "from the first token to the last"))
+    return _laid_out(ends, whole_ms)
+
+
+def _laid_out(ends: Sequence[tuple[str, float, str]], whole_ms: float) -> list[Phase]:
+    laid, start = [], 0.0
+    for name, end, meaning in ends:
+        laid.append(Phase(name, 100 * start / whole_ms, 100 * (end - start) / whole_ms, end - start, meaning))
+        start = end
+    return laid
+
+
+def candidates(receipt: Json) -> list[dict[str, Any]]:
+    """Chosen first, then by score, refused last."""
+    rows = [{**row, "chosen": row.get("id") == receipt.get("instance")} for row in receipt.get("candidates") or ()]
+    rows.sort(key=lambda row: (not row["chosen"], bool(row.get("refused")), row["score"] is None, row["score"] or 0.0))
+    return rows

@@ -1,0 +1,99 @@
+"""A frame as the rows that templates write. Pure; static/js keeps the same page up to date from the next frame on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.dashboard.attention import instance_link
+from controlplane.dashboard.frames import ALL_POOLS
+from controlplane.dashboard.status import KV_SATURATED
+from router.policy.types import CLASSES
+
+Json = Mapping[str, Any]
+LOW_N = 20  # fewer measurements than this make no percentile worth a line
+TILES_SHOWN = 128
+BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
+
+
+def context(frame: Json | None, pool: str) -> dict[str, Any]:
+    """`pool` empty: all of them."""
+    if frame is None:
+        return {
+            "frame": None,
+            "tiles": [],
+            "blank": BLANK_TILE,
+            "classes": [_class(name, None, {}) for name in CLASSES],
+        }
+    shown = tiles(frame, pool)
+    return {
+        "frame": frame,
+        "tiles": shown[:TILES_SHOWN],
+        "hidden_tiles": max(0, len(shown) - TILES_SHOWN),
+        "tile_total": len(shown),
+        "blank": BLANK_TILE,
+        "classes": classes(frame, pool),
+        "policies": [{"pool": name, **policy} for name, policy in frame["policies"].items() if pool in ("", name)],
+        "totals": totals(frame, pool),
+    }
+
+
+def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
+    columns = frame["instances"]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        {**row, "tick": BLANK_TILE["tick"], "fill": round((row["kv"] or 0) * 100, 1), "href": instance_link(row["id"])}
+        for row in rows
+        if pool in ("", row["pool"])
+    ]
+
+
+def classes(frame: Json, pool: str) -> list[dict[str, Any]]:
+    chosen = shown_pool(frame, pool)
+    windows = frame["classes"].get(chosen, {})
+    limits = frame["policies"].get(chosen, {}).get("classes", {})
+    return [_class(name, windows.get(name), limits) for name in CLASSES]
+
+
+def shown_pool(frame: Json, pool: str) -> str:
+    """Whose class figures the page shows: the chosen pool's, the only pool's, or those of all added up."""
+    if pool:
+        return pool
+    return next(iter(frame["pools"])) if len(frame["pools"]) == 1 else ALL_POOLS
+
+
+def _class(name: str, window: Json | None, limits: Json) -> dict[str, Any]:
+    latencies = [
+        {
+            "key": key,
+            "label": label,
+            "values": (window or {}).get(key, (None,) * 3),
+            "n": (window or {}).get(f"{key}_n"),
+        }
+        for key, label in (("ttft", "TTFT"), ("tpot", "TPOT"))
+    ]
+    for line in latencies:
+        line["few"] = line["n"] is not None and line["n"] < LOW_N
+    return {"name": name, "means": means(name, limits), "window": window, "latencies": latencies}
+
+
+def means(name: str, limits: Json) -> str:
+    """What makes a request one of this class, from the thresholds of the live policy; empty when they are unknown."""
+    if not {"heavy_new_tokens", "warm_hit_share", "warm_new_tokens"} <= limits.keys():
+        return ""
+    heavy, warm, share = limits["heavy_new_tokens"], limits["warm_new_tokens"], limits["warm_hit_share"]
+    return {
+        "warm": f"more than {share:.0%} cached or under {warm:,} new tokens",
+        "medium": f"{warm:,} to {heavy:,} new tokens",
+        "heavy": f"{heavy:,} new tokens or more",
+    }[name]
+
+
+def totals(frame: Json, pool: str) -> dict[str, Any]:
+    """Sums over the shown instances; None where no instance has said."""
+    columns = frame["instances"]
+    shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]
+    return {key: _sum([columns[key][i] for i in shown]) for key in ("running", "waiting", "tokens_s")}
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known), 1) if known else None

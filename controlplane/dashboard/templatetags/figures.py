@@ -1,0 +1,54 @@
+"""How pages write figures: three significant digits, a unit, "–" for unknown. static/js/format.js says the same."""
+
+import math
+from datetime import UTC, datetime
+
+from django import template
+
+register = template.Library()
+UNKNOWN = "–"
+
+
+@register.filter
+def significant(value: float | None) -> str:
+    if value in (None, ""):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    if digits == 0:
+        return f"{value:,.0f}"
+    return f"{value:.{min(digits, 3)}f}".rstrip("0").rstrip(".")
+
+
+@register.filter
+def whole(value: float | None) -> str:
+    return UNKNOWN if value in (None, "") else f"{value:,.0f}"
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    return UNKNOWN if share in (None, "") else f"{share * 100:.0f} %"
+
+
+@register.filter
+def ms(value: float | None) -> str:
+    if value in (None, ""):
+        return UNKNOWN
+    return f"{significant(value)} ms" if value < 1000 else f"{significant(value / 1000)} s"
+
+
+@register.filter
+def seconds(value: float | None) -> str:
+    if value in (None, ""):
+        return UNKNOWN
+    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if value < limit:
+            return f"{significant(round(value, 1)) if value < 10 else round(value / size)} {unit}"
+    return f"{round(value / 86_400)} d"
+
+
+@register.filter
+def moment(unix: float | None) -> datetime | None:
+    """Unix seconds as an aware datetime, for components/time.html."""
+    return None if unix in (None, "") else datetime.fromtimestamp(unix, UTC)

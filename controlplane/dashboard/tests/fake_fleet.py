@@ -1,0 +1,121 @@
+"""A fleet that exists only in Redis: what Celery, the routers and the web process would have written. Seeded."""
+
+import json
+import math
+import random
+import time
+from typing import Any
+
+import redis
+
+from router import sketch, wire
+
+LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n
+
+
+class FakeFleet:
+    def __init__(self, client: redis.Redis, size: int = 8, pool: str = "demo", routers: int = 1, seed: int = 1) -> None:
+        self.client, self.size, self.pool = client, size, pool
+        self.routers = [f"router-{i + 1}" for i in range(routers)]
+        self.random = random.Random(seed)
+        self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
+        self.kv: dict[str, float] = {}  # instance -> KV use to show
+        self.version = 3
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.pool}-{i}" for i in range(self.size)]
+
+    def write(self, now: float | None = None) -> None:
+        """Everything, as of `now`."""
+        at = time.time() if now is None else now
+        self.write_fleet(at)
+        self.write_policy(at)
+        self.write_samples(at)
+        self.write_routers(at)
+
+    def write_fleet(self, at: float) -> None:
+        instances = [
+            {
+                "id": name, "epoch": 1, "url": f"http://127.0.0.1:{20000 + i}", "kind": "sim", "node": "local",
+                "state": self.states.get(name, ("ready", ""))[0], "reason": self.states.get(name, ("ready", ""))[1],
+                "routable": name not in self.states, "block_size": 16, "kv_blocks": 27_000,
+            }
+            for i, name in enumerate(self.names)
+        ]  # fmt: skip
+        value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances}
+        self.client.sadd(wire.POOLS, self.pool)
+        self.client.set(wire.fleet_key(self.pool), wire.encode(value))
+
+    def write_policy(self, at: float) -> None:
+        document = {
+            "route": {"name": "adaptive_v1"},
+            "classes": {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000},
+        }
+        value = {
+            "pool": self.pool, "policy": "default", "version": self.version, "sha256": "0" * 64, "document": document,
+            "rollout": {"mode": "full"}, "published_at": at - 600,
+        }  # fmt: skip
+        self.client.set(wire.policy_key(self.pool), wire.encode(value))
+
+    def write_samples(self, at: float) -> None:
+        values = {wire.instance_key(name): wire.encode(self.sample(i, name, at)) for i, name in enumerate(self.names)}
+        self.client.mset(values)
+
+    def sample(self, i: int, name: str, at: float) -> dict[str, Any]:
+        kv = self.kv.get(name, 0.5 + 0.35 * math.sin(at / 17 + i))
+        return {
+            "id": name, "pool": self.pool, "epoch": 1, "at": at, "kv_usage": kv, "kv_blocks": 27_000, "block_size": 16,
+            "running": 2 + (i + int(at)) % 5, "waiting": (i + int(at / 3)) % 3, "hit_rate": 0.6 + 0.02 * (i % 9),
+            "prompt_tokens_total": at * 900, "generation_tokens_total": (at % 1e6) * 120, "preemptions_total": 0,
+            "prefix_queries_total": at * 900, "prefix_hits_total": at * 600, "cached_by_source": {},
+        }  # fmt: skip
+
+    def write_routers(self, at: float, version: int | None = None) -> None:
+        for router in self.routers:
+            value = {
+                "id": router, "at": at, "started_at": at - 3600, "pid": 1, "url": "http://127.0.0.1:8080",
+                "pools": {self.pool: {"policy": "default", "version": version or self.version, "acked_at": at - 599}},
+                "degraded": [], "inflight": {}, "classes": {self.pool: self.windows(at)},
+            }  # fmt: skip
+            self.client.set(wire.router_key(router), wire.encode(value))
+            self.client.zadd(wire.ROUTERS, {router: at})
+
+    def windows(self, at: float) -> dict[str, dict[str, Any]]:
+        return {name: self.window(*shape, swing=1 + 0.3 * math.sin(at / 40)) for name, shape in LATENCIES.items()}
+
+    def window(self, ttft: float, tpot: float, n: int, swing: float) -> dict[str, Any]:
+        made: dict[str, dict[int, int]] = {"ttft": {}, "tpot": {}, "e2e": {}, "new_tokens": {}}
+        for _ in range(n):
+            sketch.add(made["ttft"], self.random.lognormvariate(math.log(ttft * swing), 0.5))
+            sketch.add(made["tpot"], self.random.lognormvariate(math.log(tpot * swing), 0.2))
+        counts = {"n": n, "started_10s": n // 5, "ok": n, "error": 0, "refused": 0, "cancelled": 0, "retries": 0}
+        return {**counts, **made, "hit_share": {"n": n, "sum": 0.6 * n}}
+
+    def receipt(self, request_id: str, at: float, **changes: Any) -> dict[str, Any]:
+        return {
+            "request_id": request_id, "at": at, "router": "router-1", "pool": self.pool, "model": "llama-3.1-8b",
+            "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "route": "adaptive_v1",
+            "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
+            "reasons": ["session is bound to demo-1", "demo-1 is not overloaded"], "session": "9f3a11c2",
+            "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
+            "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,
+            "attempts": [{"instance": "demo-1", "status": 200, "error": ""}], "stream": True, "status": 200,
+            "outcome": "ok", "error": "", "code": "", "queue_ms": 3.0, "first_byte_ms": 401.0, "ttft_ms": 405.0,
+            "tpot_ms": 14.2, "e2e_ms": 2_950.0, **changes,
+        }  # fmt: skip
+
+    def write_receipt(self, request_id: str, at: float, **changes: Any) -> None:
+        brief = self.receipt(request_id, at, **changes)
+        candidates = [
+            {"id": "demo-0", "cached_tokens": 1_024, "new_tokens": 11_321, "score": 2.0, "refused": ""},
+            {"id": "demo-1", "cached_tokens": 8_192, "new_tokens": 4_153, "score": 1.0, "refused": ""},
+            {"id": "demo-2", "cached_tokens": 0, "new_tokens": 12_345, "score": None, "refused": "draining"},
+        ]
+        self.client.xadd(wire.RECEIPTS, {"r": wire.encode(brief)}, id=f"{int(at * 1000)}-*")
+        whole = wire.encode({**brief, "candidates": candidates})
+        self.client.set(wire.receipt_key(request_id), whole, ex=wire.RECEIPT_TTL_S)
+
+    def write_event(self, at: float, text: str, kind: str = "policy.published") -> None:
+        event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada"}
+        self.client.xadd(wire.EVENTS, {"e": json.dumps(event)})

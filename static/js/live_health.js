@@ -1,0 +1,31 @@
+// Which process is not there, each in its own words: what is wrong, what still works.
+import { hide, show, toggle } from "./banners.js";
+import { age } from "./times.js";
+
+const LATE_S = 3;
+
+export function healthBanners(frame) {
+  const health = frame.health;
+  const control = health.control_age_s;
+  toggle(control == null || control > LATE_S, "control", "warning",
+    control == null ? "The control worker has not run: nothing is started, stopped or replaced. What runs is served and shown."
+      : "The control worker is down: nothing is started, stopped or replaced. What runs is served and shown.",
+    control == null ? "" : `last seen ${age(control)} ago`);
+  const sampled = health.samples_age_s;
+  const silent = health.samples_expected > 0 && (sampled == null || sampled > LATE_S);
+  toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the figures below are old. Requests are still routed.",
+    sampled == null ? "" : `last sample ${age(sampled)} ago`);
+  const known = Object.keys(frame.pools).length > 0;
+  toggle(known && health.routers_alive === 0, "router", "error",
+    health.routers_known ? "The router is down: requests are not being served." : "No router is running: requests are not being served.");
+}
+
+export function connectionBanner(state, seconds) {
+  if (state === "live") { hide("connection"); hide("signin"); }
+  if (state === "disconnected") show("connection", "error", "Disconnected from the control plane. Requests are still routed; figures below are the last ones received.", `Retrying in ${seconds} s`);
+  if (state === "signin") { hide("connection"); show("signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; figures below are the last ones received."); }
+}
+
+export function redisBanner(down) {
+  toggle(down, "redis", "error", "Redis is down: live state cannot be read. Routers serve on with the policy they have; this page recovers by itself.");
+}

@@ -1,0 +1,105 @@
+// The strip, the lists and the class tables: text that changes in place.
+import { clock, dateAndClock } from "./times.js";
+import { count, ms, percent, significant } from "./format.js";
+
+export const LOW_N = 20;
+export const byId = (id) => document.getElementById(id);
+
+export function text(node, value) {
+  if (node && node.textContent !== value) node.textContent = value;
+}
+
+function element(name, content = "", className = "") {
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  node.append(content);
+  return node;
+}
+
+function timeNode(seconds) {
+  const node = element("time", clock(seconds));
+  node.dateTime = new Date(seconds * 1000).toISOString();
+  node.title = dateAndClock(seconds);
+  return node;
+}
+
+// Rebuilt only when it says something else: a list under the pointer stays.
+function renew(list, key, build) {
+  if (!list || list.dataset.key === key) return;
+  list.dataset.key = key;
+  list.replaceChildren(...build());
+}
+
+export function counts(rows) {
+  const found = {};
+  for (const row of rows) found[row.status] = (found[row.status] ?? 0) + 1;
+  renew(byId("counts"), JSON.stringify(found), () => Object.entries(found).map(([word, number]) => {
+    const label = element("span", "", `status status--${word}`);
+    label.append(element("b", count(number), "number"), ` ${word}`);
+    return element("li", label);
+  }));
+  text(byId("wanted"), `${found.ready ?? 0} of ${rows.length}`);
+}
+
+export function policies(frame, pool) {
+  const shown = Object.entries(frame.policies).filter(([name]) => !pool || name === pool);
+  renew(byId("policies"), JSON.stringify(shown), () => shown.map(([name, policy]) => {
+    const line = element("p");
+    const link = element("a", `${policy.policy} v${policy.version}`);
+    link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
+    if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
+    line.append(element("span", name, "muted"), " ", link, " ",
+      element("span", `${policy.route ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
+    return line;
+  }));
+}
+
+export function totals(rows) {
+  for (const node of document.querySelectorAll("[data-total]")) {
+    const known = rows.map((row) => row[node.dataset.total]).filter((value) => value != null);
+    const sum = known.reduce((total, value) => total + value, 0);
+    text(node, known.length ? (node.dataset.total === "tokens_s" ? significant(sum) : count(sum)) : "–");
+  }
+}
+
+export function attention(frame, limit = 50) {
+  const items = frame.attention.slice(0, limit);
+  renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map(attentionItem) : [element("li", "Nothing needs attention", "attention-none")]));
+  text(byId("attention-checked"), `checked ${clock(frame.at)}`);
+}
+
+function attentionItem(item) {
+  const node = element("li");
+  node.dataset.severity = item.severity;
+  const link = element("a", item.subject);
+  link.href = item.href;
+  const since = element("span", "since ", "muted small");
+  since.append(timeNode(item.since));
+  node.append(link, element("span", item.reason), since);
+  return node;
+}
+
+export function events(frame, limit = 30) {
+  const items = frame.events.slice(0, limit);
+  renew(byId("events"), JSON.stringify(items.map((event) => [event.at, event.text])), () => (items.length ? items.map((event) => {
+    const node = element("li");
+    node.append(timeNode(event.at), element("span", event.text));
+    return node;
+  }) : [element("li", "No events yet", "muted")]));
+}
+
+export function classPanel(panel, window) {
+  const part = (name) => panel.querySelector(`[data-part="${name}"]`);
+  text(part("rate"), significant(window?.rate));
+  text(part("errors"), count(window?.errors));
+  text(part("refused"), count(window?.refused));
+  text(part("hit"), percent(window?.hit_share));
+  for (const line of panel.querySelectorAll("[data-line]")) {
+    const key = line.dataset.line;
+    const n = window?.[`${key}_n`];
+    const few = n != null && n < LOW_N;
+    line.classList.toggle("few", few);
+    line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
+    text(line.querySelector('[data-part="n"]'), `${count(n)}${few ? " (few)" : ""}`);
+  }
+}

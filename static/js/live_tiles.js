@@ -1,0 +1,144 @@
+// The grid of instances: one tile each, bound to its id; only text and attributes change, nothing moves.
+import { age as ageText } from "./times.js";
+import { count, percent } from "./format.js";
+import { colour } from "./theme_colours.js";
+
+const STALE_S = 3;
+const OFFLINE_S = 15;
+const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
+export const SHOWN = 128;
+
+export class Tiles {
+  constructor(grid, template, kvTick) {
+    this.grid = grid;
+    this.template = template;
+    this.kvTick = kvTick;
+    this.tiles = new Map();
+    for (const node of grid.children) this.tiles.set(node.dataset.id, parts(node));
+    new ResizeObserver(() => this.sizeSparks()).observe(grid);
+    document.addEventListener("weir:theme", () => this.drawSparks());
+  }
+
+  // rows: [{id, status, reason, age_s, kv, running, waiting, hit_rate}] in their stable order
+  update(rows, sparks) {
+    const shown = rows.slice(0, SHOWN);
+    this.match(shown);
+    this.rows = shown;
+    this.sparks = sparks;
+    for (const row of shown) this.write(this.tiles.get(row.id), row);
+    this.drawSparks();
+  }
+
+  match(rows) {
+    const same = rows.length === this.tiles.size && rows.every((row) => this.tiles.has(row.id));
+    if (same) return;
+    const nodes = rows.map((row) => this.tiles.get(row.id)?.node ?? this.make(row));
+    this.grid.replaceChildren(...nodes);
+    this.tiles = new Map(nodes.map((node) => [node.dataset.id, parts(node)]));
+    this.sizeSparks();
+  }
+
+  make(row) {
+    const node = this.template.content.firstElementChild.cloneNode(true);
+    node.dataset.id = row.id;
+    node.href = `/fleet/instances/${encodeURIComponent(row.id)}/`;
+    node.querySelector('[data-part="id"]').textContent = row.id;
+    return node;
+  }
+
+  write(tile, row) {
+    this.status(tile, row.status);
+    set(tile, "kv", percent(row.kv));
+    set(tile, "running", count(row.running));
+    set(tile, "waiting", count(row.waiting));
+    set(tile, "hit", percent(row.hit_rate));
+    attribute(tile.fill, "width", ((row.kv ?? 0) * 100).toFixed(1));
+    if (tile.node.title !== row.reason) tile.node.title = row.reason;
+    this.age(tile, row.age_s, row.status);
+  }
+
+  status(tile, word) {
+    if (tile.node.dataset.status === word) return;
+    tile.node.dataset.status = word;
+    tile.status.className = `status status--${word}`;
+    tile.status.textContent = word;
+  }
+
+  age(tile, seconds, status) {
+    let text = "";
+    if (status === "unseen") text = "no sample";
+    else if (seconds != null && seconds > STALE_S) text = `${ageText(seconds)} ago`;
+    set(tile, "age", text);
+  }
+
+  // No frame has come for a while: what is shown grows old by itself.
+  grow(elapsed) {
+    for (const row of this.rows ?? []) {
+      if (row.age_s == null || !AGEING.has(row.status)) continue;
+      const seconds = row.age_s + elapsed;
+      const tile = this.tiles.get(row.id);
+      if (seconds > STALE_S) this.status(tile, seconds > OFFLINE_S ? "offline" : "stale");
+      this.age(tile, seconds, row.status);
+    }
+  }
+
+  sizeSparks() {
+    const scale = globalThis.devicePixelRatio || 1;
+    const boxes = [...this.tiles.values()].filter((tile) => tile.spark).map((tile) => [tile.spark, tile.spark.clientWidth, tile.spark.clientHeight]);
+    for (const [canvas, width, height] of boxes) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+    }
+    this.drawSparks();
+  }
+
+  drawSparks() {
+    if (!this.sparks) return;
+    const ink = colour("series-1");
+    const absent = colour("absent");
+    for (const row of this.rows) {
+      const tile = this.tiles.get(row.id);
+      if (tile.spark) spark(tile.spark, this.sparks[row.id] ?? [], row.status === "stale" ? absent : ink);
+    }
+  }
+}
+
+function parts(node) {
+  const found = { node, text: {} };
+  for (const part of node.querySelectorAll("[data-part]")) {
+    found[part.dataset.part] = part;
+    found.text[part.dataset.part] = part.textContent;
+  }
+  return found;
+}
+
+function set(tile, part, text) {
+  if (!tile[part] || tile.text[part] === text) return;
+  tile.text[part] = text;
+  tile[part].textContent = text;
+}
+
+function attribute(node, name, value) {
+  if (node && node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
+// A minute of KV use on a fixed 0–100 % scale; holes stay holes.
+function spark(canvas, values, ink) {
+  const context = canvas.getContext("2d");
+  const { width, height } = canvas;
+  context.clearRect(0, 0, width, height);
+  if (!width || !values.length) return;
+  context.beginPath();
+  let drawing = false;
+  values.forEach((value, i) => {
+    if (value == null) { drawing = false; return; }
+    const x = (i / (values.length - 1)) * (width - 2) + 1;
+    const y = height - 2 - value * (height - 4);
+    if (drawing) context.lineTo(x, y);
+    else context.moveTo(x, y);
+    drawing = true;
+  });
+  context.lineWidth = Math.max(1, Math.round(globalThis.devicePixelRatio || 1)) * 1.25;
+  context.strokeStyle = ink;
+  context.stroke();
+}
