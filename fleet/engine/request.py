@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 class Request:
@@ -39,7 +40,7 @@ class Request:
         chain: Sequence[int],
         *,
         content: object = None,
-        owner: object = None,
+        owner: Any = None,
     ) -> None:
         self.id = id
         self.prompt_tokens = prompt_tokens

@@ -1,0 +1,105 @@
+"""`python -m fleet.simengine --port N --model NAME …`: one simulated engine until SIGTERM."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+import zmq
+
+from fleet.engine.engine import Engine
+from fleet.engine.law import law_of
+from fleet.engine.profiles import UnknownProfile, kv_blocks, profile
+from fleet.engine.scheduler import Limits
+from fleet.simengine.app import App
+from fleet.simengine.arguments import Arguments, parse_arguments
+from fleet.simengine.kv_events import Publisher
+from fleet.simengine.metrics import About
+from fleet.simengine.service import Service
+
+GRACE_S = 3  # for answers under way at SIGTERM
+
+
+class Failed(Exception):
+    """The process cannot start; the message is one line for the operator."""
+
+
+class Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A stop that was asked for is a success: uvicorn's own would raise the signal again and exit by it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def main() -> int:
+    try:
+        arguments = parse_arguments(sys.argv[1:])
+        uvloop.run(serve(arguments))
+    except (Failed, UnknownProfile) as error:
+        print(f"simengine: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def serve(arguments: Arguments) -> None:
+    listening = _listen(arguments.host, arguments.port)
+    publisher = _publisher(arguments)
+    service = _service(arguments, publisher)
+    config = uvicorn.Config(
+        App(service),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    # What exists now stays; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(f"simengine: {arguments.model} on {arguments.host}:{listening.getsockname()[1]}", flush=True)
+    await Server(config).serve([listening])
+    if publisher is not None:
+        publisher.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=2048)
+    except OSError as error:
+        raise Failed(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def _publisher(arguments: Arguments) -> Publisher | None:
+    if arguments.events_port is None or arguments.replay_port is None:
+        return None
+    events, replay = arguments.events_port, arguments.replay_port
+    try:
+        return Publisher(arguments.host, events, replay, arguments.block_size)
+    except zmq.ZMQError as error:
+        raise Failed(f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}") from None
+
+
+def _service(arguments: Arguments, publisher: Publisher | None) -> Service:
+    served = profile(arguments.gpu, arguments.model_profile, arguments.tp)
+    size = arguments.block_size
+    blocks = arguments.kv_blocks or kv_blocks(served, size)
+    limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
+    engine = Engine(law_of(served), blocks, limits, record_events=publisher is not None)
+    window = min(arguments.max_model_len, blocks * size)  # one request must always fit
+    about = About(arguments.model, size, blocks, arguments.time_scale, window)
+    return Service(engine, about, arguments.seed, publisher)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

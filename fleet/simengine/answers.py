@@ -1,0 +1,78 @@
+"""What the simulated model says, and how much of it: a function of the seed and the prompt, known before it is said.
+
+Each token is 4 ASCII characters that need no escaping in JSON.
+"""
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+from xxhash import xxh3_64_intdigest
+
+from fleet.simengine.tokens import BYTES_PER_TOKEN
+
+CORPUS_TOKENS = 16_384
+# Where the model would stop by itself: log-normal, as answers of chat traffic roughly are.
+MEDIAN_TOKENS = 200
+SIGMA = 0.8
+
+_CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How much of an answer the caller asked for."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    text: str  # without the stop string
+    tokens: int
+    reason: str  # "stop" or "length"
+    stopped_by: str | None = None  # the stop string that was met
+
+
+class Author:
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        draw = Random(seed)  # noqa: S311 - a simulation
+        words = [
+            draw.choice(_CONSONANTS) + draw.choice(_VOWELS) + draw.choice(_CONSONANTS) + " "
+            for _ in range(CORPUS_TOKENS)
+        ]
+        self._corpus = "".join(words)
+
+    def answer(self, prompt: bytes, wanted: Wanted, salt: int = 0) -> Answer:
+        key = xxh3_64_intdigest(prompt, (self._seed ^ (salt * 0x9E3779B97F4A7C15)) & (2**64 - 1))
+        tokens = wanted.max_tokens if wanted.ignore_eos else self._length(key, wanted)
+        reason = "stop" if tokens < wanted.max_tokens else "length"
+        return _cut(Answer(self._text(key, tokens), tokens, reason), wanted)
+
+    def _length(self, key: int, wanted: Wanted) -> int:
+        drawn = int(Random(key).lognormvariate(math.log(MEDIAN_TOKENS), SIGMA))  # noqa: S311 - a simulation
+        return min(max(drawn, wanted.min_tokens, 1), wanted.max_tokens)
+
+    def _text(self, key: int, tokens: int) -> str:
+        start = key % CORPUS_TOKENS * BYTES_PER_TOKEN
+        text = self._corpus[start : start + tokens * BYTES_PER_TOKEN]
+        missing = tokens * BYTES_PER_TOKEN - len(text)
+        if missing > 0:
+            text += self._corpus * (missing // len(self._corpus)) + self._corpus[: missing % len(self._corpus)]
+        return text
+
+
+def _cut(answer: Answer, wanted: Wanted) -> Answer:
+    """End the answer at the first stop string that is complete after `min_tokens`."""
+    earliest = wanted.min_tokens * BYTES_PER_TOKEN
+    met = [(answer.text.find(stop, max(earliest - len(stop) + 1, 0)), stop) for stop in wanted.stop]
+    found = min(((at, stop) for at, stop in met if at >= 0), default=None, key=lambda pair: pair[0] + len(pair[1]))
+    if found is None:
+        return answer
+    at, stop = found
+    tokens = -(-(at + len(stop)) // BYTES_PER_TOKEN)
+    return Answer(answer.text[:at], tokens, "stop", stop)

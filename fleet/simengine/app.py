@@ -1,0 +1,196 @@
+"""The ASGI application: vLLM's endpoints over a Service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import orjson
+
+from fleet.simengine import tokens
+from fleet.simengine.body import Body, messages, parse
+from fleet.simengine.formats.anthropic import MESSAGES
+from fleet.simengine.formats.chat import CHAT
+from fleet.simengine.formats.completions import COMPLETIONS
+from fleet.simengine.formats.format import Format
+from fleet.simengine.formats.openai import model_of, refuse
+from fleet.simengine.formats.responses import RESPONSES
+from fleet.simengine.job import Job
+from fleet.simengine.refusal import Refusal
+from fleet.simengine.service import Service
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+VERSION = "0.24.0+weir.sim"  # the release that the step-time law was fitted to
+
+FORMATS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETIONS,
+    "/v1/messages": MESSAGES,
+    "/v1/responses": RESPONSES,
+}
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+_PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+class Gone(Exception):
+    """The client hung up before its request was complete."""
+
+
+class App:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
+            "/health": lambda: (b"", _JSON),
+            "/ping": lambda: (b"", _JSON),
+            "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
+            "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
+            "/v1/models": lambda: (orjson.dumps(self._models()), _JSON),
+            "/kv_event_sources": lambda: (orjson.dumps(self._event_sources()), _JSON),
+            "/metrics": lambda: (service.metrics_page(), _PAGE),
+        }
+        self._writes: dict[str, Callable[[bytes], bytes]] = {
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+            "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
+            "/v1/embeddings": self._embed,
+        }
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
+        path, method = scope["path"], scope["method"]
+        answer_with = FORMATS.get(path)
+        if answer_with is not None and method == "POST":
+            await self._generate(answer_with, scope, receive, send)
+        elif method == "GET" and path in self._reads:
+            body, kind = self._reads[path]()
+            await _respond(send, 200, body, kind)
+        elif method == "POST" and path in self._writes:
+            await self._write(self._writes[path], receive, send)
+        elif path in self._reads or path in self._writes or answer_with is not None:
+            await _respond(send, 405, b'{"detail":"Method Not Allowed"}')
+        else:
+            await _respond(send, 404, b'{"detail":"Not Found"}')
+
+    async def _generate(self, shape: Format, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            body = parse(await _read(receive))
+            job = self._service.start(shape.parse(body), self._id(shape, scope["headers"]))
+        except Gone:
+            return
+        except Refusal as refusal:
+            await _respond(send, refusal.status, shape.refuse(refusal))
+            return
+        watch = asyncio.create_task(_watch(receive, job))
+        try:
+            await (_stream if job.ask.stream else _whole)(shape, job, send)
+        finally:
+            watch.cancel()
+            self._service.finish(job)
+
+    async def _write(self, respond: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
+        try:
+            body = respond(await _read(receive))
+        except Gone:
+            return
+        except Refusal as refusal:
+            await _respond(send, refusal.status, refuse(refusal))
+            return
+        await _respond(send, 200, body)
+
+    def _id(self, shape: Format, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
+        return shape.id_prefix + (given[:200] or self._service.new_id())
+
+    def _models(self) -> Message:
+        about = self._service.about
+        model = {
+            "id": about.model,
+            "object": "model",
+            "created": 0,
+            "owned_by": "vllm",
+            "root": about.model,
+            "parent": None,
+            "max_model_len": about.window,
+            "permission": [],
+        }
+        return {"object": "list", "data": [model]}
+
+    def _event_sources(self) -> Message:
+        publisher = self._service.publisher
+        return {} if publisher is None else publisher.sources()
+
+    def _tokenize(self, raw: bytes) -> bytes:
+        body = parse(raw)
+        self._service.check_model(model_of(body))
+        prompt = body.get("prompt")
+        data = prompt.encode() if isinstance(prompt, str) else tokens.render(messages(body))
+        ids = tokens.to_ids(data)
+        window = self._service.about.window
+        return orjson.dumps({"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None})
+
+    def _detokenize(self, raw: bytes) -> bytes:
+        body = parse(raw)
+        self._service.check_model(model_of(body))
+        try:
+            data = tokens.from_ids(body.get("tokens", ()))
+        except (OverflowError, TypeError):
+            raise Refusal(400, "tokens: Input should be a list of token ids.", param="tokens") from None
+        return orjson.dumps({"prompt": data.rstrip(b"\0").decode(errors="replace")})
+
+    def _embed(self, raw: bytes) -> bytes:
+        body: Body = parse(raw)
+        self._service.check_model(model_of(body))
+        raise Refusal(400, "The model does not support Embeddings API")
+
+
+async def _whole(shape: Format, job: Job, send: Send) -> None:
+    await job.progress()
+    if not job.is_gone:
+        await _respond(send, 200, shape.whole(job))
+
+
+async def _stream(shape: Format, job: Job, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [_EVENTS]})
+    await job.progress()
+    head = shape.begin(job)
+    while not job.is_gone:
+        written = [head]
+        written += [shape.chunk(job, part, part.take()) for part in job.parts if part.request.generated > part.sent]
+        head = b""
+        is_complete = job.is_complete
+        if is_complete:
+            written.append(shape.end(job))
+        await send({"type": "http.response.body", "body": b"".join(written), "more_body": not is_complete})
+        if is_complete:
+            return
+        await job.progress()
+
+
+async def _watch(receive: Receive, job: Job) -> None:
+    """A client that hangs up ends its job."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    job.is_gone = True
+    job.wake()
+
+
+async def _read(receive: Receive) -> bytes:
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _respond(send: Send, status: int, body: bytes, kind: tuple[bytes, bytes] = _JSON) -> None:
+    headers = [kind, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,70 @@
+"""The command line of the sim kind."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
+
+MAX_MODEL_LEN = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    port: int
+    model: str
+    host: str
+    gpu: str
+    model_profile: str
+    tp: int | None
+    time_scale: float
+    kv_blocks: int | None
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    seed: int
+    events_port: int | None
+    replay_port: int | None
+
+
+def parse_arguments(words: list[str]) -> Arguments:
+    """Exits with status 2 and a message for what it does not understand."""
+    parser = argparse.ArgumentParser(prog="python -m fleet.simengine", description=__doc__)
+    positive, port = _between(1, 2**31 - 1), _between(0, 65_535)
+    parser.add_argument("--port", type=port, required=True, help="HTTP; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--model", required=True, help="the name it is served under")
+    parser.add_argument("--gpu", default=DEFAULT_GPU)
+    parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="whose step times are modelled")
+    parser.add_argument("--tp", type=positive, help="GPUs of one instance; default: the smallest calibrated")
+    parser.add_argument("--time-scale", type=_scale, default=1.0, help="10 runs ten times faster than the engine")
+    parser.add_argument("--kv-blocks", type=positive, help="default: what fits beside the model")
+    parser.add_argument("--block-size", type=positive, default=16, help="tokens")
+    parser.add_argument("--max-model-len", type=positive, default=MAX_MODEL_LEN, help="tokens")
+    parser.add_argument("--max-num-seqs", type=positive, default=256)
+    parser.add_argument("--max-num-batched-tokens", type=positive, default=8192)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB); needs --replay-port")
+    parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
+    found = parser.parse_args(words)
+    if (found.events_port is None) != (found.replay_port is None):
+        parser.error("--events-port and --replay-port come together")
+    return Arguments(**vars(found))
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{value} is not between {low} and {high}")
+        return value
+
+    return whole
+
+
+def _scale(text: str) -> float:
+    value = float(text)
+    if not 0.001 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(f"{value} is not between 0.001 and 10000")
+    return value

@@ -1,0 +1,87 @@
+"""Runs an engine by the wall clock: one timer, set for the next thing that happens in virtual time.
+
+The loop's timers are a millisecond coarse and each wake-up costs time, so ticks keep a distance; the steps that ended
+meanwhile are caught up together and their tokens go out as one chunk, as vLLM merges outputs when its clients are slow.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from fleet.engine.engine import Engine, Stats, StepResult
+from fleet.engine.request import Request
+
+TICK_DISTANCE_S = 1 / 300
+LAG_WINDOW_S = 5.0
+
+
+class Driver:
+    def __init__(self, engine: Engine, time_scale: float, deliver: Callable[[list[StepResult]], None]) -> None:
+        self._engine = engine
+        self._scale = time_scale
+        self._deliver = deliver  # hears of steps that ended, and also when there were none
+        self._loop = asyncio.get_running_loop()
+        self._origin = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # of the timer
+        self._earliest = 0.0  # of the next tick that delivers
+        self._lags = (0.0, 0.0)  # the worst of this window and of the one before
+        self._window_end = 0.0
+
+    def now_s(self) -> float:
+        """Virtual seconds since the start."""
+        return (self._loop.time() - self._origin) * self._scale
+
+    def add(self, request: Request) -> None:
+        """Raises RequestTooLong."""
+        self._engine.add_request(request, self.now_s())
+        self._set_timer()
+
+    def abort(self, request: Request) -> bool:
+        """False when the request was over already."""
+        gone = self._engine.abort(request.id) is not None
+        self._deliver([])
+        self._set_timer()
+        return gone
+
+    def reset_cache(self) -> bool:
+        done = self._engine.reset_cache()
+        self._deliver([])
+        return done
+
+    def stats(self) -> Stats:
+        return self._engine.stats()
+
+    def lag_s(self) -> float:
+        """How late a tick came at worst in the last seconds, by the wall clock."""
+        self._turn_window()
+        return max(self._lags)
+
+    def _set_timer(self) -> None:
+        event_s = self._engine.next_event_s()
+        if event_s is None:
+            return
+        due = max(self._origin + event_s / self._scale, self._earliest)
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self._turn_window()
+        self._lags = (max(self._lags[0], now - self._due), self._lags[1])
+        results = self._engine.advance((now - self._origin) * self._scale)
+        if results:
+            self._earliest = now + TICK_DISTANCE_S
+            self._deliver(results)
+        self._set_timer()
+
+    def _turn_window(self) -> None:
+        now = self._loop.time()
+        if now >= self._window_end:
+            before = self._lags[0] if now < self._window_end + LAG_WINDOW_S else 0.0
+            self._lags = (0.0, before)
+            self._window_end = now + LAG_WINDOW_S

@@ -1,0 +1,19 @@
+"""What the server needs of an API's shape: reading a request, writing answers whole or as server-sent events."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleet.simengine.body import Body
+from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    id_prefix: str
+    parse: Callable[[Body], Ask]
+    whole: Callable[[Job], bytes]
+    begin: Callable[[Job], bytes]  # the events before the first token
+    chunk: Callable[[Job, Part, str], bytes]  # the next tokens of one answer
+    end: Callable[[Job], bytes]  # the events after the last token
+    refuse: Callable[[Refusal], bytes]

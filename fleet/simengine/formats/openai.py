@@ -1,0 +1,81 @@
+"""What the OpenAI-shaped endpoints have in common."""
+
+from typing import Any
+
+import orjson
+
+from fleet.simengine.body import Body, flag, integer, strings
+from fleet.simengine.job import Job, Part
+from fleet.simengine.refusal import Refusal
+
+DONE = b"data: [DONE]\n\n"
+
+
+def refuse(refusal: Refusal) -> bytes:
+    error = {
+        "message": refusal.message,
+        "type": refusal.kind,
+        "param": refusal.param,
+        "code": refusal.status,
+    }
+    return orjson.dumps({"error": error})
+
+
+def usage(job: Job) -> dict[str, Any]:
+    prompt, completion = job.prompt_tokens, job.completion_tokens
+    return {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
+    }
+
+
+def model_of(body: Body) -> str | None:
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise Refusal(400, f"model: Input should be a valid string, got {model!r:.80}.", param="model")
+    return model
+
+
+def common(body: Body) -> dict[str, Any]:
+    """The fields of an Ask that chat and plain completions spell alike."""
+    options = body.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise Refusal(400, "stream_options: Input should be an object.", param="stream_options")
+    stream = flag(body, "stream")
+    if options and not stream:
+        raise Refusal(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+    return {
+        "model": model_of(body),
+        "min_tokens": integer(body, "min_tokens", 0, minimum=0),
+        "ignore_eos": flag(body, "ignore_eos"),
+        "stop": strings(body, "stop"),
+        "seed": integer(body, "seed", 0),
+        "n": integer(body, "n", 1, minimum=1),
+        "stream": stream,
+        "usage_at_end": flag(options, "include_usage"),
+        "usage_in_chunks": flag(options, "continuous_usage_stats"),
+    }
+
+
+def tail(job: Job, part: Part) -> bytes:
+    """The end of a chunk, after its text."""
+    finish = b"null"
+    if part.is_complete:
+        finish = b'"%s","stop_reason":%s' % (part.answer.reason.encode(), orjson.dumps(part.answer.stopped_by))
+    if job.ask.usage_in_chunks:
+        return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, orjson.dumps(usage(job)))
+    return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
+
+
+def end(job: Job) -> bytes:
+    """After the last token; `job.head` is what each chunk begins with, up to its choices."""
+    if not job.ask.usage_at_end:
+        return DONE
+    return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
+
+
+def head(job: Job, kind: str) -> bytes:
+    fields = orjson.dumps({"id": job.id, "object": kind, "created": job.created, "model": job.model})
+    return b"data: " + fields[:-1] + b","

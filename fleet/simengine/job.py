@@ -1,0 +1,100 @@
+"""One HTTP request in work: what was asked, its answers, and how far they are."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from fleet.engine.request import Request
+from fleet.simengine.answers import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request body, understood."""
+
+    model: str | None  # None: the one that is served
+    prompts: tuple[bytes, ...]
+    max_tokens: int | None  # None: as many as the window allows
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    n: int = 1  # answers per prompt
+    stream: bool = False
+    usage_at_end: bool = False  # of a stream
+    usage_in_chunks: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One answer."""
+
+    job: "Job"
+    index: int
+    request: Request
+    answer: Answer
+    sent: int = 0  # tokens
+
+    def take(self) -> str:
+        """The text of the tokens that came since the last call."""
+        upto = self.request.generated
+        text = self.answer.text[4 * self.sent : 4 * upto]
+        self.sent = upto
+        return text
+
+    @property
+    def is_complete(self) -> bool:
+        return self.request.generated >= self.answer.tokens
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    id: str
+    model: str
+    ask: Ask
+    parts: list[Part] = field(default_factory=list)
+    created: int = field(default_factory=lambda: int(time.time()))
+    is_gone: bool = False  # the client hung up
+    head: bytes = b""  # what every chunk of a stream begins with; the format's own
+    _waiter: "asyncio.Future[None] | None" = None
+
+    @property
+    def is_complete(self) -> bool:
+        return all(part.is_complete for part in self.parts)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(part.request.prompt_tokens for part in self.parts[:: self.ask.n])
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(part.request.cached_tokens for part in self.parts[:: self.ask.n])
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(part.request.generated for part in self.parts)
+
+    async def progress(self) -> None:
+        """Until there are tokens to send, all is done, or the client is gone."""
+        while not self._has_news:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    @property
+    def _has_news(self) -> bool:
+        if self.is_gone or self.is_complete:
+            return True
+        return self.ask.stream and any(part.request.generated > part.sent for part in self.parts)
+
+    def wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def notice(self) -> None:
+        """Tokens came."""
+        if self.ask.stream or self.is_complete:
+            self.wake()

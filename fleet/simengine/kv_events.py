@@ -1,0 +1,152 @@
+"""KV events over ZMQ as vLLM publishes them: frames topic, 8-byte big-endian sequence number and a msgpack batch
+`[unix time, [event, …], data-parallel rank]`; missed batches are asked for on the replay endpoint.
+
+Nobody listening costs nearly nothing: batches are kept unpacked and only packed for a subscriber or a replay.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import zmq
+
+from fleet.engine.blocks import Event, Removed, Stored
+from fleet.simengine import tokens
+
+TOPIC = "kv"
+REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
+REPLAY_BYTES = 8_000_000  # what those batches may hold; long prompts carry all their tokens
+HIGH_WATER_MARK = 100_000
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    at: float  # unix seconds
+    events: tuple[tuple[Event, bytes], ...]  # with the tokens of a stored event
+    size: int  # bytes, roughly
+
+
+class Publisher:
+    """Bound sockets on the running loop. Raises zmq.ZMQError for a taken port."""
+
+    def __init__(self, host: str, events_port: int, replay_port: int, block_size: int) -> None:
+        self._block_size = block_size
+        self._context = zmq.Context()
+        self._subscriptions = 0
+        self._next = 0
+        self._buffer: deque[tuple[int, Batch]] = deque()
+        self._buffered = 0  # bytes
+        # XPUB is PUB that also says whether anybody listens.
+        self._events = self._bind(zmq.XPUB, host, events_port, self._hear)
+        self._replay = self._bind(zmq.ROUTER, host, replay_port, self._serve)
+
+    def sources(self) -> dict[str, Any]:
+        """vLLM's KVEventsConfig per data-parallel rank."""
+        config = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": self._events.get_string(zmq.LAST_ENDPOINT),
+            "replay_endpoint": self._replay.get_string(zmq.LAST_ENDPOINT),
+            "buffer_steps": REPLAY_BATCHES,
+            "hwm": HIGH_WATER_MARK,
+            "max_queue_size": HIGH_WATER_MARK,
+            "topic": TOPIC,
+        }
+        return {"0": config}
+
+    def publish(self, events: list[Event]) -> None:
+        width = self._block_size * tokens.BYTES_PER_TOKEN
+        pairs = tuple((event, _tokens(event, width)) for event in events)
+        size = sum(len(data) + 40 * len(getattr(event, "hashes", ())) + 100 for event, data in pairs)
+        batch = Batch(time.time(), pairs, size)
+        sequence, self._next = self._next, self._next + 1
+        self._keep(sequence, batch)
+        if self._subscriptions:
+            self._send(self._events, [TOPIC.encode(), sequence.to_bytes(8, "big"), self._packed(batch)])
+            self._hear()  # sending may have swallowed the signal that a subscription came
+
+    def close(self) -> None:
+        for socket in (self._events, self._replay):
+            asyncio.get_running_loop().remove_reader(socket.fileno())
+            socket.close(linger=0)
+        self._context.term()
+
+    def _bind(self, kind: int, host: str, port: int, on_input: Callable[[], None]) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(kind)
+        socket.set_hwm(HIGH_WATER_MARK)
+        socket.linger = 0
+        socket.bind(f"tcp://{host}:{port}")
+        asyncio.get_running_loop().add_reader(socket.fileno(), on_input)
+        return socket
+
+    def _keep(self, sequence: int, batch: Batch) -> None:
+        self._buffer.append((sequence, batch))
+        self._buffered += batch.size
+        while len(self._buffer) > REPLAY_BATCHES or (self._buffered > REPLAY_BYTES and len(self._buffer) > 1):
+            self._buffered -= self._buffer.popleft()[1].size
+
+    def _hear(self) -> None:
+        """Subscriptions come and go."""
+        while _has_input(self._events):
+            message = self._events.recv(zmq.NOBLOCK)
+            if message[:1] in (b"\0", b"\1"):
+                self._subscriptions += 1 if message[:1] == b"\1" else -1
+
+    def _serve(self) -> None:
+        """Replay requests: [client, empty, first sequence number wanted]."""
+        while _has_input(self._replay):
+            frames = self._replay.recv_multipart(zmq.NOBLOCK)
+            if len(frames) != 3:
+                continue
+            client, first = frames[0], int.from_bytes(frames[2], "big")
+            for sequence, batch in self._buffer:
+                if sequence >= first:
+                    payload = self._packed(batch)
+                    self._send(self._replay, [client, b"", TOPIC.encode(), sequence.to_bytes(8, "big"), payload])
+            self._send(self._replay, [client, b"", b"", END, b""])
+
+    @staticmethod
+    def _send(socket: "zmq.Socket[bytes]", frames: list[bytes]) -> None:
+        try:
+            socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:  # a full queue loses messages, as vLLM's does: the reader sees the gap and asks
+            return
+
+    def _packed(self, batch: Batch) -> bytes:
+        events = [self._map(event, data) for event, data in batch.events]
+        return bytes(msgpack.packb([batch.at, events, 0]))
+
+    def _map(self, event: Event, data: bytes) -> dict[str, Any]:
+        if isinstance(event, Stored):
+            return {
+                "type": "BlockStored",
+                "block_hashes": event.hashes,
+                "parent_block_hash": event.parent,
+                "token_ids": tokens.to_ids(data),
+                "block_size": self._block_size,
+                "lora_id": None,
+                "medium": "GPU",
+                "lora_name": None,
+                "extra_keys": [None] * len(event.hashes),
+                "group_idx": 0,
+                "kv_cache_spec_kind": "full_attention",
+            }
+        if isinstance(event, Removed):
+            return {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": "GPU", "group_idx": 0}
+        return {"type": "AllBlocksCleared"}
+
+
+def _has_input(socket: "zmq.Socket[bytes]") -> bool:
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def _tokens(event: Event, width: int) -> bytes:
+    """The bytes of a stored event's blocks; copied, so that a short event does not keep a long prompt in memory."""
+    if not isinstance(event, Stored) or not isinstance(event.content, bytes):
+        return b""
+    return event.content[event.first * width : (event.first + len(event.hashes)) * width]

@@ -1,0 +1,165 @@
+"""/metrics under vLLM's own names. Times are the modelled engine's, whatever the time scale: `weir_sim_time_scale`
+tells how much faster the wall clock sees them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleet.engine.engine import Stats, StepResult
+from fleet.engine.request import Request
+from fleet.simengine.histogram import Histogram
+
+LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+FIRST_TOKEN_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
+)
+INTER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+FEW = (1, 2, 5, 10, 20)
+PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
+
+SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
+REASONS = ("stop", "length", "abort", "error", "repetition")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What stays the same for the life of the process."""
+
+    model: str
+    block_size: int
+    blocks: int
+    time_scale: float
+    window: int  # tokens
+
+
+class Metrics:
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._labels = f'model_name="{_escaped(about.model)}",engine="0"'
+        lengths = _one_two_five(about.window)
+        self._histograms = {
+            "time_to_first_token_seconds": Histogram(FIRST_TOKEN_S),
+            "inter_token_latency_seconds": Histogram(INTER_TOKEN_S),
+            "request_time_per_output_token_seconds": Histogram(INTER_TOKEN_S),
+            "e2e_request_latency_seconds": Histogram(LATENCY_S),
+            "request_queue_time_seconds": Histogram(LATENCY_S),
+            "request_inference_time_seconds": Histogram(LATENCY_S),
+            "request_prefill_time_seconds": Histogram(LATENCY_S),
+            "request_decode_time_seconds": Histogram(LATENCY_S),
+            "iteration_tokens_total": Histogram(STEP_TOKENS),
+            "request_prompt_tokens": Histogram(lengths),
+            "request_generation_tokens": Histogram(lengths),
+            "request_max_num_generation_tokens": Histogram(lengths),
+            "request_params_max_tokens": Histogram(lengths),
+            "request_params_n": Histogram(FEW),
+            "request_num_preemptions": Histogram(PREEMPTIONS),
+            "request_prefill_kv_computed_tokens": Histogram(lengths),
+        }
+        self._success = dict.fromkeys(REASONS, 0)
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._generation_tokens = 0
+
+    def observe(self, results: Iterable[StepResult]) -> None:
+        for result in results:
+            emitted = result.steps * len(result.emitted)
+            self._generation_tokens += emitted
+            self._histograms["iteration_tokens_total"].observe(result.scheduled, result.steps)
+            following = emitted - len(result.first) - len(result.resumed)
+            if following:
+                self._histograms["inter_token_latency_seconds"].observe(result.duration_s / result.steps, following)
+            for _, gap_s in result.resumed:
+                self._histograms["inter_token_latency_seconds"].observe(gap_s)
+            for request in result.first:
+                self._first_token(request)
+
+    def finished(self, request: Request, reason: str, *, max_tokens: int, n: int) -> None:
+        """A request came to its end by itself."""
+        self._success[reason] += 1
+        inference_s = request.finished_s - request.scheduled_s
+        decode_s = request.finished_s - request.first_token_s
+        figures = {
+            "e2e_request_latency_seconds": request.finished_s - request.arrived_s,
+            "request_queue_time_seconds": request.scheduled_s - request.arrived_s,
+            "request_inference_time_seconds": inference_s,
+            "request_prefill_time_seconds": inference_s - decode_s,
+            "request_decode_time_seconds": decode_s,
+            "request_prompt_tokens": request.prompt_tokens,
+            "request_generation_tokens": request.generated,
+            "request_max_num_generation_tokens": request.generated,
+            "request_params_max_tokens": max_tokens,
+            "request_params_n": n,
+            "request_num_preemptions": request.preemptions,
+            "request_prefill_kv_computed_tokens": request.prompt_tokens - request.cached_tokens,
+        }
+        for name, value in figures.items():
+            self._histograms[name].observe(value)
+        if request.generated > 1:
+            mean_s = decode_s / (request.generated - 1)
+            self._histograms["request_time_per_output_token_seconds"].observe(mean_s)
+
+    def aborted(self) -> None:
+        self._success["abort"] += 1
+
+    def page(self, stats: Stats, lag_s: float) -> bytes:
+        lines: list[str] = []
+        self._gauges(lines, stats, lag_s)
+        self._counters(lines, stats)
+        for name, histogram in self._histograms.items():
+            lines += [f"# TYPE vllm:{name} histogram", *histogram.lines(f"vllm:{name}", self._labels)]
+        return ("\n".join(lines) + "\n").encode()
+
+    def _first_token(self, request: Request) -> None:
+        self._histograms["time_to_first_token_seconds"].observe(request.first_token_s - request.arrived_s)
+        self._prompt_tokens += request.prompt_tokens
+        self._cached_tokens += request.cached_tokens
+
+    def _gauges(self, lines: list[str], stats: Stats, lag_s: float) -> None:
+        labels, about = self._labels, self._about
+        for name, value in (
+            ("vllm:num_requests_running", stats.running),
+            ("vllm:num_requests_waiting", stats.waiting),
+            ("vllm:kv_cache_usage_perc", stats.kv_usage),
+            ("weir_sim_time_scale", about.time_scale),
+            ("weir_sim_lag_seconds", lag_s),
+        ):
+            lines += [f"# TYPE {name} gauge", f"{name}{{{labels}}} {float(value)!r}"]
+        config = f'block_size="{about.block_size}",enable_prefix_caching="True",num_gpu_blocks="{about.blocks}"'
+        name = "vllm:cache_config_info"
+        lines += [f"# TYPE {name} gauge", f'{name}{{{config},cache_dtype="auto",engine="0"}} 1.0']
+
+    def _counters(self, lines: list[str], stats: Stats) -> None:
+        computed = self._prompt_tokens - self._cached_tokens
+        for name, value in (
+            ("prefix_cache_queries", stats.cache_queries),
+            ("prefix_cache_hits", stats.cache_hits),
+            ("external_prefix_cache_queries", 0),
+            ("external_prefix_cache_hits", 0),
+            ("num_preemptions", stats.preemptions),
+            ("prompt_tokens", self._prompt_tokens),
+            ("prompt_tokens_cached", self._cached_tokens),
+            ("generation_tokens", self._generation_tokens),
+        ):
+            lines += [f"# TYPE vllm:{name}_total counter", f"vllm:{name}_total{{{self._labels}}} {float(value)!r}"]
+        sources = dict(zip(SOURCES, (computed, self._cached_tokens, 0), strict=True))
+        tiers = dict.fromkeys(TIERS, 0) | {"device": stats.cache_hits}
+        self._labelled(lines, "prompt_tokens_by_source", "source", sources)
+        self._labelled(lines, "prompt_tokens_cached_by_source", "source", tiers)
+        self._labelled(lines, "request_success", "finished_reason", self._success)
+
+    def _labelled(self, lines: list[str], name: str, label: str, values: dict[str, int]) -> None:
+        lines.append(f"# TYPE vllm:{name}_total counter")
+        for key, value in values.items():
+            lines.append(f'vllm:{name}_total{{{self._labels},{label}="{key}"}} {float(value)!r}')
+
+
+def _one_two_five(largest: int) -> list[float]:
+    """1, 2, 5, 10, 20, 50 … up to the window."""
+    series = (mantissa * 10**exponent for exponent in range(12) for mantissa in (1, 2, 5))
+    return [value for value in series if value <= largest]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

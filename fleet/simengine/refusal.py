@@ -1,0 +1,32 @@
+"""Requests that are answered with an error, in the words and codes that vLLM uses.
+
+Refusal
+"""
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+
+
+def unknown_model(name: str) -> Refusal:
+    return Refusal(404, f"The model `{name}` does not exist.", kind="NotFoundError", param="model")
+
+
+def too_long(window: int, prompt_tokens: int, max_tokens: int) -> Refusal:
+    if prompt_tokens >= window:
+        message = (
+            f"This model's maximum context length is {window} tokens. However, your prompt contains {prompt_tokens} "
+            "input tokens, which leaves no room for output tokens. Please reduce the length of the input prompt."
+        )
+        return Refusal(400, message, param="input_tokens")
+    message = (
+        f"This model's maximum context length is {window} tokens. However, you requested {max_tokens} output tokens "
+        f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + max_tokens} tokens. "
+        "Please reduce the length of the input prompt or the number of requested output tokens."
+    )
+    return Refusal(400, message, param="max_tokens")

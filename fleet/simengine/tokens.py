@@ -1,0 +1,52 @@
+"""The sim's tokenizer: one token per 4 bytes of UTF-8, and the hash chain over blocks of tokens.
+
+A token's id is its 4 bytes as a little-endian number, so text and ids are two spellings of one byte string, and a
+conversation's next turn (prompt + answer + more) has the same blocks as the turn before it.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+from xxhash import xxh3_64_intdigest
+
+BYTES_PER_TOKEN = 4
+VOCABULARY = 2**32
+
+
+def count(data: bytes) -> int:
+    return -(-len(data) // BYTES_PER_TOKEN)
+
+
+def chain(data: bytes, block_size: int) -> list[int]:
+    """64-bit hashes of all full blocks, each seeded with the one before it; equal in every process."""
+    width = block_size * BYTES_PER_TOKEN
+    digest = xxh3_64_intdigest
+    key = 0
+    keys = []
+    for start in range(0, len(data) - width + 1, width):
+        key = digest(data[start : start + width], key)
+        keys.append(key)
+    return keys
+
+
+def from_ids(ids: Iterable[int]) -> bytes:
+    """Raises OverflowError or TypeError for what is no id."""
+    words = array("I", ids)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def to_ids(data: bytes) -> list[int]:
+    words = array("I", data.ljust(count(data) * BYTES_PER_TOKEN, b"\0"))
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tolist()
+
+
+def render(messages: Iterable[tuple[str, str]]) -> bytes:
+    """(role, content) pairs as the chat template lays them out, ending where the answer begins."""
+    parts = [f"<|{role}|>\n{content}\n" for role, content in messages]
+    parts.append("<|assistant|>\n")
+    return "".join(parts).encode(errors="surrogatepass")
