@@ -49,9 +49,9 @@ class Weir:
     def _apply_fleet(self) -> None:
         chosen = self.options.fleet
         if chosen is None and self.options.demo and not selectors.pools().exists():
-            chosen = settings.BASE_DIR / DEMO_FLEET
+            chosen = DEMO_FLEET
         if chosen is not None:
-            services.apply_fleet(chosen.read_text(), actor="up")
+            services.apply_fleet((settings.BASE_DIR / chosen).read_text(), actor="up")
             say("fleet", f"applied {chosen}")
 
     async def announce(self) -> None:

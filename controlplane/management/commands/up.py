@@ -1,6 +1,7 @@
 """`manage.py up`: all of Weir on this machine, from Redis to the demo traffic, until Ctrl-C."""
 
 import asyncio
+import logging
 import os
 import shlex
 import sys
@@ -39,8 +40,9 @@ class Command(BaseCommand):
             router_port=given["router_port"],
             routers=given["routers"],
             demo=not given["no_demo"],
-            fleet=given["fleet"],
+            fleet=given["fleet"] and given["fleet"].absolute(),
         )
+        logging.getLogger().setLevel(logging.WARNING)  # the console belongs to the lines of console.py
         try:
             if given["print_processes"]:
                 print_processes(options)
