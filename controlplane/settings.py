@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "controlplane.policies",
     "controlplane.experiments",
     "controlplane.dashboard",
+    "controlplane.fleetpages",
     "controlplane.api",
 ]
 

@@ -1,6 +1,6 @@
 """GET over kept connections, as cheap as it can be: an asyncio.Protocol that feeds httptools.
 
-With a hundred instances and two requests a second each, httpx took 0.2 of a core; docs/fleet.md has the figures.
+With eight instances httpx takes six times as long, with a hundred it does not finish (bench/fleet_scrape.py).
 
 ProbeError
 ├── Slow        no whole answer in time

@@ -38,10 +38,11 @@ def _publish(pool_name: str) -> bool:
 
 
 def remove_fleet(pool_name: str) -> None:
-    """The pool is no more: routers forget it."""
-    connect().pipeline().delete(wire.fleet_key(pool_name)).srem(wire.POOLS, pool_name).publish(
-        wire.CHANGED, wire.fleet_key(pool_name)
-    ).execute()
+    """The pool is no more: routers forget it, and what it was routed by."""
+    pipe = connect().pipeline().srem(wire.POOLS, pool_name)
+    for key in (wire.fleet_key(pool_name), wire.policy_key(pool_name)):
+        pipe = pipe.delete(key).publish(wire.CHANGED, key)
+    pipe.execute()
 
 
 def _put(pool_name: str, value: dict[str, Any] | None) -> bool:

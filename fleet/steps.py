@@ -4,101 +4,39 @@
 """
 
 import datetime as dt
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import redis
 from django.db import IntegrityError, transaction
 
 from fleet import events
 from fleet.agent import in_seconds
 from fleet.failure import failure_fields
 from fleet.kinds import KINDS
-from fleet.models import Instance, InstanceEvent, Node, Pool, State
+from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.publishing import publish_fleet
-from fleet.reconcile import KILL_AGAIN_S, Action, DesiredPool, ObservedInstance, plan
-from fleet.redis import connect
-from fleet.services import pool_spec
-from fleet.spec import config_hash
+from fleet.reconcile import KILL_AGAIN_S, Action, plan
+from fleet.snapshot import desired_of, nodes_seen, observed_of, samples_of
 from fleet.transitions import move
-from router import wire
 
-NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
-IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then
 EPHEMERAL_S = 24 * 3600.0
 EVENTS_KEPT = dt.timedelta(days=30)
 
 Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); order: "start", "stop" or "kill"
-log = logging.getLogger(__name__)
 
 
 def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     """One look and one step; the actions that were carried out."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
-    seen = _nodes_seen(now)
-    desired = [_desired(pool, seen) for pool in pools.values()]
-    samples = _samples(row for row in rows.values() if row.state == State.DRAINING)
-    observed = [_observed(row, samples.get(row.name)) for row in rows.values()]
+    seen = nodes_seen(now)
+    desired = [desired_of(pool, seen) for pool in pools.values()]
+    samples = samples_of(row for row in rows.values() if row.state == State.DRAINING)
+    observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
     wanted = plan(desired, observed, now.timestamp())
     done = tuple(action for action in wanted if _APPLY[action.kind](_Order(action, pools, rows, now, send)))
     for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
         publish_fleet(name)
     return done
-
-
-def _nodes_seen(now: dt.datetime) -> set[str]:
-    since = in_seconds(now, -NODE_GONE_S)
-    return set(Node.objects.filter(last_seen__gte=since).values_list("name", flat=True))
-
-
-def _desired(pool: Pool, seen: set[str]) -> DesiredPool:
-    kind = KINDS[pool.kind]
-    return DesiredPool(
-        name=pool.name,
-        replicas=pool.replicas,
-        config_hash=config_hash(pool_spec(pool)),
-        node_seen=pool.node in seen,
-        load_timeout_s=kind.load_timeout_s,
-        drain_timeout_s=kind.drain_timeout_s,
-        removed=pool.removed,
-    )
-
-
-def _samples(rows: Iterable[Instance]) -> dict[str, dict]:
-    names = [row.name for row in rows]
-    if not names:
-        return {}
-    try:
-        values = connect().mget([wire.instance_key(name) for name in names])
-    except redis.RedisError as error:
-        log.warning("no samples: %s", error)
-        return {}
-    read = {name: wire.decode(value) for name, value in zip(names, values, strict=True)}
-    return {name: sample for name, sample in read.items() if sample is not None}
-
-
-def _observed(row: Instance, sample: dict | None) -> ObservedInstance:
-    return ObservedInstance(
-        name=row.name,
-        pool=row.pool.name,
-        ordinal=row.ordinal,
-        state=row.state,
-        wish=row.desired,
-        reason=row.reason,
-        since=row.since.timestamp(),
-        config_hash=row.config_hash,
-        restart_asked=row.restart_asked,
-        idle=_is_idle(row, sample),
-        next_start_at=row.next_start_at.timestamp() if row.next_start_at else None,
-        stop_deadline=row.stop_deadline.timestamp() if row.stop_deadline else None,
-    )
-
-
-def _is_idle(row: Instance, sample: dict | None) -> bool:
-    if sample is None or sample["epoch"] != row.epoch or sample["at"] < row.since.timestamp() + IDLE_AFTER_S:
-        return False
-    return sample["running"] == 0 and sample["waiting"] == 0
 
 
 class _Order:

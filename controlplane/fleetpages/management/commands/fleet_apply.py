@@ -1,0 +1,61 @@
+import getpass
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from controlplane.audit.services import Actor
+from controlplane.fleetpages import actions
+from fleet.changes import Change
+from fleet.document import UnreadableDocument
+from fleet.spec import InvalidFleet
+
+OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a document the desired state of the fleet. "
+        "Exit status 0: done, or nothing to do; 1: refused; 2: usage; 3: with --dry-run, something would change."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", help="YAML or JSON; - reads standard input")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--prune", action="store_true", help="remove pools that the document does not name")
+        parser.add_argument("--reason", default="", help="kept in the audit log")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        text = self._read(options["file"])
+        actor = Actor("system", f"{getpass.getuser()} (manage.py)")
+        try:
+            applied = actions.apply(
+                text, actor, reason=options["reason"], dry_run=options["dry_run"], prune=options["prune"]
+            )
+        except UnreadableDocument as error:
+            self._end(f"{options['file']}: {error}", FAILED)
+        except InvalidFleet as error:
+            self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
+        for change in applied.changes:
+            self.stdout.write(_words(change))
+        if not applied.drift:
+            self.stdout.write("the fleet is as the document says")
+        elif applied.dry_run:
+            sys.exit(DRIFT)
+
+    def _read(self, name: str) -> str:
+        try:
+            return sys.stdin.read() if name == "-" else Path(name).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            self._end(f"{name}: {getattr(error, 'strerror', None) or error}", USAGE)
+
+    def _end(self, message: str, status: int) -> Any:
+        self.stderr.write(message)
+        sys.exit(status)
+
+
+def _words(change: Change) -> str:
+    fields = "".join(f"\n    {field.path}: {field.old!r} -> {field.new!r}" for field in change.fields)
+    return f"{change.kind} {change.pool}: {change.effect}{fields}"
