@@ -70,7 +70,7 @@ def accept(parameter: Parameter, value: object) -> Any | Rejected:
 
 def number(value: float) -> str:
     """With thousands separators and without a needless fraction."""
-    return f"{int(value):,}" if value == int(value) else f"{value:,}"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:,}"
 
 
 def shown(value: object) -> Any:

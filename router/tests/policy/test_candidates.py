@@ -1,0 +1,34 @@
+"""Candidates are made when somebody looks, and then they are an ordinary sequence."""
+
+from router.policy import document
+from router.policy.decide import decide
+from router.policy.types import Candidate, Decision, Instance, Request
+
+
+def decision() -> Decision:
+    instances = [
+        Instance("a", cached_tokens=600, running=3),
+        Instance("b", refused="draining"),
+        Instance("c", running=1),
+    ]
+    return decide(Request(1_000), instances, document.parse(document.default("least_requests")), 0.5)
+
+
+def test_they_carry_cache_score_and_refusal_in_the_given_order() -> None:
+    expected = (Candidate("a", 600, 400, 3), Candidate("b", 0, 1_000, None, "draining"), Candidate("c", 0, 1_000, 1))
+    assert tuple(decision().candidates) == expected
+    assert decision().candidates == expected
+    assert repr(decision().candidates) == repr(expected)
+
+
+def test_they_can_be_counted_indexed_and_sliced() -> None:
+    candidates = decision().candidates
+    assert len(candidates) == 3
+    assert candidates[2].id == "c"
+    assert [one.id for one in candidates[:2]] == ["a", "b"]
+
+
+def test_equal_decisions_are_equal_and_hash_alike() -> None:
+    assert decision() == decision()
+    assert hash(decision().candidates) == hash(decision().candidates)
+    assert decision().candidates != 5

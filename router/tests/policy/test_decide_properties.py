@@ -1,0 +1,147 @@
+"""What holds for every route, every fleet and every request."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.policy import document
+from router.policy.classify import classify
+from router.policy.decide import decide
+from router.policy.routes import ROUTES
+from router.policy.types import CLASSES, Decision, Instance, Policy, Request
+
+NAMES = [f"demo-{number}" for number in range(8)]
+POLICIES = [document.parse(document.default(route)) for route in ROUTES] + [
+    document.parse({"route": {"name": "adaptive_v1", "heavy_cache_loss_max": 10_000}}),
+    document.parse({"route": {"name": "cache_aware", "hit_weight": 3, "load_weight": 0.5}}),
+    document.parse({"route": {"name": "session_sticky"}, "affinity": {"break_ratio": 1, "break_floor_tokens": 0}}),
+]
+# Few different figures, so that ties are common.
+FIGURES = st.sampled_from([0, 1, 2, 700, 9_000, 30_000, 120_000])
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[Instance]:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
+    return [
+        Instance(
+            name,
+            cached_tokens=draw(FIGURES),
+            running=draw(st.sampled_from([0, 1, 2, 40, 600])),
+            decodes=draw(st.integers(0, 3)),
+            prefill_tokens=draw(FIGURES),
+            kv_usage=draw(st.sampled_from([0.0, 0.5, 0.99])),
+            refused=draw(st.sampled_from(["", "", "", "draining"])),
+        )
+        for name in names
+    ]
+
+
+REQUESTS = st.builds(
+    Request,
+    prompt_tokens=st.sampled_from([0, 1, 1_000, 9_001, 30_000, 200_000]),
+    session=st.none() | st.sampled_from(["s", "t", "u"]),
+    bound_to=st.none() | st.sampled_from(NAMES),
+    turn=st.integers(0, 20),
+)
+SITUATIONS = st.tuples(REQUESTS, fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
+Situation = tuple[Request, list[Instance], Policy, float]
+
+
+@given(SITUATIONS)
+@settings(max_examples=300)
+def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    decision = decide(request, instances, policy, draw)
+    by_id = {instance.id: instance for instance in instances}
+    takers = [one for one in instances if not one.refused and one.running < 512]
+    if not takers:
+        assert decision.instance == ""
+        assert decision.rule == "nobody"
+    else:
+        chosen = by_id[decision.instance]
+        assert not chosen.refused
+        assert chosen.running < 512
+        assert chosen.kv_usage <= 0.95 or all(one.kv_usage > 0.95 for one in takers)
+        assert next(one for one in decision.candidates if one.id == chosen.id).refused == ""
+
+
+@given(SITUATIONS, st.randoms(use_true_random=False))
+@settings(max_examples=300)
+def test_the_order_of_the_instances_does_not_matter(situation: Situation, shuffler: Any) -> None:
+    request, instances, policy, draw = situation
+    shuffled = list(instances)
+    shuffler.shuffle(shuffled)
+    one, other = decide(request, instances, policy, draw), decide(request, shuffled, policy, draw)
+    assert replace(one, candidates=(), reasons=()) == replace(other, candidates=(), reasons=())
+    assert sorted(one.reasons) == sorted(other.reasons)
+    assert {each.id: each for each in one.candidates} == {each.id: each for each in other.candidates}
+
+
+@given(SITUATIONS)
+def test_the_same_situation_is_decided_the_same(situation: Situation) -> None:
+    assert decide(*situation) == decide(*situation)
+
+
+@given(SITUATIONS)
+@settings(max_examples=300)
+def test_the_chosen_instance_has_the_least_score(situation: Situation) -> None:
+    decision = decide(*situation)
+    scores = {one.id: one.score for one in decision.candidates if one.score is not None}
+    if scores:
+        assert scores[decision.instance] == min(scores.values())
+    else:
+        assert decision.rule in ("session", "turn", "nobody")
+
+
+@given(SITUATIONS)
+def test_a_decision_explains_itself(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    decision = decide(request, instances, policy, draw)
+    assert decision.reasons
+    assert decision.route == policy.route
+    assert decision.request_class in CLASSES
+    assert decision.cached_tokens + decision.new_tokens == request.prompt_tokens
+    assert [one.id for one in decision.candidates] == [one.id for one in instances]
+    assert all(0 <= one.cached_tokens <= request.prompt_tokens for one in decision.candidates)
+
+
+@given(SITUATIONS)
+def test_another_draw_changes_the_choice_only_between_equals(situation: Situation) -> None:
+    request, instances, policy, _ = situation
+    decisions = [decide(request, instances, policy, draw) for draw in (0.0, 0.3, 0.6, 0.99)]
+    scores = {one.id: one.score for one in decisions[0].candidates}
+    assert len({scores.get(decision.instance) for decision in decisions}) == 1
+    assert len({decision.rule for decision in decisions}) == 1
+
+
+@given(SITUATIONS)
+@settings(max_examples=300)
+def test_the_class_is_that_of_the_instance_it_would_pick_by_cache(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    decision = decide(request, instances, policy, draw)
+    able = [one for one in decision.candidates if not one.refused] or list(decision.candidates)
+    bound = next((one for one in able if one.id == request.bound_to), None)
+    possible = {classify(request.prompt_tokens, one.cached_tokens, policy) for one in able}
+    if decision.rule == "session":
+        assert bound is not None
+        possible = {classify(request.prompt_tokens, bound.cached_tokens, policy)}
+    elif bound is None and able:
+        most = max(one.cached_tokens for one in able)
+        possible = {classify(request.prompt_tokens, most, policy)}
+    assert decision.request_class in (possible or {classify(request.prompt_tokens, 0, policy)})
+
+
+def figures(decision: Decision) -> tuple[object, ...]:
+    return decision.instance, decision.rule, decision.request_class, decision.cached_tokens, list(decision.candidates)
+
+
+@given(SITUATIONS)
+def test_caches_told_by_the_request_count_like_those_told_by_the_instances(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    held = {one.id: one.cached_tokens for one in instances if one.cached_tokens}
+    bare = [replace(one, cached_tokens=77) for one in instances]
+    told = decide(replace(request, held=held), bare, policy, draw)
+    assert figures(told) == figures(decide(request, instances, policy, draw))

@@ -1,0 +1,93 @@
+"""What a diff says before something is published."""
+
+from typing import Any
+
+from hypothesis import given
+
+from router.policy import document
+from router.policy.diff import Change, diff
+from router.policy.parameters import PARAMETERS
+from router.tests.policy.test_document_properties import JSON, valid
+
+
+def changed(**overrides: object) -> dict[str, Any]:
+    return document.apply_overrides(
+        document.default(), {path.replace("__", "."): value for path, value in overrides.items()}
+    )
+
+
+def test_equal_documents_differ_in_nothing() -> None:
+    assert diff(document.default(), document.default()) == ()
+
+
+def test_a_lowered_threshold_is_told_in_words() -> None:
+    assert diff(document.default(), changed(classes__heavy_new_tokens=10_000)) == (
+        Change(
+            path="classes.heavy_new_tokens",
+            title="Heavy from",
+            unit="tokens",
+            old=20_000,
+            new=10_000,
+            direction="looser: more requests count as heavy",
+        ),
+    )
+
+
+def test_a_raised_threshold_is_told_the_other_way() -> None:
+    (change,) = diff(document.default(), changed(classes__heavy_new_tokens=30_000))
+    assert change.direction == "stricter: fewer requests count as heavy"
+
+
+def test_changes_come_in_the_order_of_the_page() -> None:
+    changes = diff(document.default(), changed(failure__retries=0, classes__warm_hit_share=0.4, affinity__ttl_s=60))
+    assert [change.path for change in changes] == ["classes.warm_hit_share", "affinity.ttl_s", "failure.retries"]
+
+
+def test_a_key_that_is_missing_counts_as_its_default() -> None:
+    assert diff({}, document.default()) == ()
+    assert diff(document.default(), {"classes": {}}) == ()
+
+
+def test_two_and_two_point_nought_are_the_same_value() -> None:
+    assert diff(document.default(), changed(affinity__break_ratio=2)) == ()
+
+
+def test_true_and_one_are_not() -> None:
+    (change,) = diff(changed(failure__retries=1), changed(failure__retries=True))
+    assert change.direction == "changed"
+
+
+def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
+    changes = {change.path: change for change in diff(document.default(), changed(route__name="cache_aware"))}
+    assert changes["route.name"].direction.startswith("another rule: The session's instance unless it is overloaded")
+    assert changes["route.heavy_cache_loss_max"].new is None
+    assert changes["route.heavy_cache_loss_max"].direction == "goes with the old route; cache_aware does not use it"
+    assert changes["route.hit_weight"].old is None
+    assert changes["route.hit_weight"].direction == "comes with the route cache_aware"
+
+
+def test_a_choice_is_just_changed() -> None:
+    (change,) = diff(document.default(), changed(admission__refuse_status=503))
+    assert (change.old, change.new, change.direction) == (429, 503, "changed")
+
+
+def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
+    draft = {"route": {"name": "nope"}, "classes": {"typo": 1}, "failure": 5}
+    told = {change.path: change.direction for change in diff(document.default(), draft)}
+    assert told["route.name"] == "not a known route"
+    assert told["classes.typo"] == "not a known parameter"
+    assert told["failure"] == "not a known parameter"
+
+
+@given(valid(), valid())
+def test_a_diff_holds_exactly_what_differs(old: dict[str, Any], new: dict[str, Any]) -> None:
+    before, after = document.parse(old).values, document.parse(new).values
+    differs = {path for path in {**before, **after} if before.get(path) != after.get(path)}
+    changes = diff(old, new)
+    assert {change.path for change in changes} == differs
+    assert all(change.direction and change.title == PARAMETERS[change.path].title for change in changes)
+
+
+@given(JSON, JSON)
+def test_any_two_objects_can_be_compared(old: Any, new: Any) -> None:
+    diff({"route": old, "classes": new}, {"route": new, "x": old})

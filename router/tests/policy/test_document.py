@@ -1,0 +1,202 @@
+"""Documents that are taken, and what is said of those that are not."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from router.policy import document
+from router.policy.document import InvalidDocument
+from router.policy.routes import ROUTES
+
+
+class Watched(dict[str, Any]):
+    """Counts the items that were looked at."""
+
+    looked_at = 0
+
+    def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
+        for item in super().items():
+            self.looked_at += 1
+            yield item
+
+
+def faults(value: object) -> dict[str, str]:
+    with pytest.raises(InvalidDocument) as caught:
+        document.parse(value)
+    return {problem.path: problem.message for problem in caught.value.errors}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_default_document_of_every_route_is_valid_and_full(route: str) -> None:
+    full = document.default(route)
+    policy = document.parse(full)
+    assert policy.route == route
+    assert document.dump(policy) == full
+    assert set(policy.values) == {parameter.path for parameter in document.parameters_of(route)}
+
+
+def test_the_default_route_is_adaptive_v1_with_the_thresholds_of_the_design() -> None:
+    policy = document.parse(document.default())
+    assert policy.route == "adaptive_v1"
+    assert policy["classes.heavy_new_tokens"] == 20_000
+    assert policy["classes.warm_hit_share"] == 0.5
+    assert policy["classes.warm_new_tokens"] == 5_000
+    assert policy["affinity.ttl_s"] == 1_800
+
+
+def test_missing_keys_and_sections_take_their_defaults() -> None:
+    assert document.parse({}) == document.parse(document.default())
+    policy = document.parse({"route": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
+    assert policy.route == "lpwl"
+    assert policy["classes.heavy_new_tokens"] == 10_000
+    assert policy["failure.retries"] == 2
+
+
+@pytest.mark.parametrize("value", [None, [], "{}", 1, True])
+def test_a_document_must_be_an_object(value: object) -> None:
+    assert faults(value) == {"": "the document must be a JSON object"}
+
+
+@pytest.mark.parametrize("schema", [2, 0, True, 1.0, "1", None])
+def test_another_schema_is_refused(schema: object) -> None:
+    assert faults({"schema": schema}) == {"schema": "must be 1: this version of Weir knows no other"}
+
+
+def test_an_unknown_key_suggests_the_near_one() -> None:
+    assert faults({"classes": {"heavy_new_token": 1}}) == {
+        "classes.heavy_new_token": "unknown parameter; did you mean heavy_new_tokens?"
+    }
+    assert faults({"clases": {}}) == {"clases": "unknown section; did you mean classes?"}
+
+
+def test_an_unknown_key_that_is_near_nothing_lists_what_there_is() -> None:
+    assert faults({"flow": {"zzz": 1}}) == {"flow.zzz": "unknown parameter; known are heavy"}
+
+
+def test_a_parameter_of_another_route_names_its_owner() -> None:
+    assert faults({"route": {"name": "lpwl", "hit_weight": 1}}) == {
+        "route.hit_weight": "is a parameter of the route cache_aware"
+    }
+
+
+def test_an_unknown_route_is_one_fault_and_its_parameters_are_none() -> None:
+    found = faults({"route": {"name": "lpwll", "hit_weight": 1}})
+    assert list(found) == ["route.name"]
+    assert "lpwl" in found["route.name"]
+
+
+def test_a_section_that_is_no_object_is_named() -> None:
+    assert faults({"classes": 5, "route": "lpwl"}) == {"classes": "must be an object", "route": "must be an object"}
+
+
+def test_every_fault_is_told_at_once_with_path_value_and_range() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        document.parse({"classes": {"warm_hit_share": 1.5}, "failure": {"retries": -1}})
+    assert [(error.path, error.value) for error in caught.value.errors] == [
+        ("classes.warm_hit_share", 1.5),
+        ("failure.retries", -1),
+    ]
+    assert "failure.retries: -1 is below 0: allowed is a whole number from 0 to 10 retries" in str(caught.value)
+
+
+@pytest.mark.parametrize(("warm", "heavy"), [(20_000, 20_000), (30_000, 20_000), (5_000, 4_000)])
+def test_crossed_thresholds_are_told_at_both_fields(warm: int, heavy: int) -> None:
+    found = faults({"classes": {"warm_new_tokens": warm, "heavy_new_tokens": heavy}})
+    assert found == {
+        "classes.warm_new_tokens": f"{warm:,} must be below heavy_new_tokens, {heavy:,}",
+        "classes.heavy_new_tokens": f"{heavy:,} must be above warm_new_tokens, {warm:,}",
+    }
+
+
+def test_crossed_thresholds_are_not_told_where_one_is_wrong_by_itself() -> None:
+    assert list(faults({"classes": {"warm_new_tokens": 900_000, "heavy_new_tokens": -1}})) == [
+        "classes.heavy_new_tokens"
+    ]
+
+
+def test_weights_that_are_both_zero_are_refused_at_both() -> None:
+    found = faults({"route": {"name": "cache_aware", "hit_weight": 0, "load_weight": 0}})
+    assert set(found) == {"route.hit_weight", "route.load_weight"}
+    assert document.parse({"route": {"name": "cache_aware", "hit_weight": 0}})["route.hit_weight"] == 0
+
+
+def test_a_huge_document_is_not_looked_through_to_its_end() -> None:
+    huge = Watched({f"section-{number}": {} for number in range(10_000)})
+    assert len(faults(huge)) == document.PROBLEMS_SHOWN
+    assert huge.looked_at <= document.PROBLEMS_SHOWN + 1
+
+
+def test_a_deep_document_is_refused_without_being_walked() -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"classes": deep}
+    assert faults(deep) == {
+        "classes.classes": "unknown parameter; known are heavy_new_tokens, warm_hit_share, warm_new_tokens"
+    }
+
+
+def test_a_long_key_is_shortened() -> None:
+    with pytest.raises(InvalidDocument) as caught:
+        document.parse({"x" * 10_000: 1, "flow": {"y" * 10_000: 2}})
+    assert all(len(error.path) <= 60 for error in caught.value.errors)
+
+
+def test_the_hash_is_that_of_the_content_not_of_the_order() -> None:
+    assert document.sha256({"b": 1, "a": "ä"}) == document.sha256({"a": "ä", "b": 1})
+    assert document.sha256({"a": 1}) != document.sha256({"a": 2})
+    assert document.sha256({"a": "\ud800"})
+    assert (
+        document.sha256({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    )  # printf {} | sha256sum
+
+
+def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
+    original = document.default()
+    changed = document.apply_overrides(original, {"classes.heavy_new_tokens": 10_000, "failure.retries": 0})
+    assert changed["classes"]["heavy_new_tokens"] == 10_000
+    assert changed["failure"]["retries"] == 0
+    assert original == document.default()
+
+
+def test_an_override_of_the_route_drops_what_the_new_one_does_not_have() -> None:
+    changed = document.apply_overrides(document.default(), {"route.name": "cache_aware", "route.hit_weight": 2})
+    assert changed["route"] == {"name": "cache_aware", "hit_weight": 2}
+    assert document.parse(changed).route == "cache_aware"
+
+
+def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them() -> None:
+    changed = document.apply_overrides({"route": {"typo": 1, "heavy_cache_loss_max": 5}}, {"route.name": "lpwl"})
+    assert list(faults(changed)) == ["route.typo"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [
+        ({"clases.heavy_new_tokens": 1}, "clases"),
+        ({"classes.heavy.tokens": 1}, "classes.heavy.tokens"),
+        ({"classes": 7}, "classes"),
+        ({"route.name": ["lpwl"]}, "route.name"),
+        ({"": 1}, ""),
+    ],
+)
+def test_a_wrong_override_is_left_for_parse_to_name(overrides: dict[str, object], path: str) -> None:
+    assert path in faults(document.apply_overrides(document.default(), overrides))
+
+
+def test_an_override_makes_the_section_that_is_missing_or_no_object() -> None:
+    changed = document.apply_overrides({"classes": 5}, {"classes.warm_hit_share": 0.4, "failure.retries": 1})
+    assert changed == {"classes": {"warm_hit_share": 0.4}, "failure": {"retries": 1}}
+
+
+def test_parameters_of_an_unknown_route_name_the_known_ones() -> None:
+    with pytest.raises(InvalidDocument, match="round_robin, least_requests"):
+        document.parameters_of("nope")
+    with pytest.raises(InvalidDocument):
+        document.default("nope")
+
+
+def test_a_document_survives_json() -> None:
+    text = json.dumps(document.default("cache_aware"), allow_nan=False)
+    assert document.parse(json.loads(text)) == document.parse(document.default("cache_aware"))

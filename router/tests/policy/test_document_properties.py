@@ -1,0 +1,116 @@
+"""Whatever comes in, a document is either taken and stable, or refused in the agreed way."""
+
+import json
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.policy import document
+from router.policy.document import InvalidDocument, Problem
+from router.policy.parameter import Parameter, Rejected, accept
+from router.policy.parameters import PARAMETERS
+from router.policy.routes import ROUTES
+from router.tests.policy import checker
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
+    max_leaves=12,
+)
+SECTIONS = sorted({path.partition(".")[0] for path in PARAMETERS})
+KEYS = sorted({path.partition(".")[2] for path in PARAMETERS})
+
+
+def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
+    low, high = parameter.minimum, parameter.maximum
+    if parameter.kind == "choice":
+        return st.sampled_from(parameter.choices)
+    if parameter.kind == "int":
+        return st.integers(int(low or 0), int(high or 0))
+    return st.floats(low, high) | st.integers(math.ceil(low or 0), int(high or 0))
+
+
+@st.composite
+def nearly_valid(draw: st.DrawFn) -> dict[str, Any]:
+    """Known sections and keys, values of every kind, some of them right."""
+    result: dict[str, Any] = {}
+    for path in draw(st.lists(st.sampled_from(sorted(PARAMETERS)), max_size=8)):
+        section, _, key = path.partition(".")
+        result.setdefault(section, {})[key] = draw(values_of(PARAMETERS[path]) | JSON)
+    if draw(st.booleans()):
+        result["schema"] = draw(st.just(1) | JSON)
+    return result
+
+
+@st.composite
+def valid(draw: st.DrawFn) -> dict[str, Any]:
+    route = draw(st.sampled_from(sorted(ROUTES)))
+    result = document.default(route)
+    for parameter in document.parameters_of(route)[1:]:
+        section, _, key = parameter.path.partition(".")
+        if draw(st.booleans()):
+            result[section][key] = draw(values_of(parameter))
+    classes, weights = result["classes"], result["route"]
+    if classes["warm_new_tokens"] >= classes["heavy_new_tokens"]:
+        classes["warm_new_tokens"] = classes["heavy_new_tokens"] - 1
+    if weights.get("hit_weight") == weights.get("load_weight") == 0:
+        weights["hit_weight"] = 1.0
+    return result
+
+
+def faults(value: object) -> list[Problem]:
+    """Empty when the document is taken; anything but InvalidDocument fails the test."""
+    try:
+        document.parse(value)
+    except InvalidDocument as refused:
+        return refused.errors or [Problem("", None, "refused without a word")]
+    return []
+
+
+def check(value: object) -> None:
+    found = faults(value)
+    assert len(found) <= document.PROBLEMS_SHOWN
+    assert all(problem.message for problem in found)
+    json.dumps([[problem.path, problem.value, problem.message] for problem in found], allow_nan=False).encode()
+
+
+@given(JSON)
+def test_any_json_is_taken_or_refused(value: Any) -> None:
+    check(value)
+
+
+@given(st.dictionaries(st.sampled_from([*SECTIONS, "schema"]), st.dictionaries(st.sampled_from(KEYS), JSON) | JSON))
+def test_any_value_at_a_known_place_is_taken_or_refused(value: Any) -> None:
+    check(value)
+
+
+@given(valid())
+def test_a_valid_document_is_taken_and_dumping_it_changes_nothing(value: dict[str, Any]) -> None:
+    policy = document.parse(value)
+    dumped = document.dump(policy)
+    assert document.parse(dumped) == policy
+    assert document.dump(document.parse(dumped)) == dumped
+    assert document.sha256(dumped) == document.sha256(json.loads(json.dumps(dumped)))
+
+
+@given(nearly_valid())
+@settings(max_examples=300)
+def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dict[str, Any]) -> None:
+    if not faults(value):
+        assert checker.valid(document.json_schema(), value)
+    elif checker.valid(document.json_schema(), value):
+        with_defaults = document.values_of(value)
+        classes = with_defaults["classes.warm_new_tokens"] >= with_defaults["classes.heavy_new_tokens"]
+        weights = with_defaults.get("route.hit_weight") == with_defaults.get("route.load_weight") == 0
+        assert classes or weights
+
+
+@given(JSON, st.sampled_from(sorted(PARAMETERS)))
+def test_what_one_parameter_refuses_the_document_refuses_at_its_path(value: Any, path: str) -> None:
+    section, _, key = path.partition(".")
+    owner = PARAMETERS[path].routes[:1] if section == "route" and key != "name" else ()
+    changed = document.apply_overrides(document.default(*owner), {path: value})
+    if isinstance(accept(PARAMETERS[path], value), Rejected):
+        assert path in [problem.path for problem in faults(changed)]

@@ -1,0 +1,124 @@
+"""One definition per parameter, complete enough for a form, a check, a page of docs and a schema."""
+
+import math
+
+import pytest
+
+from router.policy.parameter import Parameter, Rejected, accept
+from router.policy.parameters import COMMON, PARAMETERS, ROUTE_NAME
+from router.policy.routes import ROUTES
+
+# What the page can show beside a field; see controlplane/dashboard.
+METRICS = {
+    "class.new_tokens_p90",
+    "class.hit_share_p50",
+    "instance.kv_usage_max",
+    "instance.running_max",
+    "instance.waiting_max",
+    "instance.prefill_tokens_max",
+    "router.retries_per_min",
+    "session.reuse_gap_p90_s",
+    "ttft_p99_ms",
+    "",
+}
+SHARE = Parameter(path="t.share", title="Share", kind="float", default=0.5, minimum=0, maximum=0.8, raises="More.")
+COUNT = Parameter(
+    path="t.count", title="Count", unit="tokens", kind="int", default=5, minimum=1, maximum=20_000, raises="More."
+)
+FLAG = Parameter(path="t.flag", title="Flag", kind="bool", default=True, raises="Turns it on.")
+STATUS = Parameter(path="t.status", title="Status", kind="choice", default=429, choices=(429, 503), raises="Another.")
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)
+def test_a_parameter_is_defined_completely(parameter: Parameter) -> None:
+    assert parameter.title
+    assert parameter.raises.endswith(".")
+    assert "\n" not in parameter.raises
+    assert parameter.metric in METRICS
+    assert set(parameter.routes) <= set(ROUTES)
+    assert accept(parameter, parameter.default) == parameter.default
+    if parameter.kind in ("int", "float"):
+        assert parameter.minimum is not None
+        assert parameter.maximum is not None
+        assert parameter.step
+        assert parameter.minimum < parameter.maximum
+        assert parameter.unit
+
+
+def test_a_raised_and_a_lowered_value_are_told_apart_in_words() -> None:
+    for parameter in PARAMETERS.values():
+        if parameter.kind in ("int", "float"):
+            assert parameter.up not in ("higher", parameter.down), parameter.path
+
+
+def test_a_route_owns_its_parameters_by_name() -> None:
+    for route in ROUTES.values():
+        for parameter in route.parameters:
+            assert parameter.path.startswith("route.")
+            assert parameter.routes == (route.name,)
+    assert all(not parameter.path.startswith("route.") for parameter in COMMON)
+    assert ROUTE_NAME.choices == tuple(ROUTES)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "taken"),
+    [
+        (COUNT, 1, 1),
+        (COUNT, 20_000.0, 20_000),
+        (SHARE, 0, 0.0),
+        (SHARE, -0.0, 0.0),
+        (SHARE, 0.8, 0.8),
+        (FLAG, False, False),
+        (STATUS, 503, 503),
+    ],
+)
+def test_a_good_value_is_taken_as_the_parameters_own_type(parameter: Parameter, value: object, taken: object) -> None:
+    accepted = accept(parameter, value)
+    assert accepted == taken
+    assert type(accepted) is type(taken)
+    assert math.copysign(1, accepted) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "shown", "message"),
+    [
+        (COUNT, 0, 0, "0 is below 1: allowed is a whole number from 1 to 20,000 tokens"),
+        (COUNT, 20_001, 20_001, "20001 is above 20,000: allowed is a whole number from 1 to 20,000 tokens"),
+        (COUNT, 2.5, 2.5, "2.5 is not a whole number: allowed is a whole number from 1 to 20,000 tokens"),
+        (COUNT, True, True, "true is not allowed: allowed is a whole number from 1 to 20,000 tokens"),
+        (COUNT, "12", "12", '"12" is not allowed: allowed is a whole number from 1 to 20,000 tokens'),
+        (COUNT, None, None, "null is not allowed: allowed is a whole number from 1 to 20,000 tokens"),
+        (SHARE, 0.85, 0.85, "0.85 is above 0.8: allowed is a number from 0 to 0.8"),
+        (SHARE, math.nan, "nan", "nan is not a number: allowed is a number from 0 to 0.8"),
+        (SHARE, math.inf, "inf", "inf is above 0.8: allowed is a number from 0 to 0.8"),
+        (SHARE, -math.inf, "-inf", "-inf is below 0: allowed is a number from 0 to 0.8"),
+        (SHARE, [], "a list", '"a list" is not allowed: allowed is a number from 0 to 0.8'),
+        (FLAG, 1, 1, "1 is not allowed: allowed is true or false"),
+        (FLAG, {}, "an object", '"an object" is not allowed: allowed is true or false'),
+        (STATUS, 418, 418, "418 is not allowed: allowed is one of 429, 503"),
+        (STATUS, 429.0, 429.0, "429.0 is not allowed: allowed is one of 429, 503"),
+        (
+            STATUS,
+            {1},
+            "a value of another kind",
+            '"a value of another kind" is not allowed: allowed is one of 429, 503',
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_value_and_the_range(
+    parameter: Parameter, value: object, shown: object, message: str
+) -> None:
+    assert accept(parameter, value) == Rejected(shown, message)
+
+
+def test_a_huge_number_is_refused_without_being_written_out() -> None:
+    """Python refuses to print an int of more than 4300 digits, and nobody wants to read one."""
+    rejected = accept(COUNT, 10**10_000)
+    assert rejected.shown == "a number beyond 53 bits"
+    assert rejected.message.startswith("a number beyond 53 bits is above 20,000")
+    assert accept(SHARE, -(10**400)).message.startswith("a number beyond 53 bits is below 0")
+
+
+def test_a_long_text_is_shortened_and_half_a_character_replaced() -> None:
+    assert accept(COUNT, "x" * 1_000).shown == "x" * 59 + "…"
+    assert accept(COUNT, "\ud800").shown == "?"

@@ -1,0 +1,49 @@
+"""The JSON Schema that the API publishes."""
+
+import json
+
+import pytest
+
+from router.policy import document
+from router.policy.parameters import PARAMETERS
+from router.policy.routes import ROUTES
+from router.tests.policy import checker
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_default_of_every_route_fits_the_schema(route: str) -> None:
+    assert checker.valid(document.json_schema(), document.default(route))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"classes": {"heavy_new_tokens": 1}},
+        {"classes": {"typo": 1}},
+        {"route": {"name": "lpwl", "hit_weight": 1}},
+        {"route": {"hit_weight": 1}},
+        {"schema": 2},
+        {"admission": {"refuse_status": 500}},
+    ],
+)
+def test_the_schema_refuses_what_the_parser_refuses(value: object) -> None:
+    assert not checker.valid(document.json_schema(), value)
+
+
+def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() -> None:
+    text = json.dumps(document.json_schema())
+    for parameter in PARAMETERS.values():
+        if parameter.path != "route.name":
+            assert json.dumps(parameter.title) in text
+            assert json.dumps(parameter.raises) in text
+    heavy = document.json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]
+    assert heavy == {
+        "title": "Heavy from",
+        "description": "Fewer requests count as heavy.",
+        "type": "integer",
+        "default": 20_000,
+        "minimum": 256,
+        "maximum": 1_000_000,
+        "x-unit": "tokens",
+        "x-metric": "class.new_tokens_p90",
+    }

@@ -1,0 +1,51 @@
+"""A new session goes where its hash says: evenly, and hardly anything moves when an instance comes or goes."""
+
+from collections import Counter
+
+from router.policy import document
+from router.policy.decide import decide
+from router.policy.types import Decision, Instance, Request
+
+POLICY = document.parse(document.default("session_sticky"))
+FLEET = [Instance(f"demo-{number}") for number in range(8)]
+SESSIONS = [f"session {number}" for number in range(4_000)]
+
+
+def route(session: str, instances: list[Instance]) -> Decision:
+    return decide(Request(1_000, session=session), instances, POLICY, 0.5)
+
+
+def test_the_rule_says_so() -> None:
+    decision = route("s", FLEET)
+    assert decision.rule == "session_hash"
+    assert all(one.score is not None and 0 <= one.score <= 1 for one in decision.candidates)
+
+
+def test_the_answer_is_the_same_in_every_process() -> None:
+    """Routers that share nothing agree; the names were written down once."""
+    assert [route(session, FLEET).instance for session in ("a", "b", "c", "ü", "\ud800")] == [
+        "demo-0",
+        "demo-3",
+        "demo-2",
+        "demo-1",
+        "demo-7",
+    ]
+
+
+def test_load_and_draw_do_not_matter() -> None:
+    busy = [Instance(one.id, running=100 - number) for number, one in enumerate(FLEET)]
+    assert decide(Request(1_000, session="s"), busy, POLICY, 0.9).instance == route("s", FLEET).instance
+
+
+def test_sessions_are_spread_evenly() -> None:
+    counts = Counter(route(session, FLEET).instance for session in SESSIONS)
+    assert len(counts) == 8
+    # 500 each; five standard deviations are 5·√(4000·⅛·⅞) ≈ 105.
+    assert all(395 <= count <= 605 for count in counts.values())
+
+
+def test_an_instance_that_leaves_moves_only_its_own_sessions() -> None:
+    for session in SESSIONS[:500]:
+        before = route(session, FLEET).instance
+        after = route(session, FLEET[:-1]).instance
+        assert after == before or before == "demo-7"
