@@ -66,8 +66,8 @@ def load_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise UnreadableDocument("nested too deeply") from None
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
+        raise UnreadableDocument(str(error) or "nested too deeply") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

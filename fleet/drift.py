@@ -1,4 +1,4 @@
-"""Whether a pool is as declared, and if not, in which ways. Pure. Health is another question: this is about what runs."""
+"""Whether a pool is as declared, and if not, in which ways. Pure. Health is another question: this is what runs."""
 
 from collections.abc import Sequence
 
