@@ -109,7 +109,9 @@ class PrefixIndex:
         self._limits[instance] = chunks
         shelf = self._shelves.get(instance)
         if shelf is not None:
-            shelf.limit = shelf.room = chunks
+            # What corrections have taken off stays off: the limit follows a slowly learned ratio of bytes to tokens.
+            shelf.room = max(1, min(chunks, shelf.room + chunks - shelf.limit))
+            shelf.limit = chunks
             self._evict(shelf, self._room(shelf))
 
     def purge(self, instance: str) -> None:

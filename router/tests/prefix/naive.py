@@ -72,7 +72,8 @@ class NaiveIndex:
         self.limits[instance] = chunks
         if instance in self.held:
             held = self.held[instance]
-            held.limit = held.room = chunks
+            held.room = max(1, min(chunks, held.room + chunks - held.limit))
+            held.limit = chunks
             self.shrink(held, self.room(held))
 
     def purge(self, instance: str) -> None:

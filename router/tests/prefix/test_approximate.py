@@ -114,15 +114,19 @@ def test_a_limit_applies_at_once_and_to_the_next_life() -> None:
     assert index.chunks("a") == 3
 
 
-def test_a_limit_told_again_changes_nothing() -> None:
+def test_a_limit_that_changes_keeps_what_corrections_have_taken_off() -> None:
     index = PrefixIndex()
     index.limit("a", 100)
-    index.insert("a", 1, chain("x" * 100))
-    index.insert("a", 1, chain("y" * 20))
-    index.correct("a", chain("x" * 100), 0)  # the oldest chunk of x was dropped before: nothing was promised
-    held = index.chunks("a")
-    index.limit("a", 100)
-    assert index.chunks("a") == held
+    prompt = chain("x" * 100)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 0)
+    index.insert("a", 1, prompt)
+    assert index.correct("a", prompt, 40) == 60
+    index.limit("a", 110)
+    index.insert("a", 1, prompt)
+    assert 40 < index.chunks("a") <= 50
+    index.limit("a", 20)
+    assert index.chunks("a") == 1  # 50 − 90, and never nothing
 
 
 def test_a_first_prompt_of_which_nothing_was_cached_is_held_afterwards() -> None:
