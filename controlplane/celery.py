@@ -36,6 +36,7 @@ app.conf.update(
         "fleet.publish": every(2.0, "fleet.publish"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
+        "experiments.reap": every(5.0, "experiments.reap"),
     },
 )
 app.user_options["worker"].add(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from controlplane.experiments.traces.seen import Seen
 from controlplane.experiments.traces.types import Summary, TraceRequest
 
 HEAVY_NEW_TOKENS = 20_000
@@ -12,22 +13,22 @@ WARM_NEW_TOKENS = 5_000
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
     """For each request, in order, the prompt tokens that earlier requests have already brought (whole blocks)."""
-    seen: set[int] = set()
+    seen = Seen()
     hits = []
     for request in requests:
-        matched = _matched(request, seen)
-        hits.append(min(matched * request.block_tokens, request.input_tokens))
+        hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
         for run in request.blocks:
-            seen.update(run)
+            seen.add(run)
     return hits
 
 
-def _matched(request: TraceRequest, seen: set[int]) -> int:
+def _matched(request: TraceRequest, seen: Seen) -> int:
     matched = 0
-    for block in request.block_ids():
-        if block not in seen:
+    for run in request.blocks:
+        here = seen.matched(run)
+        matched += here
+        if here < len(run):
             break
-        matched += 1
     return matched
 
 

@@ -1,0 +1,104 @@
+"""What is asked for when an experiment is started: one definition for the API, the form and the documentation."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
+SEED_MAX = 2**31 - 1
+ARMS_MAX = 6  # as many as a chart can tell apart
+
+
+def within(low: float, high: float, kind: type) -> Callable[[Any], Any]:
+    """A number from low to high, both named when it is not."""
+
+    def check(value: Any) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not low <= value <= high or (kind is int and value != int(value)):
+            raise ValueError(f"allowed is a {'whole ' if kind is int else ''}number from {low:,} to {high:,}")
+        return kind(value)
+
+    return check
+
+
+def _float(low: float, high: float) -> Any:
+    return Annotated[float, BeforeValidator(within(low, high, float)), Field(json_schema_extra=_limits(low, high))]
+
+
+def _int(low: int, high: int) -> Any:
+    return Annotated[int, BeforeValidator(within(low, high, int)), Field(json_schema_extra=_limits(low, high))]
+
+
+def _limits(low: float, high: float) -> dict[str, Any]:
+    return {"minimum": low, "maximum": high}
+
+
+Factor = _float(0.05, 20)
+Duration = _float(1, 86_400)
+TimeScale = _float(0.1, 100)
+Seed = _int(0, SEED_MAX)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ArmIn(Strict):
+    """A policy under test: a published version or a route's default document, with changes."""
+
+    name: str = Field("", max_length=60, description="Left out: made from the rest")
+    policy: str = Field("", max_length=63, description="A policy; with `version`, or its live version")
+    version: int | None = Field(None, ge=1, le=SEED_MAX)
+    route: str = Field("", max_length=60, description="A route's default document, instead of a policy")
+    overrides: dict[str, Any] = Field({}, examples=[{"classes.heavy_new_tokens": 10000}])
+
+
+class ExpectIn(Strict):
+    """One assertion, a test case of the JUnit report."""
+
+    metric: str = Field(max_length=40, examples=["ttft_p90_ms"])
+    request_class: Literal["all", "warm", "medium", "heavy"] = Field("all", alias="class")
+    arm: str = Field("", max_length=60, description="Left out: every arm")
+    min: float | None = None
+    max: float | None = None
+
+
+class ExperimentIn(Strict):
+    """An experiment: the same load for each arm."""
+
+    name: str = Field(min_length=1, max_length=120, examples=["A vs B"])
+    question: str = Field("", max_length=2_000, description="What it should tell")
+    trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
+    pool: str = Field(min_length=1, max_length=63, examples=["demo"], description="Each run gets a pool like this one")
+    mode: Literal["replay"] = "replay"
+    pacing: Literal["auto", "timestamps", "closed_loop"] = Field(
+        "auto", description="auto: closed loop for traces of sessions, timestamps for the others"
+    )
+    duration_s: Duration = Field(600.0, description="Window from the trace's start, in the trace's time")
+    time_scale: TimeScale = Field(1.0, description="Engines and trace run so many times faster; sim pools only")
+    load_factor: Factor = Field(1.0, description="Arrivals come so many times as fast")
+    seeds: list[Seed] = Field([1], min_length=1, max_length=20)
+    arms: list[str | ArmIn] = Field(
+        min_length=1,
+        max_length=ARMS_MAX,
+        description="A route, policy@version, or an object",
+        examples=[["round_robin", "cache_aware", "adaptive_v1"]],
+    )
+    expect: list[ExpectIn] = Field([], max_length=50)
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("every seed once")
+        return seeds
+
+    @field_validator("name", "question")
+    @classmethod
+    def _no_control_characters(cls, text: str) -> str:
+        if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
+            raise ValueError("no control characters")
+        return text.strip()

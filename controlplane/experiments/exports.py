@@ -1,0 +1,36 @@
+"""An experiment as a file: what `report` makes of its results and records."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from controlplane.experiments import report
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.replay import records
+from controlplane.experiments.results import results_of
+
+
+def about(experiment: Experiment) -> dict[str, Any]:
+    """The facts of an experiment in words."""
+    return {
+        "Question": experiment.question,
+        "Status": experiment.status,
+        "Cause": experiment.cause,
+        "Trace": f"{experiment.trace}, first {experiment.duration_s:g} s, {experiment.pacing.replace('_', ' ')}",
+        "Pool": f"like {experiment.pool}",
+        "Load factor": f"{experiment.load_factor:g}",
+        "Seeds": ", ".join(map(str, experiment.seeds)),
+        "Started by": experiment.actor,
+        "Started": experiment.created_at.isoformat(timespec="seconds"),
+    }
+
+
+def report_of(experiment: Experiment, baseline: str) -> str:
+    return report.markdown(results_of(experiment), about(experiment), baseline)
+
+
+def junit_of(experiment: Experiment) -> str:
+    return report.junit(results_of(experiment))
+
+
+def csv_of(experiment: Experiment) -> Iterator[str]:
+    return report.csv_lines((run.arm, run.seed, records.read(run.records_path)) for run in experiment.runs.all())

@@ -1,0 +1,69 @@
+"""One line for each finished request, in the file the moment it ends: a killed worker loses none of them."""
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One request as the client saw it. Times are the engine's (wall × time scale) but for `late_wall_ms`."""
+
+    index: int  # of the request in its trace
+    session: str
+    sent_s: float  # after the start
+    late_wall_ms: float  # sent so much after it was due: how well this machine kept up
+    input_tokens: int  # as the trace has it
+    ttft_ms: float | None
+    tpot_ms: float | None  # None for a single token
+    e2e_ms: float | None
+    prompt_tokens: int | None  # as the engine counts
+    cached_tokens: int | None
+    output_tokens: int | None
+    instance: str
+    routed_class: str  # what the router took it for
+    trace_class: str  # what it is with an unbounded cache: the same in every arm
+    policy_version: str
+    status: int  # HTTP, 0 without an answer
+    outcome: str  # ok, error, refused or cancelled
+    error: str
+
+
+COLUMNS = tuple(field.name for field in fields(Record))
+
+
+class Appender:
+    """Writes records; each is one write() to the operating system, which keeps it when this process is killed."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def append(self, record: Record) -> None:
+        line = orjson.dumps(record) + b"\n"
+        if os.write(self._fd, line) != len(line):
+            raise OSError("the disk is full: a record could not be written whole")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read(path: Path) -> list[Record]:
+    """Every whole record; none when there is no file. A last line that was cut is left out."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    found = (_parsed(line) for line in lines if line)
+    return [record for record in found if record is not None]
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        row: dict[str, Any] = orjson.loads(line)
+        return Record(**{name: row[name] for name in COLUMNS})
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None

@@ -1,0 +1,155 @@
+"""Starting and cancelling experiments.
+
+InvalidExperiment
+└── .faults: every Fault(path, value, message)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import Actor, record
+from controlplane.celery import app as celery
+from controlplane.experiments import library
+from controlplane.experiments.arms import Arm, Fault, resolve
+from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.metrics import METRICS
+from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
+from controlplane.experiments.traces.types import BadTrace
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import NotThere
+from fleet.models import Pool
+from fleet.selectors import pools
+
+RUN_TASK = "experiments.run"
+RUNS_MAX = 60
+
+
+class InvalidExperiment(Exception):
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(f"{fault.path}: {fault.message}" for fault in faults))
+
+
+def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
+    """Check everything, write it down and queue it. InvalidExperiment holds every fault."""
+    arms, faults = resolve(asked.arms, _policy_version)
+    pacing, trace_faults = _check_trace(asked)
+    faults += trace_faults + _check_pool(asked) + _check_size(asked) + _check_expect(asked, arms)
+    if faults:
+        raise InvalidExperiment(faults)
+    with transaction.atomic():
+        experiment = _create(asked, arms, pacing, actor)
+        record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
+    send(experiment)
+    return experiment
+
+
+def send(experiment: Experiment) -> None:
+    """Put its task on the queue. A message that gets lost is sent again by the reaper."""
+    celery.send_task(RUN_TASK, args=[experiment.pk], queue="experiments")
+
+
+def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
+    """Stop it, at once when it is queued, within a second or two when it runs; False when it had ended already."""
+    now = timezone.now()
+    values = {"status": CANCELLED, "cancelled_by": actor.name, "cause": f"cancelled by {actor.name}", "ended_at": now}
+    with transaction.atomic():
+        rows = Experiment.objects.filter(pk=experiment.pk).exclude(status__in=ENDED).update(**values)
+        if not rows:
+            return False
+        cancel_queued_runs(experiment.pk, values["cause"])
+        record(actor, "experiment.cancel", f"experiment {experiment.pk}")
+    experiment.refresh_from_db()
+    return True
+
+
+def cancel_queued_runs(experiment_id: int, cause: str) -> None:
+    """Runs that have not begun; the one that runs sees its experiment's status and stops itself."""
+    queued = Run.objects.filter(experiment_id=experiment_id, status=QUEUED)
+    queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
+
+
+def claim(experiment_id: int) -> bool:
+    """Whether this caller is the one that runs it."""
+    queued = Experiment.objects.filter(pk=experiment_id, status=QUEUED)
+    return bool(queued.update(status=RUNNING, started_at=timezone.now()))
+
+
+def _create(asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor) -> Experiment:
+    fields = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")
+    experiment = Experiment.objects.create(
+        **{name: getattr(asked, name) for name in fields},
+        pacing=pacing,
+        arms=[arm.as_dict() for arm in arms],
+        expect=[item.model_dump(by_alias=True) for item in asked.expect],
+        body=asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        actor=actor.name,
+    )
+    # Seed by seed, so that a cancelled experiment has compared its arms at least on the first seeds.
+    order = [(seed, arm) for seed in asked.seeds for arm in arms]
+    Run.objects.bulk_create(
+        Run(experiment=experiment, arm=arm.name, seed=seed, ordinal=number) for number, (seed, arm) in enumerate(order)
+    )
+    return experiment
+
+
+def _policy_version(name: str, number: int | None) -> tuple[int, dict[str, Any]]:
+    try:
+        policy = policies.policy(name)
+        version = policies.live_version(policy) if number is None else policies.version(policy, number)
+    except NotThere as error:
+        raise LookupError(str(error)) from None
+    return version.number, version.document
+
+
+def _check_trace(asked: ExperimentIn) -> tuple[str, list[Fault]]:
+    """(pacing, faults)."""
+    try:
+        entry = library.entry(asked.trace)
+    except library.TraceError as error:
+        return "", [Fault("trace", asked.trace, str(error))]
+    except BadTrace as error:
+        return "", [Fault("trace", asked.trace, f"{error.path}: {error.value}; allowed is {error.allowed}")]
+    sessions = bool((entry.summary or {}).get("sessions"))
+    if asked.pacing == "closed_loop" and not sessions:
+        message = (
+            f"{asked.trace} has no sessions, so nothing says which answer a request waits for; allowed is timestamps"
+        )
+        return "", [Fault("pacing", asked.pacing, message)]
+    return (asked.pacing if asked.pacing != "auto" else "closed_loop" if sessions else "timestamps"), []
+
+
+def _check_pool(asked: ExperimentIn) -> list[Fault]:
+    pool = pools().filter(name=asked.pool).first()
+    if pool is None:
+        known = ", ".join(Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", flat=True))
+        return [Fault("pool", asked.pool, f"there is no such pool; there are {known or 'none'}")]
+    if asked.time_scale != 1 and pool.kind != "sim":
+        message = f"pool {pool.name} runs {pool.kind}, which takes its own time; allowed is 1"
+        return [Fault("time_scale", asked.time_scale, message)]
+    return []
+
+
+def _check_size(asked: ExperimentIn) -> list[Fault]:
+    runs = len(asked.arms) * len(asked.seeds)
+    if runs > RUNS_MAX:
+        return [Fault("seeds", len(asked.seeds), f"{runs} runs; allowed are {RUNS_MAX} (arms × seeds)")]
+    return []
+
+
+def _check_expect(asked: ExperimentIn, arms: list[Arm]) -> list[Fault]:
+    names = {arm.name for arm in arms}
+    rules: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+        ("metric", lambda item: item.metric in METRICS, f"allowed are {', '.join(METRICS)}"),
+        ("arm", lambda item: not item.arm or not names or item.arm in names, f"arms are {', '.join(sorted(names))}"),
+        ("max", lambda item: item.min is not None or item.max is not None, "a min, a max, or both"),
+    )
+    return [
+        Fault(f"expect.{index}.{field}", getattr(item, field), message)
+        for index, item in enumerate(asked.expect)
+        for field, holds, message in rules
+        if not holds(item)
+    ]

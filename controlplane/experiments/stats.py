@@ -1,0 +1,109 @@
+"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, verdicts.
+
+Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
+request to request (a long prompt is slow under every policy) then cancels out.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+QUANTILES = (0.5, 0.9, 0.99)
+LOW_N = 20  # below it a figure is marked, and no verdict is given
+CONFIDENCE = 0.95
+RESAMPLES = 500
+RESAMPLES_LEAST = 100
+WORK_LIMIT = 4_000_000  # drawn values per comparison: beyond it fewer resamples are drawn
+ECDF_POINTS = 120
+
+Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition 7)."""
+    place = (len(ordered) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def quantiles(values: Sequence[float]) -> tuple[float, ...]:
+    """The QUANTILES of at least one value."""
+    ordered = sorted(values)
+    return tuple(quantile(ordered, share) for share in QUANTILES)
+
+
+def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float], list[float]]:
+    """(values, shares of values at or below them), thinned to at most `points` with the ends kept."""
+    ordered = sorted(values)
+    n = len(ordered)
+    count = min(n, points)
+    ranks = [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
+    return [ordered[rank] for rank in ranks], [(rank + 1) / n for rank in ranks]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Arm minus baseline of one quantile, with the interval that holds it with CONFIDENCE."""
+
+    difference: float
+    low: float
+    high: float
+    n: int  # requests that both have
+    verdict: Verdict
+
+
+def resamples_of(n: int) -> int:
+    return max(RESAMPLES_LEAST, min(RESAMPLES, WORK_LIMIT // max(n, 1)))
+
+
+def bootstrap(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[str, list[tuple[float, ...]]]:
+    """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
+    n = len(next(iter(columns.values())))
+    draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
+    drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
+    for _ in range(resamples_of(n)):
+        rows = draw.choices(range(n), k=n)
+        for name, values in columns.items():
+            drawn[name].append(quantiles([values[row] for row in rows]))
+    return drawn
+
+
+def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[tuple[str, str], tuple[Difference, ...]]:
+    """(arm, baseline) → a Difference for each of QUANTILES; a lower value is better. No rows, no differences."""
+    n = len(next(iter(columns.values()), ()))
+    if n == 0:
+        return {}
+    drawn = bootstrap(columns, seed)
+    exact = {name: quantiles(values) for name, values in columns.items()}
+    return {
+        (arm, base): tuple(
+            _difference(
+                exact[arm][q] - exact[base][q],
+                sorted(a[q] - b[q] for a, b in zip(drawn[arm], drawn[base], strict=True)),
+                n,
+            )
+            for q in range(len(QUANTILES))
+        )
+        for arm in columns
+        for base in columns
+        if arm != base
+    }
+
+
+def _difference(exact: float, resampled: Sequence[float], n: int) -> Difference:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = quantile(resampled, tail), quantile(resampled, 1 - tail)
+    return Difference(exact, low, high, n, verdict(low, high, n))
+
+
+def verdict(low: float, high: float, n: int) -> Verdict:
+    """What an interval of (arm − baseline) says when lower is better."""
+    if n < LOW_N:
+        return "too few requests"
+    if high < 0:
+        return "better"
+    if low > 0:
+        return "worse"
+    return "not distinguishable"

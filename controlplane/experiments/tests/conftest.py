@@ -1,0 +1,138 @@
+"""A fleet with a sim pool and a real one, a queue that is only listened to, and ready-made experiments."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.replay.records import Appender, Record
+
+
+@pytest.fixture
+def demo_pool(db: None) -> Any:
+    from fleet.models import Pool
+
+    Pool.objects.create(name="real", model="m", kind="vllm", replicas=1)
+    return Pool.objects.create(name="demo", model="llama-3.1-8b", kind="sim", replicas=2, engine={"seed": 1})
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was put on the queue, instead of a queue."""
+    from controlplane.experiments import services
+
+    found: list[Any] = []
+    monkeypatch.setattr(services.celery, "send_task", lambda name, args, queue: found.append((name, args, queue)))
+    return found
+
+
+@pytest.fixture
+def data_dir(tmp_path: Any, settings: Any) -> Any:
+    settings.DATA_DIR = tmp_path
+    return tmp_path
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """What starts an experiment."""
+    return {
+        "name": "A vs B",
+        "trace": "agentic-demo",
+        "pool": "demo",
+        "mode": "replay",
+        "duration_s": 60,
+        "time_scale": 10,
+        "seeds": [1],
+        "arms": ["round_robin", "adaptive_v1"],
+        **changes,
+    }
+
+
+def record(index: int, **changes: Any) -> Record:
+    """A request that was answered."""
+    values: dict[str, Any] = {
+        "index": index,
+        "session": "s",
+        "sent_s": index * 0.5,
+        "late_wall_ms": 0.1,
+        "input_tokens": 1000,
+        "ttft_ms": 100.0 + index,
+        "tpot_ms": 8.0,
+        "e2e_ms": 500.0 + index,
+        "prompt_tokens": 1000,
+        "cached_tokens": 400,
+        "output_tokens": 50,
+        "instance": f"exp-{index % 2}",
+        "routed_class": "warm",
+        "trace_class": "warm",
+        "policy_version": "1",
+        "status": 200,
+        "outcome": "ok",
+        "error": "",
+    }
+    return Record(**values | changes)
+
+
+@pytest.fixture
+def ended(db: None, data_dir: Any) -> Callable[..., Experiment]:
+    """An experiment of two arms whose second is 20 ms faster, with its records in the data folder."""
+
+    def make(n: int = 40, status: str = "done", **changes: Any) -> Experiment:
+        arms = [_arm("round_robin"), _arm("adaptive_v1")]
+        experiment = Experiment.objects.create(
+            name="A vs B",
+            trace="agentic-demo",
+            pool="demo",
+            pacing="timestamps",
+            load_factor=1,
+            duration_s=60,
+            time_scale=10,
+            seeds=[1],
+            arms=arms,
+            status=status,
+            actor="otto",
+            **changes,
+        )
+        for ordinal, arm in enumerate(arms):
+            run = Run.objects.create(
+                experiment=experiment,
+                arm=arm["name"],
+                seed=1,
+                ordinal=ordinal,
+                status=status,
+                done=n,
+                total=n,
+                facts={"instances": ["exp-0", "exp-1"]},
+            )
+            write_records(run, [record(i, ttft_ms=200.0 + i - 20 * ordinal) for i in range(n)])
+        return experiment
+
+    return make
+
+
+def write_records(run: Run, found: list[Record]) -> None:
+    appender = Appender(run.records_path)
+    for one in found:
+        appender.append(one)
+    appender.close()
+
+
+def _arm(route: str) -> dict[str, Any]:
+    from router.policy import document
+
+    whole = document.default(route)
+    return {
+        "name": route,
+        "policy": "",
+        "version": 0,
+        "route": route,
+        "overrides": {},
+        "document": whole,
+        "sha256": document.sha256(whole),
+    }
+
+
+def mooncake_line(**changes: Any) -> str:
+    row = {"timestamp": 0, "input_length": 1000, "output_length": 10, "hash_ids": [1, 2]}
+    return json.dumps({k: v for k, v in (row | changes).items() if v is not None})

@@ -1,0 +1,41 @@
+"""Whether a run's figures can be trusted: a slow machine shows up as late requests, late engines, a full CPU. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+SHARE = 0.1  # of the TTFT p90: less than that cannot have moved a conclusion much
+LEAST_MS = 20.0  # of the engine's time: what is below it is never worth a warning
+BUSY = 0.97
+
+
+def warnings_of(figures: Mapping[str, Any], facts: Mapping[str, Any], time_scale: float) -> list[str]:
+    """In words, for a run's own figures and what was measured beside them."""
+    everything = figures["classes"]["all"]
+    limit = max(LEAST_MS, SHARE * (everything["ttft_p90_ms"] or 0.0))
+    found = []
+    late = (figures["late_wall_p99_ms"] or 0.0) * time_scale
+    if late > limit:
+        found.append(
+            f"this machine sent requests late: p99 {late:,.0f} ms of the engine's time; "
+            f"above {limit:,.0f} ms the load is not the trace's"
+        )
+    lag = (facts.get("sim_lag_p99_s") or 0.0) * 1000 * time_scale
+    if lag > limit:
+        found.append(
+            f"the sim engines ran late: p99 {lag:,.0f} ms of the engine's time; above {limit:,.0f} ms "
+            f"latencies are those of this machine; choose a smaller time scale"
+        )
+    if (facts.get("machine_busy") or 0.0) > BUSY:
+        found.append(f"the machine's CPU was {facts['machine_busy']:.0%} busy during the run")
+    return found + _answers(everything)
+
+
+def _answers(everything: Mapping[str, Any]) -> list[str]:
+    n, ok = everything["n"], everything["ok"]
+    missing = n - ok - everything["cancelled"]
+    if n and missing / n > 0.01:
+        return [
+            f"{missing:,} of {n:,} requests were refused or failed; "
+            "latencies are of the answered ones only, so refusing looks fast"
+        ]
+    return []
