@@ -10,7 +10,7 @@ from fleet import launch
 from fleet.shutdown import stop_all
 
 NODE = "local"
-GRACE_S = 2.0
+GRACE_S = 1.5
 
 
 async def stop() -> None:

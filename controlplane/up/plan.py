@@ -11,6 +11,8 @@ START_ORDER: tuple[tuple[Stage, ...], ...] = (("store",), ("servers", "workers")
 # The workers go before the engines (or they would start them again), the servers after (running answers end first).
 STOP_ORDER: tuple[Stage, ...] = ("traffic", "workers", "servers", "store")
 
+STOPPED_WITHIN_S = 10.0  # the graces of all stages, and the engines, fit into this
+
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 30.0
 STEADY_S = 60.0  # a process that ran so long starts with a clean slate
@@ -88,7 +90,7 @@ def processes(options: Options, around: Surroundings) -> tuple[Process, ...]:
 def store(around: Surroundings) -> tuple[Process, ...]:
     if not around.redis_command:
         return ()
-    return (Process("redis", "store", around.redis_command, Ready("redis", around.redis_url), 2.0, around.redis_url),)
+    return (Process("redis", "store", around.redis_command, Ready("redis", around.redis_url), 1.0, around.redis_url),)
 
 
 def web(options: Options, around: Surroundings) -> Process:
@@ -97,11 +99,11 @@ def web(options: Options, around: Surroundings) -> Process:
     argv = (
         *(around.python, "-m", "uvicorn", "controlplane.asgi:application"),
         *("--host", options.host, "--port", str(options.web_port), "--lifespan", "off", "--ws", "websockets-sansio"),
-        *("--no-access-log", "--log-level", "warning", "--no-server-header", "--timeout-graceful-shutdown", "2"),
+        *("--no-access-log", "--log-level", "warning", "--no-server-header", "--timeout-graceful-shutdown", "1"),
         *(proxies if around.trusted_proxies else ("--no-proxy-headers",)),
     )
     home = url(options.host, options.web_port)
-    return Process("web", "servers", argv, Ready("http", f"{home}/healthz"), 3.0, home)
+    return Process("web", "servers", argv, Ready("http", f"{home}/healthz"), 2.5, home)
 
 
 def router(options: Options, around: Surroundings, number: int) -> Process:
@@ -111,7 +113,7 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
         *("--host", options.host, "--port", str(port), "--id", name),
     )
     home = url(options.host, port)
-    return Process(name, "servers", argv, Ready("http", f"{home}/healthz"), 3.0, f"{home}/v1")
+    return Process(name, "servers", argv, Ready("http", f"{home}/healthz"), 2.5, f"{home}/v1")
 
 
 def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process:
@@ -120,13 +122,13 @@ def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process
         *(around.python, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", queues, "-n", f"{name}@local"),
         *("--pool=threads", *flags, "--without-gossip", "--without-mingle", "--loglevel=WARNING"),
     )
-    return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.5, f"Celery, queues {queues}")
+    return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.0, f"Celery, queues {queues}")
 
 
 def traffic(options: Options, around: Surroundings) -> Process:
     target = url(options.host, options.router_port)
     argv = (around.python, "manage.py", "demo_traffic", "--url", target)
-    return Process("traffic", "traffic", argv, Ready("running"), 1.0, f"demo sessions to {target}")
+    return Process("traffic", "traffic", argv, Ready("running"), 0.5, f"demo sessions to {target}")
 
 
 def restart_delay_s(failures: int) -> float:

@@ -15,7 +15,7 @@ from controlplane.up.plan import START_ORDER, STOP_ORDER, Process, Stage, failur
 from controlplane.up.ready import wait
 
 TRIM_EVERY_S = 60.0
-ENGINES_S = 4.0  # what stopping the engines may take
+ENGINES_S = 3.0  # what stopping the engines may take
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,128 @@
+"""A real `manage.py up` on free ports and a data folder of its own, for the tests that need everything."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from controlplane.up import record
+from fleet import launch
+
+CODE = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def new_folder():
+    # /tmp, not $TMPDIR: a unix socket path has room for 107 bytes.
+    return Path(tempfile.mkdtemp(prefix="weir-up-", dir="/tmp"))
+
+
+def environment(folder, **extra):
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return kept | {"WEIR_DATA_DIR": str(folder)} | extra
+
+
+def up(folder, *flags, **extra):
+    """Run it to its end: for what is refused at once."""
+    return subprocess.run(
+        [sys.executable, "manage.py", "up", *flags],
+        cwd=CODE,
+        env=environment(folder, **extra),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+class RealUp:
+    def __init__(self, folder, *flags):
+        self.folder = folder
+        self.web_port, self.router_port = free_ports(2)
+        self.flags = ("--web-port", str(self.web_port), "--router-port", str(self.router_port), *flags)
+        self.output = folder / "up.out"
+        self.process = None
+
+    def start(self):
+        with self.output.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up", *self.flags],
+                cwd=CODE,
+                env=environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self
+
+    def wait_for(self, text):
+        self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}")
+
+    def until(self, holds, what):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if holds():
+                return
+            assert self.process.poll() is None, f"up ended: {self.output.read_text()}"
+            time.sleep(0.1)
+        raise AssertionError(f"waited in vain for {what}; {self.output.read_text()}")
+
+    def stop(self, number=signal.SIGINT):
+        """Seconds until it had ended."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(timeout=PATIENCE_S)
+        return time.monotonic() - began
+
+    def get(self, path, port=None):
+        """Status, 0 when nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port or self.web_port}{path}", timeout=5) as answer:
+                return answer.status
+        except urllib.error.HTTPError as refusal:
+            return refusal.code
+        except OSError:
+            return 0
+
+    def children(self):
+        """Name → pid of what it has started itself."""
+        return record.leftovers(self.folder / "run" / "processes.json")
+
+    def engines(self):
+        return launch.find({"WEIR_FLEET": str(self.folder)})
+
+    def everything(self):
+        """Every process that carries our data folder."""
+        return launch.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
+
+
+@contextlib.contextmanager
+def running(*flags):
+    """Started and answering; whatever happens, nothing of it is left behind."""
+    folder = new_folder()
+    weir = RealUp(folder, *flags).start()
+    try:
+        yield weir
+    finally:
+        if weir.process.poll() is None:
+            weir.process.kill()
+        weir.process.wait()
+        for pid, started in weir.everything():
+            launch.send(pid, started, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)

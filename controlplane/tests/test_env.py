@@ -1,0 +1,76 @@
+import pytest
+
+from controlplane import env
+
+
+def test_a_value_may_come_from_a_file(monkeypatch, tmp_path):
+    (tmp_path / "secret").write_text("s3cret\n")
+    monkeypatch.setenv("WEIR_X_FILE", str(tmp_path / "secret"))
+    assert env.text("WEIR_X") == "s3cret"
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch):
+    monkeypatch.setenv("WEIR_X_FILE", "/nowhere/secret")
+    with pytest.raises(env.BadSetting, match="WEIR_X_FILE=/nowhere/secret: No such file"):
+        env.text("WEIR_X")
+
+
+def test_set_to_nothing_is_not_set(monkeypatch):
+    monkeypatch.setenv("WEIR_X", "")
+    assert env.text("WEIR_X", "standard") == "standard"
+
+
+@pytest.mark.parametrize(("value", "meant"), [("1", True), ("Yes", True), ("off", False), ("0", False)])
+def test_a_flag_takes_the_usual_words(monkeypatch, value, meant):
+    monkeypatch.setenv("WEIR_X", value)
+    assert env.flag("WEIR_X") is meant
+
+
+def test_another_word_for_a_flag_is_refused_with_what_is_allowed(monkeypatch):
+    monkeypatch.setenv("WEIR_X", "maybe")
+    with pytest.raises(env.BadSetting, match="WEIR_X=maybe: allowed are 1, true"):
+        env.flag("WEIR_X")
+
+
+def test_words_are_separated_by_commas(monkeypatch):
+    monkeypatch.setenv("WEIR_X", "a, b,,c")
+    assert env.words("WEIR_X") == ["a", "b", "c"]
+
+
+def test_a_choice_is_read_in_any_case_and_written_as_declared(monkeypatch):
+    monkeypatch.setenv("WEIR_X", "Json")
+    assert env.choice("WEIR_X", ("console", "json")) == "json"
+    monkeypatch.setenv("WEIR_X", "xml")
+    with pytest.raises(env.BadSetting, match="WEIR_X=xml: allowed are console, json"):
+        env.choice("WEIR_X", ("console", "json"))
+
+
+@pytest.mark.parametrize("value", ["18100", "19000-18000", "80-90", "a-b", "18000-70000"])
+def test_a_range_of_ports_that_cannot_be_is_refused(monkeypatch, value):
+    monkeypatch.setenv("WEIR_X", value)
+    with pytest.raises(env.BadSetting, match="allowed is FIRST-LAST"):
+        env.span("WEIR_X", (1, 2))
+
+
+def test_a_postgresql_url_is_taken_apart(monkeypatch):
+    monkeypatch.setenv("DB", "postgresql://weir:p%40ss@db.example:5433/fleet")
+    found = env.database("DB", "")
+    assert (found["USER"], found["PASSWORD"], found["HOST"], found["PORT"], found["NAME"]) == (
+        "weir",
+        "p@ss",
+        "db.example",
+        "5433",
+        "fleet",
+    )
+
+
+def test_a_path_with_a_space_in_an_sqlite_url_is_kept(monkeypatch):
+    monkeypatch.setenv("DB", "sqlite:///my%20data/weir.sqlite3")
+    assert env.database("DB", "")["NAME"] == "/my data/weir.sqlite3"
+
+
+def test_another_database_is_refused_without_its_password(monkeypatch):
+    monkeypatch.setenv("DB", "mysql://weir:secret@host/db")
+    with pytest.raises(env.BadSetting, match="allowed are sqlite") as refusal:
+        env.database("DB", "")
+    assert "secret" not in str(refusal.value)

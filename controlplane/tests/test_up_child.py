@@ -1,0 +1,115 @@
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from controlplane.up import CannotStart, ready, record
+from controlplane.up.child import Child, trim
+from controlplane.up.plan import Process, Ready
+from fleet import launch
+
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+)
+
+
+@pytest.fixture
+async def make(tmp_path):
+    children = []
+
+    def child(code, grace_s=5.0):
+        process = Process("thing", "servers", (sys.executable, "-c", code), Ready("running"), grace_s)
+        children.append(Child(process, tmp_path, dict(os.environ), tmp_path))
+        return children[-1]
+
+    yield child
+    for each in children:
+        each.signal(signal.SIGKILL)
+        if each.handle is not None:
+            await each.ended()
+
+
+async def says(child, text):
+    while text not in (child.log.read_text() if child.log.exists() else ""):
+        await asyncio.sleep(0.02)
+
+
+async def test_what_it_says_goes_to_its_log(make):
+    child = make("import sys; print('out'); print('trouble', file=sys.stderr)")
+    await child.start()
+    assert await child.ended() == 0
+    assert child.last_line() == "trouble"
+
+
+async def test_it_has_a_session_of_its_own(make):
+    child = make("import time; time.sleep(60)")
+    await child.start()
+    assert os.getsid(child.pid) == child.pid != os.getsid(0)
+
+
+async def test_one_that_ignores_sigterm_is_killed_after_its_grace(make):
+    child = make(STUBBORN, grace_s=0.1)
+    await child.start()
+    await says(child, "deaf")
+    await child.stop()
+    assert child.status == -signal.SIGKILL
+
+
+async def test_one_that_obeys_is_not_killed(make):
+    child = make("import time; print('here', flush=True); time.sleep(60)")
+    await child.start()
+    await says(child, "here")
+    await child.stop()
+    assert child.status == -signal.SIGTERM
+
+
+async def test_one_that_ends_while_it_is_waited_for_is_reported_with_its_last_line(make):
+    child = make("raise SystemExit('port 8080 is in use')")
+    await child.start()
+    await child.ended()
+    with pytest.raises(CannotStart, match=r"thing ended with status 1: port 8080 is in use \(log: "):
+        await ready.wait(child, "unix:///nowhere")
+
+
+async def test_one_that_stays_silent_is_given_up(make):
+    child = make("import time; time.sleep(60)")
+    child.process = Process("thing", "servers", child.process.argv, Ready("http", "http://127.0.0.1:9/healthz"), 1.0)
+    await child.start()
+    with pytest.raises(CannotStart, match=r"thing does not answer after 0.2 s"):
+        await ready.wait(child, "unix:///nowhere", limit_s=0.2)
+
+
+async def test_what_a_killed_up_left_behind_is_found_and_ended(make, tmp_path):
+    child = make("import time; time.sleep(60)")
+    await child.start()
+    path = tmp_path / "processes.json"
+    record.write(path, {"thing": child.pid})
+    assert record.leftovers(path) == {"thing": child.pid}
+    record.end(record.leftovers(path))
+    assert await child.ended() == -signal.SIGKILL
+    assert record.leftovers(path) == {}
+
+
+def test_a_pid_that_now_belongs_to_another_process_is_left_alone(tmp_path):
+    path = tmp_path / "processes.json"
+    started = launch.inspect(os.getpid()).started
+    path.write_text(f'{{"web": {{"pid": {os.getpid()}, "started": {started - 1}}}}}')
+    assert record.leftovers(path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"web": 3}', '{"web": {"pid": "x", "started": 1}}'])
+def test_an_unreadable_record_leaves_nothing_to_end(tmp_path, text):
+    (tmp_path / "processes.json").write_text(text)
+    assert record.leftovers(tmp_path / "processes.json") == {}
+
+
+def test_a_log_beyond_its_limit_is_set_aside_once(tmp_path):
+    log = tmp_path / "web.log"
+    log.write_text("x" * 100)
+    trim(log, limit=50)
+    assert (log.read_text(), (tmp_path / "web.log.1").read_text()) == ("", "x" * 100)
+    log.write_text("y")
+    trim(log, limit=50)
+    assert log.read_text() == "y"

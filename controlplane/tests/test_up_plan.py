@@ -1,0 +1,92 @@
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.up import plan, supervisor
+from controlplane.up.plan import Options, Surroundings
+
+BUNDLED = Surroundings("/venv/bin/python", "unix:///data/run/redis.sock", ("/wheel/valkey-server", "--port", "0"))
+
+
+def named(options=None, around=BUNDLED):
+    options = options or Options()
+    return {process.name: process for process in plan.processes(options, around)}
+
+
+def test_the_plan_holds_every_process_of_the_main_job():
+    assert list(named()) == ["redis", "web", "router-1", "control", "experiments", "traffic"]
+
+
+def test_a_redis_of_somebody_else_is_not_started():
+    assert "redis" not in named(around=replace(BUNDLED, redis_command=()))
+
+
+def test_without_the_demo_there_is_no_traffic():
+    assert "traffic" not in named(Options(demo=False))
+
+
+def test_routers_take_consecutive_ports_and_their_own_ids():
+    routers = [
+        process.argv for name, process in named(Options(routers=3, router_port=9000)).items() if "router" in name
+    ]
+    assert [(argv[argv.index("--port") + 1], argv[argv.index("--id") + 1]) for argv in routers] == [
+        ("9000", "router-1"),
+        ("9001", "router-2"),
+        ("9002", "router-3"),
+    ]
+
+
+def test_nobody_is_believed_about_addresses_unless_named():
+    assert "--no-proxy-headers" in named()["web"].argv
+    behind = named(around=replace(BUNDLED, trusted_proxies=("10.0.0.1", "10.0.0.2")))["web"].argv
+    assert behind[behind.index("--forwarded-allow-ips") + 1] == "10.0.0.1,10.0.0.2"
+    assert "--no-proxy-headers" not in behind
+
+
+def test_exactly_one_worker_carries_the_schedule():
+    assert [name for name, process in named().items() if "--with-beat" in process.argv] == ["control"]
+
+
+def test_each_queue_has_one_worker():
+    queues = [process.argv[process.argv.index("-Q") + 1] for process in named().values() if "-Q" in process.argv]
+    assert sorted(",".join(queues).split(",")) == ["control", "experiments", "node.local"]
+
+
+def test_a_server_on_every_address_is_asked_on_loopback():
+    assert named(Options(host="0.0.0.0"))["web"].ready.target == "http://127.0.0.1:8000/healthz"
+    assert named(Options(host="::1"))["web"].ready.target == "http://[::1]:8000/healthz"
+
+
+def test_stopping_fits_into_ten_seconds_even_when_nothing_obeys():
+    graces = {stage: 0.0 for stage in plan.STOP_ORDER}
+    for process in named(Options(routers=3)).values():
+        graces[process.stage] = max(graces[process.stage], process.grace_s)
+    assert sum(graces.values()) + supervisor.ENGINES_S <= plan.STOPPED_WITHIN_S - 0.5
+
+
+def test_workers_stop_before_the_servers_and_redis_last():
+    order = plan.STOP_ORDER
+    assert order.index("traffic") < order.index("workers") < order.index("servers") < order.index("store")
+
+
+@given(st.integers(1, 100))
+def test_restarts_wait_longer_each_time_up_to_the_limit(failures):
+    delay, later = plan.restart_delay_s(failures), plan.restart_delay_s(failures + 1)
+    assert 0 < delay <= later <= plan.BACKOFF_LIMIT_S
+
+
+def test_the_first_restart_is_nearly_at_once():
+    assert [plan.restart_delay_s(failures) for failures in (0, 1, 2, 3, 50)] == [0.0, 0.5, 1.0, 2.0, 30.0]
+
+
+def test_a_process_that_ran_a_minute_starts_with_a_clean_slate():
+    assert plan.failures_after(5, ran_s=plan.STEADY_S) == 1
+    assert plan.failures_after(5, ran_s=plan.STEADY_S - 1) == 6
+
+
+def test_the_demo_fleet_is_a_valid_document():
+    from controlplane.up import weir
+
+    weir.check_fleet(Path(__file__).parents[2] / weir.DEMO_FLEET)
