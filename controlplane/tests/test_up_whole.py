@@ -1,0 +1,99 @@
+"""Everything, started for real. Two engines instead of eight: the machine that runs the tests is small."""
+
+import os
+import signal
+
+import pytest
+
+from controlplane.tests.real_up import running, up
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+FLEET = """
+apiVersion: weir/v1
+kind: Fleet
+metadata: {name: small}
+spec:
+  pools:
+    - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {time_scale: 10.0, seed: 1}}
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(FLEET)
+    return str(path)
+
+
+@pytest.fixture
+def weir(fleet):
+    with running("--fleet", fleet) as running_weir:
+        running_weir.wait_for("Weir is up")
+        yield running_weir
+
+
+def has_fleet(weir):
+    weir.wait_for("2/2 instances of pool demo are ready")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_and_a_signal_ends_all_of_it_within_ten_seconds(weir, number):
+    assert weir.get("/login") == 200
+    assert weir.get("/static/css/weir.css") == 200
+    assert weir.get("/healthz", weir.router_port) in (200, 503)
+    has_fleet(weir)
+    assert weir.stop(number) < 10.0
+    assert weir.process.returncode == 0
+    assert weir.everything() == []
+
+
+def test_a_second_one_on_the_same_folder_is_refused_and_harms_nothing(weir):
+    second = up(weir.folder)
+    assert second.returncode == 1
+    assert second.stderr.splitlines() == [
+        f"weir: Weir is already running on {weir.folder} (process {weir.process.pid});"
+        " stop it, or set another WEIR_DATA_DIR"
+    ]
+    assert weir.get("/login") == 200
+
+
+def test_killed_it_takes_its_processes_along_and_the_next_one_finds_the_engines(weir):
+    has_fleet(weir)
+    engines = sorted(weir.engines())
+    children = weir.children()
+    weir.process.kill()
+    weir.process.wait()
+    assert len(engines) == 2
+    assert sorted(weir.engines()) == engines
+    weir.start()
+    has_fleet(weir)
+    assert sorted(weir.engines()) == engines
+    assert not set(children.values()) & set(weir.children().values())
+    assert weir.stop() < 10.0
+    assert weir.everything() == []
+
+
+def test_each_process_that_is_killed_is_started_again(weir):
+    has_fleet(weir)
+    weir.until(lambda: "traffic" in weir.children(), "traffic")
+    for name, pid in weir.children().items():
+        os.kill(pid, signal.SIGKILL)
+        weir.until(lambda name=name, pid=pid: weir.children().get(name, pid) != pid, f"another {name}")
+    weir.until(lambda: weir.get("/login") == 200, "the page")
+    weir.until(lambda: weir.get("/healthz", weir.router_port) == 200, "the router with its fleet")
+    engines = weir.engines()
+    assert len(engines) == 2
+    # The schedule, the workers and the new Redis work together again: an engine that dies is replaced.
+    os.kill(engines[0][0], signal.SIGKILL)
+    weir.until(lambda: len(weir.engines()) == 2 and engines[0] not in weir.engines(), "another engine")
+    assert weir.stop() < 10.0
+    assert weir.everything() == []
+
+
+def test_an_impatient_operator_presses_twice(weir):
+    has_fleet(weir)
+    weir.process.send_signal(signal.SIGINT)
+    weir.wait_for("stopping")
+    assert weir.stop() < 2.0
+    assert weir.everything() == []
