@@ -1,0 +1,46 @@
+"""docs/policies.md tells of every route, every rule and every parameter what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from router.policy.parameter import Parameter, number
+from router.policy.parameters import PARAMETERS
+from router.policy.routes import ROUTES
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies.md").exists() else ""
+
+
+def row(parameter: Parameter) -> str:
+    """The parameter's line in the page."""
+    default = number(parameter.default) if parameter.kind in ("int", "float") else str(parameter.default)
+    return f"| `{parameter.path}` | {parameter.title} | {default} | {parameter.allowed} | {parameter.raises} |"
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)
+def test_every_parameter_has_its_line(parameter: Parameter) -> None:
+    assert row(parameter) in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_has_its_section(route: str) -> None:
+    _, _, section = PAGE.partition(f"\n### `{route}`\n")
+    assert ROUTES[route].summary in section.partition("\n### ")[0]
+
+
+def test_the_page_tells_of_no_parameter_that_does_not_exist() -> None:
+    named = set(re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE))
+    assert named == set(PARAMETERS)
+
+
+def test_every_rule_is_explained() -> None:
+    sources = [*(ROOT / "router/policy/routes").glob("*.py"), ROOT / "router/policy/decide.py"]
+    found = {
+        name
+        for source in sources
+        for name in re.findall(r'"((?:least|session)_\w+|session|turn|score|cache|nobody)"', source.read_text())
+    } - set(ROUTES)
+    assert {"turn", "session", "least_decode", "least_prefill", "nobody"} <= found
+    assert {name for name in found if f"`{name}`" not in PAGE} == set()
