@@ -10,7 +10,7 @@ from ninja import Field, Query, Router, Schema
 from controlplane.api.auth import require
 from controlplane.api.problems import Problem, errors
 from controlplane.dashboard import history
-from controlplane.dashboard.step import latest, rows
+from controlplane.dashboard.step import current, rows
 from fleet.redis import connect
 
 router = Router(tags=["live"])
@@ -56,7 +56,7 @@ class HistoryOut(Schema):
 def get_live(request: HttpRequest) -> Any:
     require(request, "live:read")
     try:
-        frame = latest(connect())
+        frame = current(connect(), time.time())
     except redis.RedisError as error:
         raise Problem(503, detail="Redis does not answer: live state cannot be read") from error
     if frame is None:

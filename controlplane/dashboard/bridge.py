@@ -14,7 +14,7 @@ import redis.asyncio
 import structlog
 
 from controlplane.dashboard import history
-from controlplane.dashboard.step import rows, step
+from controlplane.dashboard.step import current, rows, step
 from fleet.redis import connect, connect_async
 from router import wire
 
@@ -75,9 +75,9 @@ class Bridge:
             return trouble("redis")
 
     def _snapshot(self, seconds: int) -> str:
-        latest = connect().get(wire.FRAMES_LATEST)
-        frame = latest.decode() if latest else "null"
-        return f'{{"type":"snapshot","sent_at":{time.time():.3f},"frame":{frame},"history":{self._history(seconds)}}}'
+        now = time.time()
+        frame = orjson.dumps(current(connect(), now)).decode()
+        return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{self._history(seconds)}}}'
 
     def _history(self, seconds: int) -> str:
         now = time.time()

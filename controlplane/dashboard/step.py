@@ -54,6 +54,15 @@ def latest(client: redis.Redis) -> dict[str, Any] | None:
     return wire.decode(client.get(wire.FRAMES_LATEST))
 
 
+def current(client: redis.Redis, now: float) -> dict[str, Any] | None:
+    """The newest frame; built here and now when nobody has built one lately."""
+    frame = latest(client)
+    if frame is None or now - frame["at"] > OWN_FRAME_AFTER_S:
+        built = step(client, now, "web")
+        frame = wire.decode(built) if built else frame
+    return frame
+
+
 def rows(client: redis.Redis, now: float, seconds: int) -> list[dict[str, Any]]:
     """The kept rows of the last `seconds`, oldest first."""
     since = int((now - seconds) * 1000)

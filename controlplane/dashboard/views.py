@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
-from controlplane.dashboard.step import latest, rows
+from controlplane.dashboard.step import current, rows
 from fleet.redis import connect
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ def read_snapshot(seconds: int) -> dict[str, Any]:
         client = connect()
         return {
             "sent_at": now,
-            "frame": latest(client),
+            "frame": current(client, now),
             "history": history.columns(rows(client, now, seconds), now, seconds),
             "trouble": "",
         }

@@ -14,16 +14,21 @@ const CONFIG = {
 
 let loading = null;
 
-// Plotly writes its style sheet into the page, which the content security policy forbids; a sheet of this id makes it stop.
+// Plotly, and the map library in it, write style sheets into the page, which the content security policy forbids.
+// Each looks for an element with its own id first and leaves the page alone when there is one.
+const SHEETS = ["plotly.js-style-global", "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53"];
+
 function ownStyleSheet() {
-  if (document.getElementById("plotly.js-style-global")) return Promise.resolve();
-  const link = document.createElement("link");
-  link.rel = "stylesheet";
-  link.id = "plotly.js-style-global";
-  link.className = "no-inline-styles";
-  link.href = new URL("../css/chart.css", import.meta.url);
-  document.head.append(link);
-  return new Promise((resolve) => { link.onload = link.onerror = resolve; });
+  return Promise.all(SHEETS.filter((id) => !document.getElementById(id)).map((id, i) => {
+    const link = document.createElement("link");
+    link.id = id;
+    link.className = "no-inline-styles";
+    document.head.append(link);
+    if (i > 0) return null;
+    link.rel = "stylesheet";
+    link.href = new URL("../css/chart.css", import.meta.url);
+    return new Promise((resolve) => { link.onload = link.onerror = resolve; });
+  }));
 }
 
 function plotlyScript() {

@@ -50,13 +50,14 @@ export class LiveChart {
   async redraw() {
     const lines = this.lines();
     const x = this.at.map(wallClock);
+    const layout = this.layout(lines);
     const traces = lines.map(({ name, values, dash, ink }) => ({
-      type: "scatter", mode: "lines", name, x, y: values, line: { color: seriesColour(ink), width: 1.75, dash },
+      type: "scatter", mode: "lines", name, x, y: values.map((value) => (value == null ? null : value / this.unit)), line: { color: seriesColour(ink), width: 1.75, dash },
       hovertemplate: `${name} %{customdata}<extra></extra>`, customdata: values.map(ms),
     }));
     traces.push(this.marks());
     const note = this.node.querySelector(".chart-note");
-    await draw(this.node, traces, this.layout(lines), { scrollZoom: false });
+    await draw(this.node, traces, layout, { scrollZoom: false });
     note?.remove();
     this.summarise(lines);
   }
@@ -74,13 +75,14 @@ export class LiveChart {
     const highest = Math.max(1, this.slo ?? 0, ...lines.flatMap(({ values }) => values.filter((value) => value != null)));
     // The axis moves only when data leave it, or have shrunk to a quarter of it.
     if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05);
+    this.unit = this.top >= 2000 ? 1000 : 1; // ms per tick: a long axis reads in seconds
     const dotted = (at) => ({ type: "line", xref: "x", yref: "paper", x0: wallClock(at), x1: wallClock(at), y0: 0, y1: 1, line: { color: colour("control"), width: 1, dash: "dot" } });
     const shapes = this.events.filter((event) => event.at > this.now - this.seconds).map((event) => dotted(event.at));
-    if (this.slo) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: this.slo, y1: this.slo, line: { color: colour("failed"), width: 1.5, dash: "longdash" } });
+    if (this.slo) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: this.slo / this.unit, y1: this.slo / this.unit, line: { color: colour("failed"), width: 1.5, dash: "longdash" } });
     return {
-      height: 184, margin: { l: 52, r: 10, t: 6, b: 24 }, shapes, uirevision: String(this.seconds),
-      xaxis: { type: "date", range: [wallClock(this.now - this.seconds), wallClock(this.now)], hoverformat: "%H:%M:%S", nticks: 5, showgrid: false, automargin: false },
-      yaxis: { range: [0, this.top], ticksuffix: " ms", nticks: 5, separatethousands: true, automargin: false, tickformat: this.top < 10 ? ".1f" : ",.4~r" },
+      height: 184, margin: { l: 60, r: 10, t: 6, b: 22 }, shapes, uirevision: String(this.seconds),
+      xaxis: { type: "date", range: [wallClock(this.now - this.seconds), wallClock(this.now)], hoverformat: "%H:%M:%S", tickformat: "%H:%M", nticks: 5, showgrid: false, automargin: false },
+      yaxis: { range: [0, this.top / this.unit], ticksuffix: this.unit === 1 ? " ms" : " s", nticks: 5, automargin: false, tickformat: ",.3~r" },
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
       legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
     };

@@ -61,7 +61,7 @@ export class Tiles {
     if (tile.node.dataset.status === word) return;
     tile.node.dataset.status = word;
     tile.status.className = `status status--${word}`;
-    tile.status.textContent = word;
+    (tile.word ?? tile.status).textContent = word;
   }
 
   age(tile, seconds, status) {

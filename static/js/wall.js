@@ -1,0 +1,146 @@
+// The wall: the Live page for a screen across the room. Nobody touches it, so it has to come back from everything by itself.
+import { Feed } from "./feed.js";
+import { count, ms, significant } from "./format.js";
+import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
+import { attention, byId, counts, events, LOW_N, policies, text } from "./live_panels.js";
+import { SHOWN, Tiles } from "./live_tiles.js";
+import { Series } from "./series.js";
+import { age, clock, zone, zoneName } from "./times.js";
+import { Lines } from "./wall_lines.js";
+
+const OLD_S = 3;
+const CURSOR_MS = 3000;
+const ATTENTION = 6;
+const EVENTS = 3;
+const read = (id) => JSON.parse(byId(id).textContent);
+const snapshot = read("snapshot");
+const settings = read("settings");
+
+let frame = snapshot.frame;
+let receivedAt = Date.now();
+let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
+const series = new Series(snapshot.history);
+const grid = byId("tiles");
+const tiles = new Tiles(grid, byId("tile-template"));
+const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
+  panel, name: panel.dataset.class, lines: new Lines(panel.querySelector("canvas")),
+}));
+
+function rows() {
+  const columns = frame.instances;
+  const made = columns.id.map((_, i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]])));
+  return settings.pool ? made.filter((row) => row.pool === settings.pool) : made;
+}
+
+function shownPool() {
+  if (settings.pool) return settings.pool;
+  const names = Object.keys(frame.pools);
+  return names.length === 1 ? names[0] : "*";
+}
+
+const TILE_ASPECT = 1.6;
+
+// The number of columns that leaves tiles near that shape and few cells empty.
+function columnsFor(number, width, height) {
+  let best = 1;
+  let least = Infinity;
+  for (let columns = 1; columns <= number; columns++) {
+    const rows = Math.ceil(number / columns);
+    const shape = Math.abs(Math.log((width / columns) / (height / rows) / TILE_ASPECT));
+    const cost = shape + (columns * rows - number) / number;
+    if (cost < least) { least = cost; best = columns; }
+  }
+  return best;
+}
+
+function layOut(number) {
+  const { clientWidth, clientHeight } = grid;
+  const columns = columnsFor(number, clientWidth, Math.max(1, clientHeight));
+  grid.style.setProperty("--columns", columns);
+  const rootSize = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const high = clientHeight / Math.ceil(number / columns) / rootSize;
+  grid.dataset.size = high < 7.2 || clientWidth / columns / rootSize < 9.5 ? "small" : "large";
+}
+
+function classPanel({ panel, name, lines }, window) {
+  const part = (key) => panel.querySelector(`[data-part="${key}"]`);
+  text(part("rate"), significant(window?.rate));
+  text(part("errors"), count(window?.errors));
+  text(part("refused"), count(window?.refused));
+  for (const line of panel.querySelectorAll("[data-line]")) {
+    const key = line.dataset.line;
+    const n = window?.[`${key}_n`];
+    line.classList.toggle("few", n != null && n < LOW_N);
+    line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
+    text(line.querySelector('[data-part="n"]'), `n ${count(n)}${n != null && n < LOW_N ? " few" : ""}`);
+  }
+  lines.draw(series.at, series.classes[shownPool()]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
+}
+
+let laidOut = 0;
+function render() {
+  if (!frame) return;
+  const all = rows();
+  const shown = Math.min(all.length, SHOWN);
+  text(byId("tile-note"), all.length > SHOWN ? `showing ${SHOWN} of ${all.length}` : "");
+  if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
+  tiles.update(all, series.kv);
+  counts(all);
+  policies(frame, settings.pool);
+  attention(frame, ATTENTION);
+  events(frame, EVENTS);
+  const windows = frame.classes[shownPool()] ?? {};
+  for (const panel of panels) classPanel(panel, windows[panel.name]);
+  healthBanners(frame);
+}
+
+let asked = false;
+function renderSoon() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => { asked = false; render(); tick(); });
+}
+
+function take(message) {
+  redisBanner(message.type === "trouble" && message.what === "redis");
+  if (!message.frame) return;
+  ageAtReceipt = 0;
+  if (message.type === "snapshot") { series.load(message.history); ageAtReceipt = Math.max(0, message.sent_at - message.frame.at); }
+  else series.push(message.frame);
+  frame = message.frame;
+  receivedAt = Date.now();
+  renderSoon();
+}
+
+function tick() {
+  const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
+  const old = seconds == null || seconds > OLD_S;
+  const state = old ? "old" : "live";
+  if (document.body.dataset.data !== state) document.body.dataset.data = state;
+  text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
+  if (old && seconds != null) tiles.grow(seconds);
+  text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
+}
+
+new Feed(settings.seconds, {
+  message: take,
+  state(state, seconds) {
+    connectionBanner(state, seconds);
+    document.body.toggleAttribute("data-signin", state === "signin");
+  },
+});
+
+// The way out shows itself when somebody moves; the cursor goes after a while.
+let still = 0;
+function moved() {
+  document.body.dataset.moved = "1";
+  clearTimeout(still);
+  still = setTimeout(() => delete document.body.dataset.moved, CURSOR_MS);
+}
+for (const kind of ["pointermove", "pointerdown", "keydown"]) addEventListener(kind, moved);
+addEventListener("keydown", (event) => { if (event.key === "Escape") location.assign(byId("leave").href); });
+addEventListener("resize", () => { laidOut = 0; renderSoon(); });
+document.addEventListener("weir:theme", renderSoon);
+setInterval(tick, 500);
+render();
+tick();
