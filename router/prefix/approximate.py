@@ -193,11 +193,12 @@ class PrefixIndex:
 
     def _evict(self, shelf: _Shelf, size: int) -> None:
         """Down to so many chunks, the least recently used first."""
-        holders, chunks, bit = self._holders, shelf.chunks, shelf.bit
+        holders, chunks, others = self._holders, shelf.chunks, ~shelf.bit
         for chunk in list(islice(chunks, max(len(chunks) - size, 0))):
             del chunks[chunk]
-            mask = holders[chunk] ^ bit
+            # XXH64 can be made to collide on purpose, which breaks the invariant: a guess may be wrong then, no more.
+            mask = holders.get(chunk, 0) & others
             if mask:
                 holders[chunk] = mask
             else:
-                del holders[chunk]
+                holders.pop(chunk, None)

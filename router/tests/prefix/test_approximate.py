@@ -1,5 +1,8 @@
 """What the prefix index believes about who holds what."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import chunk_hashes
 
@@ -203,3 +206,17 @@ def test_an_empty_prompt_changes_nothing() -> None:
     index = index_with(a="abc")
     assert index.insert("a", 1, []) == 0
     assert index.chunks("a") == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12))))
+def test_hashes_that_collide_make_guesses_wrong_and_nothing_else(requests: list[tuple[str, list[int], int]]) -> None:
+    """XXH64 is no secret: somebody can send prompts whose hashes are equal although their prefixes are not."""
+    index = PrefixIndex(instance_chunks=8)
+    for instance, hashes, cached in requests:
+        assert all(0 < found <= len(hashes) for found in index.match(hashes).values())
+        index.insert(instance, 1, hashes)
+        index.correct(instance, hashes, cached)
+        assert index.chunks(instance) <= 8
+    for instance in "abc":
+        index.purge(instance)
+        assert index.chunks(instance) == 0
