@@ -1,0 +1,99 @@
+"""`python -m router`: one router process."""
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from router.app import Router
+
+KEEP_ALIVE_S = 75  # longer than the balancers in front, so that they close first
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, but a signal asks for a graceful end with exit status 0, and a second one ends at once."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
+    parser.add_argument("--redis", default=os.environ.get("REDIS_URL"), help="Redis URL (default: REDIS_URL)")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
+    parser.add_argument("--id", default="router-1", help="its name, different for each router")
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    options = parser.parse_args(argv)
+    if not options.redis:
+        parser.error("no Redis: give --redis URL or set REDIS_URL")
+    return options
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. OSError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError):
+        listener.close()
+        raise
+    return listener
+
+
+def main() -> int:
+    options = arguments()
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("uvicorn.error").setLevel("WARNING")
+    try:
+        listener = listen(options.host, options.port)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        print(f"router: cannot listen on {options.host}:{options.port}: {why}", file=sys.stderr)
+        return 1
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    url = f"http://{host}:{listener.getsockname()[1]}"
+    try:
+        router = Router(options.redis, options.id, url)
+    except ValueError as error:
+        print(f"router: --redis {options.redis}: {error}", file=sys.stderr)
+        return 1
+    logging.getLogger("weir.router").info("router %s listens on %s", options.id, url)
+    Server(configuration(router, options.grace)).run(sockets=[listener])
+    return 0
+
+
+def configuration(router: Router, grace_s: float) -> uvicorn.Config:
+    """Nothing between the socket and us: no access log, no proxy headers, no headers of uvicorn's own."""
+    return uvicorn.Config(
+        router,
+        interface="asgi3",
+        http="httptools",
+        loop="uvloop",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(grace_s) or 1,
+    )
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Which instance a session lives on. Local; what changed is collected for the other routers (Redis, write-behind)."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+KEPT = 100_000  # sessions per pool
+REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of its time to live
+
+
+@dataclass(slots=True)
+class Bound:
+    instance: str
+    used_at: float  # s, Unix
+    written_at: float  # s, Unix; when it was last put out for the others
+    history_tokens: int = 0  # prompt + output of the previous request, 0 when another router served it
+
+
+class Affinity:
+    """The sessions of one pool."""
+
+    def __init__(self) -> None:
+        self._bound: OrderedDict[str, Bound] = OrderedDict()
+        self._tails: OrderedDict[int, str] = OrderedDict()
+        self.changed: dict[str, tuple[str, int]] = {}  # session: (instance, ttl in s), not yet written
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def get(self, session: str, now: float, ttl_s: int) -> Bound | None:
+        bound = self._bound.get(session)
+        if bound is None or now - bound.used_at > ttl_s:
+            return None
+        return bound
+
+    def bind(self, session: str, instance: str, now: float, ttl_s: int, *, shared: bool = True) -> None:
+        """The session's request goes to this instance. `shared`: other routers know the session by the same name."""
+        bound = self._bound.get(session)
+        moved = bound is None or bound.instance != instance
+        if bound is None:
+            bound = self._bound[session] = Bound(instance, now, now)
+            self._trim()
+        else:
+            bound.instance, bound.used_at = instance, now
+            self._bound.move_to_end(session)
+        if shared and (moved or now - bound.written_at > ttl_s / REFRESH_SHARE):
+            bound.written_at = now
+            self.changed[session] = (instance, ttl_s)
+
+    def learned(self, session: str, instance: str, now: float) -> None:
+        """Another router has bound it there."""
+        bound = self._bound.get(session)
+        if bound is None:
+            self._bound[session] = Bound(instance, now, now)
+            self._trim()
+        else:
+            bound.instance, bound.used_at, bound.written_at = instance, now, now
+
+    def answered(self, session: str, history_tokens: int) -> None:
+        bound = self._bound.get(session)
+        if bound is not None:
+            bound.history_tokens = history_tokens
+
+    def give_back(self, changed: dict[str, tuple[str, int]]) -> None:
+        """They could not be written; what changed since wins. Bounded as the sessions themselves are."""
+        self.changed = dict(list({**changed, **self.changed}.items())[-KEPT:])
+
+    def _trim(self) -> None:
+        if len(self._bound) > KEPT:
+            self._bound.popitem(last=False)
+
+    # Requests that name no session: a conversation is recognised by the chunk that its previous prompt ended with
+
+    def session_of_chain(self, hashes: list[int]) -> str | None:
+        """The session whose previous prompt is the longest prefix of this one; a new name when there is none."""
+        if not hashes:
+            return None
+        tails = self._tails
+        found = next((tails[chunk] for chunk in reversed(hashes) if chunk in tails), None)
+        session = found or f"~{hashes[-1]:x}"
+        tails[hashes[-1]] = session
+        tails.move_to_end(hashes[-1])
+        if len(tails) > KEPT:
+            tails.popitem(last=False)
+        return session

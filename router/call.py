@@ -1,0 +1,88 @@
+"""One request on its way through the router: what came, what was decided, what became of it."""
+
+from dataclasses import dataclass, field
+
+from router.policy.types import Decision
+from router.pool import Pool
+from router.prompt import Prompt
+from router.usage import Usage
+
+# Of a request that was refused before it had either
+NOWHERE = Pool("")
+UNREAD = Prompt(model="", rendered=b"", token_ids=None, session=None, stream=False, usage_asked=False)
+
+
+@dataclass(slots=True)
+class Attempt:
+    instance: str
+    status: int | None = None  # None when it gave none
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    id: str
+    endpoint: str
+    at: float  # s, Unix
+    started: float  # s, of the clock that all others here are read from
+    target: bytes = b""  # path and query
+    forwarded: bytes = b""  # header lines that go on to the engine
+    body: bytes = b""
+    pool: Pool = NOWHERE
+    prompt: Prompt = UNREAD
+    chunks: list[int] = field(default_factory=list)  # chain hashes of the prompt
+    prompt_tokens: int = 0  # L
+    session: str | None = None
+    session_shared: bool = False  # other routers know the session by the same name
+    pause_s: float | None = None  # since the session's previous request
+    strip_usage: bool = False
+    decision: Decision | None = None
+    version: int = 0  # of the policy that decided
+    policy: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+    queued_s: float = 0.0
+    streamed: bool = False
+    begun: bool = False  # the client has been sent something
+    gone: bool = False  # the client went away
+    status: int = 0
+    outcome: str = ""
+    code: str = ""
+    error: str = ""
+    first_byte: float | None = None
+    last_byte: float | None = None
+    ended: float = 0.0
+    usage: Usage | None = None
+
+    @property
+    def retries(self) -> int:
+        return max(0, len(self.attempts) - 1)
+
+    @property
+    def instance(self) -> str:
+        return self.decision.instance if self.decision is not None else ""
+
+    def let_go(self) -> None:
+        """What is large and no longer needed once the call is over; the receipt is written later."""
+        self.body = b""
+        self.forwarded = b""
+        self.chunks = []
+        self.prompt = UNREAD
+
+    @property
+    def e2e_ms(self) -> float:
+        return (self.ended - self.started) * 1000
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Streams only: the one byte time of a whole answer says nothing about its first token."""
+        if not self.streamed or self.first_byte is None:
+            return None
+        return (self.first_byte - self.started) * 1000
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Per output token after the first; None without `usage` or with fewer than two tokens."""
+        tokens = self.usage.output_tokens if self.usage is not None else None
+        if not self.streamed or self.first_byte is None or self.last_byte is None or not tokens or tokens < 2:
+            return None
+        return (self.last_byte - self.first_byte) * 1000 / (tokens - 1)

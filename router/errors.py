@@ -1,0 +1,63 @@
+"""Answers that the router itself gives when it cannot serve: OpenAI-shaped, on /v1/messages Anthropic-shaped.
+
+Refusal(status, code, message): `code` tells the client what to do, docs/router.md lists them all.
+"""
+
+from typing import Any
+
+import orjson
+
+_OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
+_ANTHROPIC_TYPES = {
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class Refusal(Exception):
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_after_s: int | None = None, allow: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.allow = allow  # methods, on a 405
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [(b"content-type", b"application/json")]
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.allow is not None:
+            headers.append((b"allow", self.allow.encode()))
+        return headers
+
+
+def document(endpoint: str, status: int, code: str, message: str, request_id: str) -> dict[str, Any]:
+    if endpoint == "/v1/messages":
+        kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {
+            "type": "error",
+            "error": {"type": kind, "message": message, "code": code},
+            "request_id": request_id,
+        }
+    kind = _OPENAI_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": code, "request_id": request_id}}
+
+
+def body(endpoint: str, refusal: Refusal, request_id: str) -> bytes:
+    return orjson.dumps(document(endpoint, refusal.status, refusal.code, refusal.message, request_id))
+
+
+def event(endpoint: str, code: str, message: str, request_id: str) -> bytes:
+    """The event that ends a stream which broke after its first byte; it begins a new event whatever came before."""
+    if endpoint == "/v1/responses":
+        flat = {"type": "error", "code": code, "message": message, "param": None, "request_id": request_id}
+        return b"\n\nevent: error\ndata: %b\n\n" % orjson.dumps(flat)
+    data = orjson.dumps(document(endpoint, 502, code, message, request_id))
+    name = b"event: error\n" if endpoint == "/v1/messages" else b""
+    return b"\n\n%bdata: %b\n\n" % (name, data)

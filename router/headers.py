@@ -1,0 +1,58 @@
+"""Which headers go on to the engine and which come back. Pure."""
+
+import os
+import re
+from collections.abc import Iterable
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+}
+# accept-encoding: a compressed answer would hide its usage. expect: uvicorn has answered it.
+_NOT_FORWARDED = frozenset(
+    _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
+)
+_NOT_RETURNED = frozenset(_HOP_BY_HOP | {b"x-request-id"})
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
+LONGEST_SESSION = 256  # bytes
+
+
+def request_id(headers: dict[bytes, bytes]) -> str:
+    """The client's own when it can stand in a log, a header and a Redis key; else a new one."""
+    given = headers.get(b"x-request-id")
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given.decode()
+    return "req-" + os.urandom(12).hex()
+
+
+def session(headers: dict[bytes, bytes]) -> str | None:
+    given = headers.get(b"x-session-id")
+    return given[:LONGEST_SESSION].decode("utf-8", "replace") if given else None
+
+
+def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> bytes:
+    """The lines that go on to the engine; `own` is the same headers by name."""
+    dropped = _NOT_FORWARDED
+    if b"connection" in own:
+        dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
+    lines = [b"%b: %b\r\n" % header for header in headers if header[0] not in dropped]
+    return b"%bx-request-id: %b\r\n" % (b"".join(lines), request_id.encode())
+
+
+def returned(headers: Headers, *, without_length: bool) -> list[tuple[bytes, bytes]]:
+    """Those of the engine's answer that the client gets."""
+    kept = [header for header in headers if header[0] not in _NOT_RETURNED and not header[0].startswith(b"x-weir-")]
+    return [header for header in kept if header[0] != b"content-length"] if without_length else kept
+
+
+def value_of(headers: Headers, name: bytes) -> bytes:
+    return next((value for key, value in headers if key == name), b"")

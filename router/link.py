@@ -1,0 +1,76 @@
+"""The router's connection to Redis, and what is known of its health. All of it may fail while serving goes on."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+log = logging.getLogger("weir.router")
+
+# A hung server looks like a slow one: what is asked every second may not wait for longer than that.
+ANSWER_S = 1.0
+FAILURES = (RedisError, OSError, TimeoutError)
+
+
+class Link:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = redis.asyncio.Redis.from_url(
+            url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
+        )
+        self.up = False
+        self.down_since: float | None = time.time()  # s, Unix; None while it answers
+        self.why = "not asked yet"
+
+    async def get(self, key: str) -> str | None:
+        return _text(await self.client.get(key))
+
+    async def mget(self, keys: Sequence[str]) -> list[str | None]:
+        return [_text(raw) for raw in await self.client.mget(keys)] if keys else []
+
+    async def names(self, answer: Awaitable[Iterable[object]]) -> list[str]:
+        """The members of a set, as text."""
+        return [name for raw in await answer if (name := _text(raw)) is not None]
+
+    def answered(self) -> None:
+        if not self.up:
+            log.info("Redis answers")
+        self.up, self.down_since, self.why = True, None, ""
+
+    def failed(self, error: BaseException) -> None:
+        if self.up or not self.why:
+            log.warning("Redis does not answer: %s", error)
+        if self.down_since is None:
+            self.down_since = time.time()
+        self.up, self.why = False, str(error) or type(error).__name__
+
+    async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        """Run `step` again and again; what Redis does wrong is noted, what we do wrong is logged, and it goes on."""
+        while True:
+            try:
+                await step()
+            except FAILURES as error:
+                self.failed(error)
+            except Exception:
+                log.exception("step failed")
+            await asyncio.sleep(seconds)
+
+    def subscriber(self) -> redis.asyncio.Redis:
+        """A client for waiting on channels; the caller closes it. No time-out on reading: channels may be quiet."""
+        return redis.asyncio.Redis.from_url(
+            self.url, socket_timeout=None, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
+        )
+
+    async def close(self) -> None:
+        with contextlib.suppress(*FAILURES):
+            await self.client.aclose()
+
+
+def _text(raw: object) -> str | None:
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else None

@@ -1,0 +1,138 @@
+"""One instance as the router knows it: where it is, what is under way on it, how it has been doing."""
+
+from typing import Any
+
+from router import wire
+from router.breaker import Breaker
+from router.policy.types import Instance
+from router.upstream import Upstream
+
+SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
+
+
+class Member:
+    __slots__ = (
+        "_view",
+        "block_size",
+        "breaker",
+        "decodes",
+        "epoch",
+        "id",
+        "kv_tokens",
+        "kv_usage",
+        "others",
+        "prefill_tokens",
+        "reason",
+        "requests",
+        "routable",
+        "sampled_at",
+        "state",
+        "tells_cached",
+        "upstream",
+        "waiting",
+    )
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.id: str = entry["id"]
+        self.epoch: int = entry["epoch"]
+        self.upstream = Upstream(entry["url"] or "")
+        self.breaker = Breaker()
+        self.requests = 0  # of this router, sent and not over
+        self.prefill_tokens = 0  # new tokens of those without a first byte yet
+        self.decodes = 0  # streams after their first byte
+        self.others = (0, 0, 0)  # the same three, of the other routers
+        self.kv_usage = 0.0
+        self.kv_tokens = 0
+        self.waiting = 0
+        self.sampled_at = 0.0
+        self.tells_cached = False  # its usage has held cached tokens
+        self._view: Instance | None = None
+        self.update(entry)
+
+    def update(self, entry: dict[str, Any]) -> None:
+        self.routable: bool = bool(entry["routable"])
+        self.state: str = str(entry["state"])
+        self.reason: str = str(entry.get("reason") or "")
+        self.block_size: int = int(entry.get("block_size") or 16)
+        self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
+        self._view = None
+
+    def refusal(self, now: float, open_s: float) -> str:
+        """Why it cannot take a request, in words; `now` is the loop's time."""
+        if not self.routable:
+            return f"{self.state}: {self.reason}" if self.reason else self.state
+        return self.breaker.refusal(now, open_s)
+
+    def view(self, refused: str) -> Instance:
+        """As the policy sees it; made anew only when something changed."""
+        view = self._view
+        if view is None or view.refused != refused:
+            requests, prefill_tokens, decodes = self.others
+            view = self._view = Instance(
+                id=self.id,
+                running=self.requests + requests,
+                waiting=self.waiting,
+                decodes=self.decodes + decodes,
+                prefill_tokens=self.prefill_tokens + prefill_tokens,
+                kv_usage=self.kv_usage,
+                kv_tokens=self.kv_tokens,
+                block_size=self.block_size,
+                refused=refused,
+            )
+        return view
+
+    def take_sample(self, sample: dict[str, Any], now: float) -> None:
+        """The scraped figures; one of an earlier life or too old says nothing. `now` is Unix time."""
+        at = float(sample["at"])
+        if sample.get("epoch") not in (None, self.epoch) or now - at > SAMPLE_MAX_AGE_S:
+            self.kv_usage, self.waiting = 0.0, 0
+        else:
+            self.kv_usage = float(sample.get("kv_usage") or 0.0)
+            self.waiting = int(sample.get("waiting") or 0)
+            if not self.kv_tokens:
+                self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)
+        self.sampled_at = at
+        self._view = None
+
+    def take_others(self, load: tuple[int, int, int]) -> None:
+        if load != self.others:
+            self.others = load
+            self._view = None
+
+    def lease(self, tokens: int) -> "Lease":
+        """A request with so many new tokens is sent to it."""
+        self.requests += 1
+        self.prefill_tokens += tokens
+        self._view = None
+        return Lease(self, tokens)
+
+
+class Lease:
+    """What one request adds to an instance's load, from being sent until it is over."""
+
+    __slots__ = ("_decoding", "_member", "_tokens")
+
+    def __init__(self, member: Member, tokens: int) -> None:
+        self._member: Member | None = member
+        self._tokens = tokens
+        self._decoding = False
+
+    def first_byte(self) -> None:
+        """The prompt has been computed."""
+        member = self._member
+        if member is not None and not self._decoding:
+            self._decoding = True
+            member.prefill_tokens -= self._tokens
+            member.decodes += 1
+            member._view = None
+
+    def end(self) -> None:
+        member, self._member = self._member, None
+        if member is None:
+            return
+        member.requests -= 1
+        if self._decoding:
+            member.decodes -= 1
+        else:
+            member.prefill_tokens -= self._tokens
+        member._view = None

@@ -1,0 +1,113 @@
+"""/metrics: the router's counters in Prometheus' text format, gathered when asked: serving pays for none of it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from router.histogram import Histogram
+from router.live import Live
+from router.pools import Pools
+from router.recorder import Recorder
+
+PREFIX = "weir_router_"
+
+Labels = TypeVar("Labels", bound=tuple[str, ...])
+
+
+class RouterCollector(Collector):
+    def __init__(self, pools: Pools, recorder: Recorder, live: Live) -> None:
+        self._pools = pools
+        self._recorder = recorder
+        self._live = live
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._traffic()
+        yield from self._instances()
+        yield from self._pools_state()
+        yield from self._redis()
+
+    def _traffic(self) -> Iterator[Metric]:
+        record = self._recorder
+        yield _counter("requests", "Requests by how they ended", ("pool", "class", "outcome"), record.requests)
+        yield _counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries)
+        yield _counter("errors", "Errors that clients were given", ("pool", "code"), record.refusals)
+        yield _counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions)
+        yield _counter("tokens", "Tokens as engines report them, and as predicted", ("pool", "kind"), record.tokens)
+        yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", record.ttft)
+        yield _histogram("time_per_output_token_seconds", "Per output token after the first", record.tpot)
+        yield _histogram("request_seconds", "Whole requests that were served", record.e2e)
+
+    def _instances(self) -> Iterator[Metric]:
+        labels = ("pool", "instance")
+        inflight = _gauge("inflight_requests", "Requests sent and not over", labels)
+        prefill = _gauge("inflight_prefill_tokens", "New tokens sent and without a first byte", labels)
+        decodes = _gauge("inflight_decodes", "Streams after their first byte", labels)
+        breaker = _gauge("breaker_open", "1 while the breaker is not closed", labels)
+        connections = _gauge("upstream_connections", "Connections to the engine, idle ones too", labels)
+        chunks = _gauge("prefix_chunks", "Prompt chunks that it is believed to hold", labels)
+        for pool in self._pools.all():
+            for member in pool.members.values():
+                key = (pool.name, member.id)
+                inflight.add_metric(key, member.requests)
+                prefill.add_metric(key, member.prefill_tokens)
+                decodes.add_metric(key, member.decodes)
+                breaker.add_metric(key, member.breaker.state != "closed")
+                connections.add_metric(key, len(member.upstream.connections))
+                chunks.add_metric(key, pool.index.chunks(member.id))
+        yield from (inflight, prefill, decodes, breaker, connections, chunks)
+
+    def _pools_state(self) -> Iterator[Metric]:
+        version = _gauge("policy_version", "Version in force, 0 for the built-in default", ("pool",))
+        ready = _gauge("ready_instances", "Instances that take requests", ("pool",))
+        sessions = _gauge("sessions", "Sessions with a known instance", ("pool",))
+        waiting = _gauge("queued_requests", "Requests that wait for room", ("pool", "class"))
+        ratio = _gauge("tokens_per_byte", "Learned from the usage in answers", ("pool",))
+        for pool in self._pools.all():
+            version.add_metric((pool.name,), pool.version)
+            ready.add_metric((pool.name,), pool.ready)
+            sessions.add_metric((pool.name,), len(pool.affinity))
+            ratio.add_metric((pool.name,), pool.tokens.per_byte)
+            for request_class, count in pool.queue.waiting.items():
+                waiting.add_metric((pool.name, request_class), count)
+        yield from (version, ready, sessions, waiting, ratio)
+
+    def _redis(self) -> Iterator[Metric]:
+        yield _single("redis_up", "1 when Redis answered last", float(self._live.redis_up))
+        yield _single("receipts_pending", "Receipts waiting for Redis", len(self._recorder.pending))
+        yield _total("receipts_lost", "Receipts dropped while Redis was away", self._recorder.lost)
+        yield _total("unreadable_values", "Values in Redis that were not understood", self._live.unreadable)
+
+
+def render(pools: Pools, recorder: Recorder, live: Live) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RouterCollector(pools, recorder, live))
+    return generate_latest(registry)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[Labels, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, labels=labels)
+
+
+def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _total(name: str, text: str, value: int) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, text, value=value)
+
+
+def _histogram(name: str, text: str, values: Mapping[tuple[str, str], Histogram]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(PREFIX + name, text, labels=("pool", "class"))
+    for key, histogram in values.items():
+        family.add_metric(key, histogram.cumulative_s(), histogram.total / 1000)
+    return family

@@ -1,0 +1,114 @@
+"""A pool as the router serves it: its policy, its instances, and what it has learned about prompts and sessions."""
+
+from collections.abc import Mapping
+from random import random
+from typing import Any
+
+from router.admission import Queue
+from router.affinity import Affinity
+from router.member import Member
+from router.policy import document
+from router.policy.decide import decide
+from router.policy.types import Decision, Policy, Request
+from router.prefix.approximate import PrefixIndex
+from router.prefix.chain import CHUNK_BYTES
+from router.tokens import TokenRatio
+
+EPHEMERAL = "exp-"  # pools of experiments: taken by header only
+
+
+class Unreadable(ValueError):
+    """A value in Redis that cannot be taken; the message says why."""
+
+
+class Pool:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.model = ""
+        self.policy: Policy = document.parse(document.default())
+        self.policy_name = ""
+        self.version = 0  # 0: none has been published, the default is in force
+        self.acked_at: float | None = None  # s, Unix
+        self.fleet_at: float | None = None  # s, Unix
+        self.members: dict[str, Member] = {}
+        self.index = PrefixIndex()
+        self.affinity = Affinity()
+        self.queue = Queue()
+        self.tokens = TokenRatio()
+        self.turn = 0
+
+    @property
+    def ephemeral(self) -> bool:
+        return self.name.startswith(EPHEMERAL)
+
+    @property
+    def ready(self) -> int:
+        return sum(member.routable for member in self.members.values())
+
+    def take_policy(self, value: Mapping[str, Any], now: float) -> bool:
+        """Put the published version into force; False when it is in force already. Unreadable keeps the old one."""
+        version, name = value.get("version"), value.get("policy")
+        if not isinstance(version, int) or isinstance(version, bool) or not isinstance(name, str):
+            raise Unreadable(f"policy of pool {self.name}: version {version!r} or policy {name!r} is not usable")
+        try:
+            policy = document.parse(value.get("document"))
+        except document.InvalidDocument as error:
+            raise Unreadable(f"policy of pool {self.name}, version {version}: {error}") from None
+        if (name, version, policy) == (self.policy_name, self.version, self.policy):
+            return False
+        self.policy, self.policy_name, self.version, self.acked_at = policy, name, version, now
+        self.queue.wake_all()
+        return True
+
+    def take_fleet(self, value: Mapping[str, Any]) -> None:
+        """Take the instances as they are now. Of those that started again or went, connections and index go too."""
+        try:
+            members = {entry["id"]: self._member(entry) for entry in value["instances"]}
+            self.fleet_at = float(value["at"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unreadable(f"fleet of pool {self.name}: {type(error).__name__} {error}") from None
+        before, self.members = self.members, members
+        self.model = str(value.get("model") or "")
+        for member in before.values():
+            now = members.get(member.id)
+            if now is not member:
+                member.upstream.close(running_too=now is not None and now.epoch != member.epoch)
+                self.index.purge(member.id)
+        self.limit_index()
+        self.queue.wake_all()
+
+    def _member(self, entry: dict[str, Any]) -> Member:
+        known = self.members.get(entry["id"])
+        if known is not None and known.epoch == entry["epoch"] and known.upstream.url == (entry["url"] or ""):
+            known.update(entry)
+            return known
+        return Member(entry)
+
+    def limit_index(self) -> None:
+        """An instance holds no more chunks than its KV has room for."""
+        tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
+        for member in self.members.values():
+            if member.kv_tokens:
+                self.index.limit(member.id, max(1, _rounded(member.kv_tokens / tokens_per_chunk)))
+
+    def close(self) -> None:
+        for member in self.members.values():
+            member.upstream.close()
+        self.queue.wake_all()
+
+    def decide(self, request: Request, tried: Mapping[str, str], now: float) -> Decision:
+        """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
+        open_s = self.policy["failure.breaker_open_s"]
+        views = [member.view(tried.get(member.id) or member.refusal(now, open_s)) for member in self.members.values()]
+        self.turn += 1
+        return decide(request, views, self.policy, random())  # noqa: S311 - ties, no secret
+
+    def able(self, tried: Mapping[str, str], now: float) -> bool:
+        """Somebody would take a request if there were room."""
+        open_s = self.policy["failure.breaker_open_s"]
+        return any(not tried.get(member.id) and not member.refusal(now, open_s) for member in self.members.values())
+
+
+def _rounded(chunks: float) -> int:
+    """To two digits, so that a slowly learning token ratio does not resize the index with every answer."""
+    return int(float(f"{chunks:.1e}"))

@@ -1,0 +1,240 @@
+"""One request: read, decided, sent, sent elsewhere when that fails, its answer passed on, its fate recorded."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from router import errors, headers, relay
+from router.admission import QueueFull
+from router.body import ClientGone, read_body
+from router.call import Attempt, Call
+from router.errors import Refusal
+from router.flows import FLOWS
+from router.learning import learn
+from router.member import Member
+from router.policy.types import Decision
+from router.pools import Pools
+from router.recorder import Recorder
+from router.relay import Answer, Send
+from router.request import build
+from router.sessions import Sessions
+from router.upstream import ConnectFailed, Connection, FirstByteTimeout, UpstreamError
+from router.watch import ClientWatch, Receive
+from router.wire import STALE_S
+
+BACK_PRESSURE = (429, 503)
+JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
+
+
+class Proxy:
+    def __init__(self, pools: Pools, sessions: Sessions, recorder: Recorder) -> None:
+        self._pools = pools
+        self._sessions = sessions
+        self._recorder = recorder
+
+    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        own = dict(scope["headers"])
+        call = Call(headers.request_id(own), scope["path"], time.time(), time.perf_counter())
+        try:
+            await self._serve(call, scope, own, receive, send)
+        except Refusal as refusal:
+            await _refuse(call, refusal, send)
+        except UpstreamError as error:  # after the first byte: the relay has told the client
+            call.outcome, call.code, call.error = "error", "upstream_failed", str(error)
+        except ClientGone:
+            call.outcome = "cancelled"
+        except asyncio.CancelledError:
+            call.outcome = "cancelled"
+            if not call.gone:  # the router ends, and has waited for as long as it may
+                call.error = "the router was stopped"
+                await _cut_short(call, send)
+        finally:
+            call.ended = time.perf_counter()
+            call.outcome = call.outcome or "error"
+            self._recorder.ended(call)
+
+    async def _serve(
+        self, call: Call, scope: dict[str, Any], own: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        call.body = await read_body(own, receive)
+        watch = ClientWatch(receive, _gone(call, asyncio.current_task()))
+        try:
+            build(call, scope, own, self._pools)
+            await self._sessions.bind(call)
+            await self._answer(call, send)
+        finally:
+            watch.stop()
+
+    async def _answer(self, call: Call, send: Send) -> None:
+        """Attempts until one can be passed on."""
+        pool = call.pool
+        tried: dict[str, str] = {}
+        left: int = pool.policy["failure.retries"]
+        while True:
+            decision = await self._choose(call, tried)
+            if await self._attempt(call, decision, tried, left, send):
+                return
+            left -= 1
+            await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.attempts) - 1))  # noqa: S311 - jitter
+
+    async def _choose(self, call: Call, tried: dict[str, str]) -> Decision:
+        """The decision, once there is room on an instance."""
+        pool = call.pool
+        ticket = 0
+        while True:
+            decision = pool.decide(self._sessions.request(call), tried, asyncio.get_running_loop().time())
+            first = call.decision is None
+            call.decision, call.version, call.policy = decision, pool.version, pool.policy_name
+            if first:
+                self._recorder.decided(call, decision)
+            overtakes = not ticket and len(pool.queue) > 0
+            if decision.instance and not overtakes:
+                return decision
+            if not pool.able(tried, asyncio.get_running_loop().time()):
+                raise _nobody(call, tried, decision)
+            ticket = ticket or pool.queue.ticket()
+            await self._wait_for_room(call, decision, ticket)
+
+    async def _wait_for_room(self, call: Call, decision: Decision, ticket: int) -> None:
+        pool = call.pool
+        began = time.perf_counter()
+        left = pool.policy["failure.first_byte_timeout_s"] - call.queued_s
+        try:
+            async with asyncio.timeout(left):
+                limit = pool.policy[f"admission.max_queue_{decision.request_class}"]
+                await pool.queue.wait(decision.request_class, ticket, limit)
+        except (QueueFull, TimeoutError) as why:
+            raise _saturated(call, decision, timed_out=isinstance(why, TimeoutError)) from None
+        finally:
+            call.queued_s += time.perf_counter() - began
+
+    async def _attempt(self, call: Call, decision: Decision, tried: dict[str, str], left: int, send: Send) -> bool:
+        """True when the client has its answer; False when another instance is to be tried."""
+        pool = call.pool
+        member = pool.members[decision.instance]
+        attempt = Attempt(member.id)
+        call.attempts.append(attempt)
+        member.breaker.begin()
+        lease = member.lease(decision.new_tokens)
+        self._sessions.sent(call, member)
+        connection: Connection | None = None
+        try:
+            connection = await FLOWS[decision.flow](call, member, pool.policy)
+            attempt.status = connection.status
+            answer = await relay.begin(connection)
+            call.first_byte = time.perf_counter()
+            lease.first_byte()
+            if self._is_refused(call, member, attempt, tried, left):
+                return False
+            await self._pass_on(call, member, answer, send)
+            return True
+        except UpstreamError as error:
+            self._failed(call, member, error)
+            attempt.error = tried[member.id] = str(error)
+            if call.begun:
+                raise
+            if left <= 0 or not pool.able(tried, asyncio.get_running_loop().time()):
+                raise _failure(call, error) from None
+            return False
+        finally:
+            member.breaker.neutral()  # of what neither succeeded nor failed
+            lease.end()
+            if connection is not None:
+                connection.release()
+            pool.queue.wake()
+
+    def _is_refused(self, call: Call, member: Member, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
+        """Judge the engine's status; True when the request is to be tried elsewhere."""
+        pool, status = call.pool, attempt.status or 0
+        if status < 500 and status != 429:
+            member.breaker.succeeded()
+            return False
+        if status not in BACK_PRESSURE:
+            now = asyncio.get_running_loop().time()
+            member.breaker.failed(now, pool.policy["failure.breaker_failures"])
+        attempt.error = f"it answered {status}"
+        refused = {**tried, member.id: attempt.error}
+        if left <= 0 or not pool.able(refused, asyncio.get_running_loop().time()):
+            return False  # the client gets the engine's own words
+        tried[member.id] = attempt.error
+        return True
+
+    async def _pass_on(self, call: Call, member: Member, answer: Answer, send: Send) -> None:
+        await relay.forward(call, answer, send)
+        if call.status < 400:
+            call.outcome = "ok"
+            learn(call, member)
+        else:
+            call.outcome = "refused" if call.status in BACK_PRESSURE else "error"
+            call.error = f"{member.id} answered {call.status}"
+
+    def _failed(self, call: Call, member: Member, error: UpstreamError) -> None:
+        """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
+        if isinstance(error, FirstByteTimeout) and time.time() - member.sampled_at <= STALE_S:
+            return
+        now = asyncio.get_running_loop().time()
+        member.breaker.failed(now, call.pool.policy["failure.breaker_failures"])
+        if isinstance(error, ConnectFailed):
+            call.pool.index.purge(member.id)
+
+
+def _gone(call: Call, task: "asyncio.Task[Any] | None") -> Callable[[], None]:
+    def cancel() -> None:
+        call.gone = True
+        if task is not None:
+            task.cancel()
+
+    return cancel
+
+
+def _nobody(call: Call, tried: dict[str, str], decision: Decision) -> Refusal:
+    if tried:
+        why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
+        return Refusal(502, "upstream_failed", f"every instance that could be tried failed: {why}")
+    why = "; ".join(decision.reasons)
+    message = f"pool {call.pool.name}: no instance is ready ({why}): retry later"
+    return Refusal(503, "no_instance_ready", message, retry_after_s=call.pool.policy["admission.retry_after_s"])
+
+
+def _saturated(call: Call, decision: Decision, *, timed_out: bool) -> Refusal:
+    pool = call.pool
+    after: int = pool.policy["admission.retry_after_s"]
+    why = "waited too long for room" if timed_out else f"the queue for {decision.request_class} requests is full"
+    message = f"pool {pool.name}: every instance is full and {why}: retry in {after} s"
+    return Refusal(pool.policy["admission.refuse_status"], "saturated", message, retry_after_s=after)
+
+
+def _failure(call: Call, error: UpstreamError) -> Refusal:
+    tried = ", ".join(attempt.instance for attempt in call.attempts)
+    if isinstance(error, FirstByteTimeout):
+        return Refusal(504, "upstream_timeout", f"{error}; tried: {tried}")
+    return Refusal(502, "upstream_failed", f"{error}; tried: {tried}")
+
+
+async def _refuse(call: Call, refusal: Refusal, send: Send) -> None:
+    saturated = refusal.code in ("saturated", "no_instance_ready")
+    call.outcome = "refused" if refusal.status < 500 or saturated else "error"
+    call.status, call.code, call.error = refusal.status, refusal.code, refusal.message
+    await answer(call, refusal, send)
+
+
+async def answer(call: Call, refusal: Refusal, send: Send) -> None:
+    body = errors.body(call.endpoint, refusal, call.id)
+    length = (b"content-length", b"%d" % len(body))
+    start = [*refusal.headers(), length, *relay.own_headers(call)]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": start})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _cut_short(call: Call, send: Send) -> None:
+    """Tell the client as far as that still goes."""
+    refusal = Refusal(503, "shutting_down", "the router is stopping: send the request again", retry_after_s=1)
+    with contextlib.suppress(RuntimeError):
+        if not call.begun:
+            await _refuse(call, refusal, send)
+        elif call.streamed:
+            event = errors.event(call.endpoint, refusal.code, refusal.message, call.id)
+            await send({"type": "http.response.body", "body": event, "more_body": False})

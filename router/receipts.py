@@ -1,0 +1,93 @@
+"""Receipts: the record of one decision and what came of it (shape: wire.py)."""
+
+from typing import Any
+
+import orjson
+import xxhash
+
+from router import wire
+from router.call import Call
+
+
+def receipt(call: Call, router: str) -> dict[str, Any]:
+    """Everything but the candidates."""
+    usage, decision = call.usage, call.decision
+    made: dict[str, Any] = {
+        "schema": wire.SCHEMA,
+        "request_id": call.id,
+        "at": call.at,
+        "router": router,
+        "pool": call.pool.name or None,
+        "model": call.pool.model or None,
+        "endpoint": call.endpoint,
+        "policy": call.policy,
+        "version": call.version,
+        "session": _session(call),
+        "prompt_tokens": call.prompt_tokens,
+        "cached_tokens": usage.cached_tokens if usage is not None else None,
+        "actual_prompt_tokens": usage.prompt_tokens if usage is not None else None,
+        "output_tokens": usage.output_tokens if usage is not None else None,
+        "retries": call.retries,
+        "attempts": [
+            {"instance": attempt.instance, "status": attempt.status, "error": attempt.error}
+            for attempt in call.attempts
+        ],
+        "stream": call.streamed,
+        "status": call.status,
+        "outcome": call.outcome,
+        "error": call.error,
+        "code": call.code,
+        "queue_ms": round(call.queued_s * 1000, 3),
+        "first_byte_ms": _ms(call, call.first_byte),
+        "ttft_ms": _rounded(call.ttft_ms),
+        "tpot_ms": _rounded(call.tpot_ms),
+        "e2e_ms": _rounded(call.e2e_ms),
+    }
+    if decision is not None:
+        made |= {
+            "route": decision.route,
+            "class": decision.request_class,
+            "flow": decision.flow,
+            "instance": decision.instance or None,
+            "rule": decision.rule,
+            "reasons": decision.reasons,
+            "predicted_cached": decision.cached_tokens,
+            "new_tokens": decision.new_tokens,
+        }
+    else:
+        names = ("route", "class", "flow", "instance", "rule", "predicted_cached", "new_tokens")
+        made |= {**dict.fromkeys(names), "reasons": ()}
+    return made
+
+
+def encoded(call: Call, router: str) -> tuple[str, bytes, bytes]:
+    """(request id, the whole receipt, the same without candidates), as JSON."""
+    short = receipt(call, router)
+    brief = orjson.dumps(short)
+    candidates = call.decision.candidates if call.decision is not None else ()
+    listed = [
+        {
+            "id": candidate.id,
+            "cached_tokens": candidate.cached_tokens,
+            "new_tokens": candidate.new_tokens,
+            "score": candidate.score,
+            "refused": candidate.refused,
+        }
+        for candidate in candidates
+    ]
+    return call.id, b'%b,"candidates":%b}' % (brief[:-1], orjson.dumps(listed)), brief
+
+
+def _session(call: Call) -> str | None:
+    """Told apart, not told: the name may be a person's."""
+    if call.session is None:
+        return None
+    return xxhash.xxh64_hexdigest(f"{call.pool.name}\0{call.session}".encode())
+
+
+def _ms(call: Call, moment: float | None) -> float | None:
+    return _rounded((moment - call.started) * 1000) if moment is not None else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 3) if value is not None else None

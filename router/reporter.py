@@ -1,0 +1,141 @@
+"""What this router tells Redis: that it lives, its load, what it measured; receipts and sessions in batches."""
+
+import os
+import time
+from typing import Any
+
+from router import wire
+from router.link import Link
+from router.live import Live
+from router.pool import Pool
+from router.pools import Pools
+from router.receipts import encoded
+from router.recorder import Recorder
+
+REPORT_S = 1.0
+FLUSH_S = 0.2
+BATCH = 200  # receipts in one command
+KEY_TTL_S = 60  # of weir:router:<id>; its age is told by the time inside
+ID_TTL_S = 3600  # a router that has been gone for so long is forgotten
+RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: with more traffic they live shorter
+SHORTEST_TTL_S = 60
+
+# One command per batch: a client's time goes into building commands, and two per receipt would be the dearest thing
+# that the router does. ARGV: receipts kept in the stream, TTL, then (key, whole, brief) for each.
+_KEEP_RECEIPTS = """
+for i = 3, #ARGV, 3 do
+  redis.call('SET', ARGV[i], ARGV[i + 1], 'EX', ARGV[2])
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', ARGV[i + 2])
+end
+"""
+
+
+class Reporter:
+    def __init__(self, router_id: str, url: str, link: Link, live: Live, pools: Pools, recorder: Recorder) -> None:
+        self._id = router_id
+        self._url = url
+        self._link = link
+        self._live = live
+        self._pools = pools
+        self._recorder = recorder
+        self._started_at = time.time()
+        self._rate = 0.0  # receipts a second, of the last minute or so
+        self._flushed_at = time.monotonic()
+        live.on_version = self.acknowledge
+        live.on_removed = recorder.forget_pool
+
+    async def report(self) -> None:
+        now = time.time()
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.set(wire.router_key(self._id), wire.encode(self.document(now)), ex=KEY_TTL_S)
+            pipe.zadd(wire.ROUTERS, {self._id: now})
+            pipe.zremrangebyscore(wire.ROUTERS, 0, now - ID_TTL_S)
+            await pipe.execute()
+
+    async def acknowledge(self, pool: Pool) -> None:
+        """A version is in force: say so at once, on the channel and in the router's own value."""
+        await self.report()
+        ack = {"router": self._id, "pool": pool.name, "version": pool.version, "at": pool.acked_at}
+        await self._link.client.publish(wire.ACKS, wire.encode(ack))
+
+    def document(self, now: float) -> dict[str, Any]:
+        """As wire.py's weir:router:<id>."""
+        return {
+            "id": self._id,
+            "at": now,
+            "started_at": self._started_at,
+            "pid": os.getpid(),
+            "url": self._url,
+            "pools": {pool.name: _served(pool) for pool in self._pools.all()},
+            "degraded": self._live.degraded(),
+            "unreadable": self._live.unreadable,
+            "inflight": self._inflight(),
+            "classes": self._recorder.classes(now),
+        }
+
+    def _inflight(self) -> dict[str, list[int]]:
+        return {
+            member.id: [member.requests, member.prefill_tokens, member.decodes]
+            for pool in self._pools.all()
+            for member in pool.members.values()
+            if member.requests
+        }
+
+    async def flush(self) -> None:
+        await self._flush_sessions()
+        while self._recorder.pending:
+            await self._flush_receipts()
+
+    async def _flush_sessions(self) -> None:
+        for pool in self._pools.all():
+            changed = pool.affinity.changed
+            if not changed:
+                continue
+            pool.affinity.changed = {}
+            try:
+                async with self._link.client.pipeline(transaction=False) as pipe:
+                    for session, (instance, ttl_s) in changed.items():
+                        pipe.set(wire.affinity_key(pool.name, session), instance, ex=ttl_s)
+                    await pipe.execute()
+            except BaseException:
+                pool.affinity.give_back(changed)
+                raise
+
+    async def _flush_receipts(self) -> None:
+        pending = self._recorder.pending
+        batch = [pending.popleft() for _ in range(min(BATCH, len(pending)))]
+        words: list[str | bytes] = []
+        for call in batch:
+            request_id, whole, brief = encoded(call, self._id)
+            words += (wire.receipt_key(request_id), whole, brief)
+        try:
+            ttl_s = self._ttl_s(len(batch))
+            await self._link.client.eval(_KEEP_RECEIPTS, 1, wire.RECEIPTS, wire.RECEIPTS_KEPT, ttl_s, *words)
+        except BaseException:
+            pending.extendleft(reversed(batch))
+            raise
+
+    def _ttl_s(self, count: int) -> int:
+        now = time.monotonic()
+        elapsed = max(now - self._flushed_at, 0.001)
+        self._flushed_at = now
+        self._rate += (count / elapsed - self._rate) * min(1.0, elapsed / 60)
+        wanted = RECEIPT_KEYS / max(self._rate, 0.001)
+        return int(min(wire.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
+
+    async def leave(self) -> None:
+        """A graceful end: what is pending is written, and nobody waits for this router any more."""
+        await self.flush()
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.zrem(wire.ROUTERS, self._id)
+            pipe.delete(wire.router_key(self._id))
+            await pipe.execute()
+
+
+def _served(pool: Pool) -> dict[str, Any]:
+    return {
+        "policy": pool.policy_name,
+        "version": pool.version,
+        "acked_at": pool.acked_at,
+        "fleet_at": pool.fleet_at,
+    }

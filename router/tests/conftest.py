@@ -1,0 +1,133 @@
+"""A router in this process, served by the server that it runs under, before a real Redis and fake engines."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from router import wire
+from router.__main__ import Server, configuration, listen
+from router.app import Router
+from router.policy import document
+from router.tests.engine import Behaviour, Engine, engine
+
+
+class Published:
+    """What the control plane would have put into Redis."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+        self.versions = 0
+
+    def policy(self, pool: str = "demo", route: str = "round_robin", **overrides: object) -> int:
+        """Publish the next version; overrides are written with __ for the dot."""
+        self.versions += 1
+        values = {path.replace("__", "."): value for path, value in overrides.items()}
+        made = document.apply_overrides(document.default(route), values)
+        value = {
+            "pool": pool,
+            "policy": "default",
+            "version": self.versions,
+            "sha256": document.sha256(made),
+            "document": made,
+            "rollout": {"mode": "full"},
+            "published_at": time.time(),
+        }
+        self._put(pool, wire.policy_key(pool), value)
+        return self.versions
+
+    def fleet(self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama") -> None:
+        value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries)}
+        self._put(pool, wire.fleet_key(pool), value)
+
+    def _put(self, pool: str, key: str, value: dict[str, Any]) -> None:
+        self.client.sadd(wire.POOLS, pool)
+        self.client.set(key, wire.encode(value))
+        self.client.publish(wire.CHANGED, key)
+
+
+def entry(name: str, url: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "id": name,
+        "epoch": 1,
+        "url": url,
+        "state": "ready",
+        "routable": True,
+        "reason": "",
+        "kind": "sim",
+        "node": "local",
+        "block_size": 16,
+        "kv_blocks": 10_000,
+        **changes,
+    }
+
+
+class World:
+    """A router, its engines `demo-0`, `demo-1`, …, a client, and what is in Redis."""
+
+    def __init__(self, router: Router, client: httpx.AsyncClient, engines: list[Engine], published: Published) -> None:
+        self.router = router
+        self.client = client
+        self.engines = engines
+        self.published = published
+
+    async def ask(self, path: str = "/v1/completions", **body: Any) -> httpx.Response:
+        headers = body.pop("headers", {})
+        return await self.client.post(path, json={"model": "llama", "prompt": "hello", **body}, headers=headers)
+
+    async def until(self, true: Callable[[], Any], what: str = "") -> None:
+        """Wait until it is true; a test fails when it does not become so."""
+        for _ in range(1000):
+            if true():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"never came true: {what or true}")
+
+    async def receipt(self, response: httpx.Response) -> dict[str, Any]:
+        key = wire.receipt_key(response.headers["x-request-id"])
+        await self.until(lambda: self.published.client.exists(key), "receipt")
+        return json.loads(self.published.client.get(key))
+
+
+@asynccontextmanager
+async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
+    """A router behind uvicorn in this event loop, and a client of it."""
+    listener = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    router = Router(redis_url, router_id, url)
+    server = Server(configuration(router, grace_s=1))
+    serving = asyncio.ensure_future(server._serve([listener]))
+    try:
+        while not server.started:
+            await asyncio.sleep(0.005)
+        async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+            yield router, client
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture
+def published(live_redis: redis.Redis) -> Published:
+    return Published(live_redis)
+
+
+@pytest.fixture
+async def world(published: Published, redis_url: str) -> AsyncIterator[Callable[..., Any]]:
+    """Call it with one behaviour per engine, and overrides of the policy."""
+    async with AsyncExitStack() as stack:
+
+        async def build(*behaviours: Behaviour | None, route: str = "round_robin", **overrides: object) -> World:
+            engines = [await stack.enter_async_context(engine(behaviour)) for behaviour in behaviours]
+            published.policy(route=route, **overrides)
+            published.fleet(*(entry(f"demo-{i}", made.url) for i, made in enumerate(engines)))
+            router, client = await stack.enter_async_context(running(redis_url))
+            return World(router, client, engines, published)
+
+        yield build

@@ -1,0 +1,27 @@
+"""How many tokens a prompt has: known for token ids, else estimated from bytes by what engines have reported."""
+
+INITIAL = 0.25  # tokens per byte
+LEARNING = 0.1  # weight of one answer
+SHORTEST = 64  # bytes; in shorter prompts the chat template weighs more than the text
+LEAST, MOST = 0.01, 2.0
+
+
+class TokenRatio:
+    """Tokens per byte of a pool's model, an exponentially weighted mean over the answers' `usage`."""
+
+    __slots__ = ("learned", "per_byte")
+
+    def __init__(self) -> None:
+        self.per_byte = INITIAL
+        self.learned = False
+
+    def estimate(self, size: int) -> int:
+        return max(1, round(size * self.per_byte)) if size else 0
+
+    def learn(self, size: int, tokens: int) -> None:
+        if size < SHORTEST or tokens <= 0:
+            return
+        seen = min(max(tokens / size, LEAST), MOST)
+        weight = LEARNING if self.learned else 1.0
+        self.per_byte += weight * (seen - self.per_byte)
+        self.learned = True
