@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
     path("", include("controlplane.dashboard.urls")),
+    path("", include("controlplane.fleetpages.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 import redis
 from django.contrib.auth import get_user_model
@@ -32,10 +30,10 @@ def viewer(db: None) -> Client:
 
 
 @pytest.fixture
-def fleet(world: World, live_redis: redis.Redis) -> Iterator[World]:
+def fleet(world: World, live_redis: redis.Redis) -> World:
     """A ready pool `p` of two stand-ins, and the default policy."""
     ensure_default_policy()
     world.apply(2)
     world.until_ready(2)
     world.tick()
-    yield world
+    return world

@@ -1,0 +1,137 @@
+"""The fleet pages, as an operator and a viewer see them."""
+
+import html
+import re
+
+import pytest
+import yaml
+from django.test import Client
+
+from controlplane.audit.models import AuditEntry
+from fleet import services
+from fleet.models import Pool, State
+from fleet.tests.world import World, document
+
+HTMX = {"HX-Request": "true"}
+
+
+def text_of(answer: object) -> str:
+    """What a reader sees, in one line."""
+    plain = re.sub(r"<[^>]+>", " ", answer.content.decode())  # type: ignore[attr-defined]
+    return " ".join(html.unescape(plain).split())
+
+
+def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: Client, fleet: World) -> None:
+    services.stop("p-1", "ada", "cable")
+    fleet.until(fleet.is_in(State.STOPPED, "p-1"))
+    services.apply_fleet(document(3), "ada")
+    said = text_of(viewer.get("/fleet/"))
+    assert "Health 1 of 2 ready" in said
+    assert "Declared 1 not created yet" in said
+    assert "2 instances: 1 stopped 1 ready" in said
+
+
+def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
+    said = text_of(viewer.get("/fleet/"))
+    assert "p-0 ready answers /health and serves the model 25 % 0 0" in said
+
+
+def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
+    for path in ("/fleet/", "/fleet/pools/p/", "/fleet/instances/p-0/"):
+        part = viewer.get(path, headers=HTMX).content.decode()
+        assert "<html" not in part
+        assert "p-0" in part or "epoch" in part.lower()
+
+
+def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
+    said = text_of(viewer.get("/fleet/instances/p-0/"))
+    row = fleet.one()
+    assert " ".join(row.command) in said
+    assert f"http {row.ports.get().number}" in said
+    assert "Epoch 1" in said
+    assert "256 of 1,024 blocks of 16 tokens" in said
+    assert "== weir: epoch 1 at" in said
+
+
+def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
+    answer = operator.post("/fleet/instances/p-0/restart", {"reason": "it leaks"}, follow=True)
+    assert "p-0: restart asked for." in text_of(answer)
+    assert AuditEntry.objects.get(action="instance.restart").reason == "it leaks"
+    fleet.until(lambda: fleet.one().epoch == 2)
+
+
+def test_what_is_not_possible_is_said_on_the_page(operator: Client, fleet: World) -> None:
+    services.stop("p-0", "ada")
+    answer = operator.post("/fleet/instances/p-0/drain", follow=True)
+    assert "p-0 is stopped on request; start it first" in text_of(answer)
+
+
+def test_a_viewer_sees_disabled_controls_with_the_reason_and_cannot_act(viewer: Client, fleet: World) -> None:
+    page = viewer.get("/fleet/instances/p-0/").content.decode()
+    assert '<fieldset class="plain stack" disabled aria-describedby="locked">' in page
+    assert "takes the role operator" in page
+    assert viewer.post("/fleet/instances/p-0/stop").status_code == 403
+    assert viewer.post("/fleet/apply", {"document": ""}).status_code == 403
+    assert fleet.one().desired == "running"
+
+
+@pytest.mark.parametrize("path", ["/fleet/pools/q/", "/fleet/instances/q-1/"])
+def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
+    assert viewer.get(path).status_code == 404
+
+
+def test_a_verb_that_does_not_exist_is_not_found(operator: Client, fleet: World) -> None:
+    assert operator.post("/fleet/instances/p-0/explode").status_code == 404
+
+
+def plan(client: Client, body: str) -> tuple[str, str]:
+    """What the page says would change, and the digest that it was planned against."""
+    answer = client.post("/fleet/apply", {"step": "plan", "document": body})
+    assert answer.status_code == 200
+    found = re.search(r'name="digest" value="(\w+)"', answer.content.decode())
+    return text_of(answer), found[1] if found else ""
+
+
+def test_a_document_is_planned_then_applied_with_a_reason(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    said, digest = plan(operator, body)
+    assert "replicas 2 → 1" in said
+    assert "drains and stops 1 instance" in said
+    assert Pool.objects.get().replicas == 2
+    form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
+    assert "Applied: 1 pools changed." in text_of(operator.post("/fleet/apply", form, follow=True))
+    assert Pool.objects.get().replicas == 1
+    assert AuditEntry.objects.get(action="fleet.applied").reason == "quiet week"
+
+
+def test_without_a_reason_nothing_is_applied_and_the_text_is_kept(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    _, digest = plan(operator, body)
+    answer = operator.post("/fleet/apply", {"step": "apply", "document": body, "digest": digest, "reason": " "})
+    assert answer.status_code == 422
+    assert "Say why" in text_of(answer)
+    assert "replicas: 1" in answer.content.decode()
+    assert Pool.objects.get().replicas == 2
+
+
+def test_a_plan_that_somebody_else_has_overtaken_is_shown_anew(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1))
+    _, digest = plan(operator, body)
+    services.apply_fleet(document(4), "bob")
+    form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
+    answer = operator.post("/fleet/apply", form)
+    assert answer.status_code == 412
+    assert "replicas 4 → 1" in text_of(answer)
+    assert Pool.objects.get().replicas == 4
+
+
+def test_problems_are_listed_and_the_typed_text_stays(operator: Client, fleet: World) -> None:
+    body = yaml.safe_dump(document(1)).replace("replicas: 1", "replicas: many")
+    answer = operator.post("/fleet/apply", {"step": "plan", "document": body})
+    assert answer.status_code == 422
+    assert "spec.pools[0].replicas : must be a whole number; allowed: 0 to 512 (it says many)" in text_of(answer)
+    assert "replicas: many" in answer.content.decode()
+
+
+def test_a_fleet_without_pools_says_what_to_do(operator: Client, live_redis: object) -> None:
+    assert "No pool is declared" in text_of(operator.get("/fleet/"))

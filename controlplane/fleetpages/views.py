@@ -1,0 +1,132 @@
+"""Fleet pages: the fleet, one pool, one instance. A request by htmx gets the part of the page that moves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.accounts.permissions import can_operate, who_can
+from controlplane.audit.services import actor_of
+from controlplane.fleetpages import actions
+from controlplane.fleetpages.rows import InstanceRow, instance_rows, pool_rows
+from fleet import launch, selectors, services
+from fleet.kinds import KINDS
+from fleet.kinds.option import Option, options_of
+from fleet.models import Instance, Node, Pool, State, Wish
+
+LOG_LINES = 60
+EVENTS = 30
+
+
+def permissions(request: HttpRequest) -> dict[str, Any]:
+    """Whether the controls work, and if not whom to ask."""
+    allowed = can_operate(request.user)
+    return {"may_operate": allowed, "ask": [] if allowed else who_can("operator")}
+
+
+def _render(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
+    """The whole page, or for htmx the part of it that is refreshed."""
+    moving = bool(request.headers.get("HX-Request"))
+    template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
+    return render(request, template, {**context, "checked_at": timezone.now()})
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    pools = pool_rows(selectors.pools())
+    context = {"pools": pools, "nodes": Node.objects.order_by("name"), "leaving": Pool.objects.filter(removed=True)}
+    return _render(request, "fleet", {**context, **permissions(request)})
+
+
+@require_GET
+def pool_page(request: HttpRequest, name: str) -> HttpResponse:
+    pool = Pool.objects.filter(name=name).first()
+    if pool is None:
+        raise Http404(f"no pool is named {name}")
+    (row,) = pool_rows([pool])
+    context = {"row": row, "options": options(pool), "events": selectors.pool_events(name, EVENTS)}
+    return _render(request, "pool", {**context, **permissions(request)})
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOption:
+    option: Option
+    value: Any
+    given: bool  # in the document; else the kind's default
+
+
+def options(pool: Pool) -> list[ShownOption]:
+    if pool.kind not in KINDS:
+        return []
+    known = options_of(KINDS[pool.kind].spec)
+    return [ShownOption(one, pool.engine.get(one.name, one.default), one.name in pool.engine) for one in known]
+
+
+@require_GET
+def instance_page(request: HttpRequest, name: str) -> HttpResponse:
+    return _render(request, "instance", {**_instance_context(_find(name)), **permissions(request)})
+
+
+def _find(name: str) -> Instance:
+    try:
+        return selectors.instance(name)
+    except Instance.DoesNotExist:
+        raise Http404(f"no instance is named {name}") from None
+
+
+def _instance_context(instance: Instance) -> dict[str, Any]:
+    (row,) = instance_rows([instance])
+    return {
+        "row": row,
+        "instance": instance,
+        "command": launch.command_line(instance.command),
+        "ports": instance.ports.order_by("number"),
+        "events": selectors.events(instance.name, EVENTS),
+        "lines": selectors.last_log_lines(instance, LOG_LINES),
+        "verbs": verbs(row),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    name: str
+    label: str
+    effect: str
+    danger: bool = False
+
+
+DRAIN = Verb("drain", "Drain", "No new requests; those that run may finish. The process stays.")
+UNDRAIN = Verb("undrain", "Undrain", "It takes requests again.")
+RESTART = Verb("restart", "Restart", "Drains, ends the process, starts a new one; its KV cache is lost.", danger=True)
+STOP = Verb("stop", "Stop", "Drains, ends the process and leaves it so; its KV cache is lost.", danger=True)
+START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
+
+
+def verbs(row: InstanceRow) -> tuple[Verb, ...]:
+    """What makes sense for it now."""
+    if row.instance.desired == Wish.STOPPED:
+        return (START,)
+    if row.instance.state in (State.FAILED, State.STOPPED):
+        return START, STOP
+    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), RESTART, STOP
+
+
+@operator_required
+@require_POST
+def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    if verb not in actions.VERBS:
+        raise Http404(f"an instance cannot be told to {verb}")
+    instance = _find(name)
+    reason = request.POST.get("reason", "").strip().replace("\x00", "")[:300]
+    try:
+        actions.act(verb, instance.name, actor_of(request), reason)
+    except services.NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{name}: {verb} asked for.")
+    return redirect("fleet-instance", name=name)
