@@ -1,14 +1,21 @@
 """Shared test fixtures: a data folder and a real Redis for each test process."""
 
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+    from django.http import HttpResponse
+    from django.test import Client
 
 # Before Django's settings are read: tests never touch the developer's data folder, database or Redis.
 # /tmp, not $TMPDIR: a unix socket path has room for 107 bytes.
@@ -44,6 +51,112 @@ def live_redis(redis_url: str) -> Iterator[redis.Redis]:
     client.flushall()
     yield client
     client.close()
+
+
+@pytest.fixture
+def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks the control plane's Redis gets no connection."""
+    from fleet.redis import connect
+
+    def refuse(*_: object, **__: object) -> None:
+        raise redis.ConnectionError("Connection refused")
+
+    monkeypatch.setattr(connect().connection_pool, "get_connection", refuse)
+
+
+# The cast: ada administers, otto operates, vera looks on; ci is a machine that acts for otto.
+
+
+def _person(name: str, role: str) -> "User":
+    from django.contrib.auth.models import Group, User
+
+    user = User.objects.create_user(name)
+    user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+def _signed_in(user: "User") -> "Client":
+    from django.test import Client
+
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def ada(db: None) -> "User":
+    return _person("ada", "admin")
+
+
+@pytest.fixture
+def otto(db: None) -> "User":
+    return _person("otto", "operator")
+
+
+@pytest.fixture
+def vera(db: None) -> "User":
+    return _person("vera", "viewer")
+
+
+@pytest.fixture
+def ada_client(ada: "User") -> "Client":
+    return _signed_in(ada)
+
+
+@pytest.fixture
+def otto_client(otto: "User") -> "Client":
+    return _signed_in(otto)
+
+
+@pytest.fixture
+def vera_client(vera: "User") -> "Client":
+    return _signed_in(vera)
+
+
+class ApiCaller:
+    """Calls the REST API with a token; bodies are JSON."""
+
+    def __init__(self, token: str) -> None:
+        from django.test import Client
+
+        self.token = token
+        self._client = Client(raise_request_exception=False)
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> "HttpResponse":
+        headers = {"Authorization": f"Bearer {self.token}", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self._client.generic(method, f"/api/v1{path}", headers=headers, **sent)
+
+    def get(self, path: str, **headers: str) -> "HttpResponse":
+        return self.call("GET", path, **headers)
+
+    def post(self, path: str, body: object = None, **headers: str) -> "HttpResponse":
+        return self.call("POST", path, body, **headers)
+
+    def patch(self, path: str, body: object, **headers: str) -> "HttpResponse":
+        return self.call("PATCH", path, body, **headers)
+
+    def delete(self, path: str, **headers: str) -> "HttpResponse":
+        return self.call("DELETE", path, **headers)
+
+
+def api_caller(user: "User", *scopes: str) -> ApiCaller:
+    """With a token of the user; without scopes, all that the user's role allows."""
+    from controlplane.accounts.models import ApiToken
+    from controlplane.accounts.permissions import scopes_of
+
+    _, token = ApiToken.issue(user=user, name="ci", scopes=scopes or scopes_of(user))
+    return ApiCaller(token)
+
+
+@pytest.fixture
+def ci(otto: "User") -> ApiCaller:
+    return api_caller(otto)
+
+
+@pytest.fixture
+def ada_api(ada: "User") -> ApiCaller:
+    return api_caller(ada)
 
 
 def pytest_unconfigure() -> None:

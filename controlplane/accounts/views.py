@@ -43,7 +43,9 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     wait = throttle.wait_s(username, address)
     if wait:
         context["wait_minutes"] = -(-wait // 60)
-        return render(request, "accounts/login.html", context, status=429, headers={"Retry-After": str(wait)})
+        response = render(request, "accounts/login.html", context, status=429)
+        response.headers["Retry-After"] = str(wait)
+        return response
     user = authenticate(request, username=username, password=request.POST.get("password", ""))
     if user is None:
         throttle.failed(username, address)

@@ -18,8 +18,7 @@ class RequestId:
         given = request.headers.get("X-Request-ID", "")
         request_id = given if GIVEN.fullmatch(given) else uuid.uuid4().hex
         request.request_id = request_id  # type: ignore[attr-defined]
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-        response = self.get_response(request)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            response = self.get_response(request)
         response.headers["X-Request-ID"] = request_id
         return response

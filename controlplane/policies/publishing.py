@@ -35,6 +35,12 @@ def remove(pool: str) -> None:
         pipe.execute()
 
 
+def pools() -> set[str]:
+    """The pools that routers serve, as Redis has them."""
+    names: Any = connect().smembers(wire.POOLS)
+    return {name.decode() for name in names}
+
+
 def published(pools: list[str]) -> dict[str, dict[str, Any] | None]:
     """What Redis holds for each pool; None where there is nothing readable."""
     if not pools:

@@ -7,32 +7,35 @@ import structlog
 from controlplane.policies import publishing, selectors
 from controlplane.policies.models import PolicyVersion
 from fleet.models import Pool
-from router import wire
 
 log = structlog.get_logger(__name__)
+EXPERIMENTS = "exp-"  # what experiments name their pools, and publish themselves
 
 
 def republish_missing() -> list[str]:
-    """One step of the loop that brings Redis in line with the database; the pools it wrote or removed."""
+    """One step of the loop; the pools it wrote or removed."""
     # Redis first: a pool that appears in the database in between is then not taken for a stray one.
-    strays = {name.decode() for name in publishing.connect().smembers(wire.POOLS)}  # type: ignore[union-attr]
+    listed = publishing.pools()
     wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
     live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}
     held = publishing.published(list(wanted))
     changed = []
     for pool, name in sorted(wanted.items()):
         version = live.get(name)
-        if version is not None and not _holds(held[pool], version):
+        if version is not None and not (pool in listed and _holds(held[pool], version)):
             publishing.put(pool, name, version.number, version.document)
             changed.append(pool)
-    ephemeral = set(Pool.objects.exclude(ephemeral_owner="").values_list("name", flat=True))
-    for pool in sorted(strays - set(wanted) - ephemeral):
-        if not pool.startswith("exp-"):
-            publishing.remove(pool)
-            changed.append(pool)
+    for pool in sorted(_strays(listed - set(wanted))):
+        publishing.remove(pool)
+        changed.append(pool)
     if changed:
         log.info("policy.republished", pools=changed)
     return changed
+
+
+def _strays(undeclared: set[str]) -> set[str]:
+    ephemeral = set(Pool.objects.exclude(ephemeral_owner="").values_list("name", flat=True))
+    return {pool for pool in undeclared - ephemeral if not pool.startswith(EXPERIMENTS)}
 
 
 def _holds(value: dict[str, Any] | None, version: PolicyVersion) -> bool:

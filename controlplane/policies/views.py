@@ -90,7 +90,7 @@ def create(request: HttpRequest) -> HttpResponse:
         document = services.default_document(typed["route"])
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
     except Refused as error:
-        errors = {fault.path: fault.message for fault in error.errors} or {"route": str(error)}
+        errors = {fault.path.partition(".")[0]: fault.message for fault in error.errors}
         context = _list_context(request, typed=typed, errors=errors)
         return render(request, "policies/list.html", context, status=422)
     except Conflict as error:
@@ -183,7 +183,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
     live = selectors.live_version(policy)
     new = find_version(policy, number_of(request, "to", live.number))
-    old = find_version(policy, number_of(request, "from", max(new.number - 1, 1)))
+    old = find_version(policy, number_of(request, "from", _before(new)))
     context = {
         "policy": policy,
         "old": old,
@@ -193,6 +193,12 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
         "raw": raw_diff(old.document, new.document, old.label, new.label),
     }
     return render(request, "policies/compare.html", context)
+
+
+def _before(version: PolicyVersion) -> int:
+    """The number of the version before this one; its own when it is the first."""
+    older = version.policy.versions.filter(number__lt=version.number).order_by("-number").first()
+    return older.number if older else version.number
 
 
 def number_of(request: HttpRequest, key: str, default: int) -> int:
@@ -210,7 +216,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     """GET shows what would change, with a reason already written; POST does it."""
     policy = find(name)
     live = selectors.live_version(policy)
-    target = find_version(policy, number_of(request, "to", max(live.number - 1, 1)))
+    target = find_version(policy, number_of(request, "to", _before(live)))
     if request.method == "GET":
         return _confirm_rollback(request, policy, live, target)
     try:

@@ -1,0 +1,56 @@
+"""A new page is closed to strangers without anybody having to think of it."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+OPEN = {"login", "logout", "healthz", "api/v1/openapi.json"}
+
+
+def patterns(resolver: URLResolver, prefix: str = "") -> list[str]:
+    found = []
+    for entry in resolver.url_patterns:
+        route = prefix + str(entry.pattern)
+        found += [route] if isinstance(entry, URLPattern) else patterns(entry, route)
+    return found
+
+
+def concrete(route: str) -> str:
+    """An address for a route; every variable part as something that fits its converter."""
+    parts = []
+    for part in route.split("/"):
+        if "<int:" in part or "_id>" in part:
+            parts.append("1")
+        elif "<" in part:
+            parts.append("default" + part.partition(">")[2])
+        else:
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def test_no_page_answers_a_stranger(db):
+    client = Client()
+    answers = {
+        route: client.get(concrete(route)).status_code for route in patterns(get_resolver()) if route not in OPEN
+    }
+    assert answers
+    leaking = {route: status for route, status in answers.items() if status not in (301, 302, 401, 404, 405)}
+    assert leaking == {}
+
+
+@pytest.mark.parametrize("path", ["/policies/", "/audit/", "/tokens/", "/users/"])
+def test_a_stranger_is_sent_to_the_sign_in_page_and_back(db, client, path):
+    assert client.get(path).headers["Location"] == f"/login?next={path}"
+
+
+def test_htmx_gets_a_redirect_of_the_whole_page(db, client):
+    answer = client.get("/policies/", headers={"HX-Request": "true"})
+    assert (answer.status_code, answer.headers["HX-Redirect"]) == (204, "/login?next=/policies/")
+
+
+def test_a_person_without_a_role_sees_nothing(db, client):
+    client.force_login(User.objects.create_user("nemo"))
+    answer = client.get("/policies/")
+    assert answer.status_code == 403
+    assert b"viewer" in answer.content

@@ -1,0 +1,94 @@
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from controlplane.audit.services import Actor
+from controlplane.policies import services
+from controlplane.policies.models import Policy
+from fleet.models import Pool
+from router import wire
+
+ADA = Actor("user", "ada")
+OTTO = Actor("user", "otto")
+WHY = "less prefill on warm instances"
+
+
+@pytest.fixture
+def policy(db: None) -> Policy:
+    """The default policy, v1."""
+    return services.ensure_default_policy()
+
+
+@pytest.fixture
+def pool(policy: Policy) -> Pool:
+    return Pool.objects.create(name="demo", model="m", kind="sim", policy=policy.name, replicas=8)
+
+
+class FakeRouter:
+    """Takes up every published policy, or stays silent."""
+
+    def __init__(self, client: redis.Redis, name: str, answers: bool = True) -> None:
+        self.client, self.name, self.answers = client, name, answers
+        self.versions: dict[str, int] = {}  # by pool
+        self.say_alive()
+        self._stop = threading.Event()
+        self._pubsub = client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub.subscribe(wire.CHANGED)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def say_alive(self) -> None:
+        self.client.zadd(wire.ROUTERS, {self.name: time.time()})
+        pools = {
+            p: {"policy": "default", "version": v, "acked_at": 0.0} for p, v in getattr(self, "versions", {}).items()
+        }
+        self.client.set(wire.router_key(self.name), wire.encode({"id": self.name, "at": time.time(), "pools": pools}))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._pubsub.get_message(timeout=0.02)
+            if message and self.answers:
+                self._take_up(message["data"].decode())
+
+    def _take_up(self, key: str) -> None:
+        value = wire.decode(self.client.get(key))
+        if value is None or "version" not in value:
+            return
+        self.versions[value["pool"]] = value["version"]
+        self.say_alive()
+        ack = {"router": self.name, "pool": value["pool"], "version": value["version"], "at": time.time()}
+        self.client.publish(wire.ACKS, wire.encode(ack))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=2)
+        self._pubsub.close()
+
+
+@pytest.fixture
+def routers(live_redis: redis.Redis) -> Iterator[Callable[..., FakeRouter]]:
+    """Starts routers by name."""
+    started: list[FakeRouter] = []
+
+    def start(name: str, answers: bool = True) -> FakeRouter:
+        started.append(FakeRouter(live_redis, name, answers))
+        return started[-1]
+
+    yield start
+    for router in started:
+        router.stop()
+
+
+def edit(policy: Policy, actor: Actor = OTTO, **values: object) -> str:
+    """Open the draft, change `classes.<name>`; the draft's etag."""
+    services.open_draft(policy, actor)
+    overrides = {f"classes.{name}": value for name, value in values.items()}
+    return services.patch_draft(policy, overrides, actor).etag
+
+
+def published(policy: Policy, actor: Actor = OTTO, **values: object) -> services.Publication:
+    edit(policy, actor, **values)
+    return services.publish(policy, actor, WHY)

@@ -1,0 +1,83 @@
+import time
+
+import pytest
+
+from controlplane.policies.metrics import METRICS, policy_metrics
+from router import sketch, wire
+from router.policy.parameters import PARAMETERS
+
+
+def window(**values: list[float]) -> dict:
+    sketches: dict = {}
+    for name, observed in values.items():
+        merged: dict = {}
+        for value in observed:
+            sketch.add(merged, value)
+        sketches[name] = merged
+    return {"n": 1, "retries": 3, **sketches}
+
+
+@pytest.fixture
+def fleet(live_redis):
+    now = time.time()
+    live_redis.set(
+        wire.fleet_key("demo"), wire.encode({"pool": "demo", "instances": [{"id": "demo-0"}, {"id": "demo-1"}]})
+    )
+    for name, kv, at in (("demo-0", 0.25, now), ("demo-1", 0.5, now), ("demo-2", 0.99, now)):
+        sample = {"id": name, "at": at, "kv_usage": kv, "waiting": 4}
+        live_redis.set(wire.instance_key(name), wire.encode(sample))
+    for number, inflight in ((1, {"demo-0": [2, 500, 1]}), (2, {"demo-0": [3, 700, 1], "demo-9": [99, 9, 9]})):
+        name = f"router-{number}"
+        classes = {
+            "demo": {
+                "warm": window(new_tokens=[100.0] * 9),
+                "heavy": window(new_tokens=[30_000.0], hit_percent=[80.0]),
+            },
+            "night": {"warm": window(new_tokens=[1e6] * 50)},
+        }
+        live_redis.zadd(wire.ROUTERS, {name: now})
+        value = {"id": name, "at": now, "inflight": inflight, "classes": classes}
+        live_redis.set(wire.router_key(name), wire.encode(value))
+    return live_redis
+
+
+def test_windows_of_all_routers_and_classes_are_one_distribution(fleet):
+    figure = policy_metrics(["demo"])["class.new_tokens_p90"]
+    assert figure.n == 20
+    assert figure.value == pytest.approx(100, rel=0.03)
+    assert not figure.is_thin
+
+
+def test_shares_are_shown_as_shares(fleet):
+    figure = policy_metrics(["demo"])["class.hit_share_p50"]
+    assert figure.value == pytest.approx(0.8, rel=0.03)
+    assert figure.is_thin
+
+
+def test_load_is_what_all_routers_have_sent_to_instances_of_the_pool(fleet):
+    figures = policy_metrics(["demo"])
+    assert figures["instance.running_max"].value == 5
+    assert figures["instance.prefill_tokens_max"].value == 1200
+    assert figures["router.retries_per_min"].value == 12
+
+
+def test_samples_of_other_pools_do_not_count(fleet):
+    assert policy_metrics(["demo"])["instance.kv_usage_max"].value == 0.5
+
+
+def test_an_offline_instances_sample_does_not_count(fleet):
+    old = {"id": "demo-1", "at": time.time() - wire.OFFLINE_S - 1, "kv_usage": 0.9, "waiting": 0}
+    fleet.set(wire.instance_key("demo-1"), wire.encode(old))
+    assert policy_metrics(["demo"])["instance.kv_usage_max"].value == 0.25
+
+
+def test_a_quiet_fleet_has_figures_without_values(live_redis):
+    assert {figure.value for figure in policy_metrics(["demo"]).values()} == {None}
+
+
+def test_without_redis_there_are_no_figures(redis_away):
+    assert policy_metrics(["demo"]) == {}
+
+
+def test_every_metric_that_a_parameter_names_is_computed():
+    assert {p.metric for p in PARAMETERS.values() if p.metric} <= set(METRICS)

@@ -1,0 +1,87 @@
+"""The database is the truth: whatever happens to Redis, a step of the loop brings it back in line."""
+
+import pytest
+
+from controlplane.policies import publishing, services
+from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
+from fleet.models import Pool
+from router import wire
+
+
+def held(live_redis, pool="demo"):
+    value = wire.decode(live_redis.get(wire.policy_key(pool)))
+    return value and value["version"]
+
+
+def test_a_process_killed_between_commit_and_redis_is_made_good(policy, pool, live_redis, monkeypatch):
+    services.republish_missing()
+    edit(policy, heavy_new_tokens=9000)
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "_tell_routers", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
+        with pytest.raises(SystemExit):
+            services.publish(policy, OTTO, WHY)
+    assert held(live_redis) == 1
+    assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 2
+
+
+def test_an_empty_redis_is_filled(policy, pool, live_redis):
+    published(policy, heavy_new_tokens=9000)
+    live_redis.flushall()
+    assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 2
+    assert live_redis.smembers(wire.POOLS) == {b"demo"}
+
+
+def test_nothing_is_written_when_all_is_well(policy, pool, live_redis):
+    services.republish_missing()
+    assert services.republish_missing() == []
+
+
+def test_a_pool_that_is_missing_in_the_set_only_is_put_back(policy, pool, live_redis):
+    services.republish_missing()
+    live_redis.srem(wire.POOLS, "demo")
+    assert services.republish_missing() == ["demo"]
+
+
+@pytest.mark.parametrize("value", ["garbage", "{}", '{"schema":1,"policy":"default","version":1,"sha256":"other"}'])
+def test_a_value_that_is_not_the_versions_is_replaced(policy, pool, live_redis, value):
+    live_redis.set(wire.policy_key("demo"), value)
+    assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 1
+
+
+def test_a_pool_that_changes_its_policy_gets_the_other_one(policy, pool, live_redis):
+    services.republish_missing()
+    services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")
+    Pool.objects.filter(name="demo").update(policy="night")
+    assert services.republish_missing() == ["demo"]
+    assert wire.decode(live_redis.get(wire.policy_key("demo")))["policy"] == "night"
+
+
+def test_a_pool_that_is_no_longer_declared_is_removed(policy, pool, live_redis):
+    services.republish_missing()
+    pool.delete()
+    assert services.republish_missing() == ["demo"]
+    assert live_redis.smembers(wire.POOLS) == set()
+
+
+def test_pools_of_experiments_are_left_alone(policy, live_redis):
+    document = services.default_document("round_robin")
+    Pool.objects.create(name="scratch", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
+    for name in ("exp-7-a", "scratch"):
+        publishing.put(name, "round_robin", 0, document)
+    assert services.republish_missing() == []
+    assert live_redis.smembers(wire.POOLS) == {b"exp-7-a", b"scratch"}
+
+
+def test_a_pool_whose_policy_does_not_exist_is_left_out(policy, live_redis):
+    Pool.objects.create(name="demo", model="m", kind="sim", policy="nowhere")
+    assert services.republish_missing() == []
+
+
+def test_the_celery_task_runs_the_step(policy, pool, live_redis):
+    from controlplane.policies.tasks import republish
+
+    republish()
+    assert held(live_redis) == 1

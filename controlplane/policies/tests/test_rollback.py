@@ -1,0 +1,65 @@
+import pytest
+
+from controlplane.audit.models import AuditEntry
+from controlplane.policies import selectors, services
+from controlplane.policies.errors import Conflict, NothingToPublish, NotThere, Refused
+from controlplane.policies.models import Immutable, PolicyVersion
+from controlplane.policies.tests.conftest import ADA, OTTO, WHY, published
+
+pytestmark = pytest.mark.usefixtures("redis_away")
+
+
+def test_it_makes_a_new_version_with_the_old_document(policy):
+    published(policy, heavy_new_tokens=9000)
+    version = services.rollback(policy, 1, ADA, WHY).version
+    assert (version.number, version.rollback_of, version.based_on) == (3, 1, 2)
+    assert version.sha256 == selectors.version(policy, 1).sha256
+    assert AuditEntry.objects.first().action == "policy.rollback"
+
+
+def test_it_keeps_the_versions_in_between(policy):
+    published(policy, heavy_new_tokens=9000)
+    services.rollback(policy, 1, ADA, WHY)
+    assert [v.number for v in selectors.history(policy)] == [3, 2, 1]
+
+
+def test_it_is_refused_when_another_version_went_live_since_it_was_looked_at(policy):
+    seen = published(policy, heavy_new_tokens=9000).version.etag
+    published(policy, ADA, heavy_new_tokens=7000)
+    with pytest.raises(Conflict, match="v3 was published by ada") as conflict:
+        services.rollback(policy, 1, OTTO, WHY, if_match=seen)
+    assert (conflict.value.kind, conflict.value.current) == ("stale", "v3")
+
+
+def test_to_the_same_document_there_is_nothing_to_do(policy):
+    with pytest.raises(NothingToPublish):
+        services.rollback(policy, 1, OTTO, WHY)
+
+
+def test_to_a_version_that_never_was(policy):
+    with pytest.raises(NotThere, match="no version 9"):
+        services.rollback(policy, 9, OTTO, WHY)
+
+
+def test_without_a_reason(policy):
+    published(policy, heavy_new_tokens=9000)
+    with pytest.raises(Refused):
+        services.rollback(policy, 1, OTTO, "")
+
+
+def test_a_version_that_today_would_not_be_valid_does_not_come_back(policy):
+    PolicyVersion.objects.create(
+        policy=policy, number=2, document={"schema": 1, "old": {}}, sha256="x", reason=WHY, actor_kind="user"
+    )
+    published_again = PolicyVersion.objects.create(
+        policy=policy, number=3, document=selectors.version(policy, 1).document, sha256="y", reason=WHY
+    )
+    with pytest.raises(Refused, match="not valid"):
+        services.rollback(policy, 2, OTTO, WHY)
+    assert selectors.live_version(policy) == published_again
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows.update(reason="another"), lambda rows: rows.delete()])
+def test_published_versions_cannot_be_changed(policy, change):
+    with pytest.raises(Immutable):
+        change(PolicyVersion.objects.all())
