@@ -45,6 +45,18 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Cruise:
+    """Decode steps alike: each is longer than the one before by one token of context per sequence."""
+
+    steps: int  # until the first sequence ends
+    first_s: float  # of the next step
+    growth_s: float
+
+    def after(self, steps: int) -> "Cruise":
+        return Cruise(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     running: int
     waiting: int
@@ -72,6 +84,7 @@ class Engine:
         self._scheduler = Scheduler(self.pool, self.limits)
         self._arriving: deque[Request] = deque()  # on their way through the API, in order
         self._plan: Plan | None = None  # the step in progress
+        self._cruise: Cruise | None = None  # what the next steps have in common; None: look again
         self._requests: dict[str, Request] = {}
 
     def add_request(self, request: Request, now_s: float) -> None:
@@ -91,6 +104,7 @@ class Engine:
         if request is None:
             return None
         request.finished_s = self.clock_s
+        self._cruise = None
         if request in self._arriving:
             self._arriving.remove(request)
         else:
@@ -115,7 +129,8 @@ class Engine:
         """When the step in progress ends, or else when the next one can start; None when there is nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
-        return self._next_start_s()
+        cruise = self._find_cruise()
+        return self.clock_s + cruise.first_s if cruise is not None else self._next_start_s()
 
     def step(self) -> StepResult | None:
         """The next step, whenever it ends; None when there is nothing to do."""
@@ -123,13 +138,18 @@ class Engine:
 
     def advance(self, until_s: float) -> list[StepResult]:
         """All steps that end by then. Runs of equal decode steps are computed in one go."""
-        results = []
-        while self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
-            results.append(self._complete())
-            run = self._decode_run(until_s)
-            if run is not None:
+        results: list[StepResult] = []
+        while True:
+            cruise = self._find_cruise()
+            if cruise is not None:
+                run = self._run(cruise, until_s)
+                if run is None:
+                    return results
                 results.append(run)
-        return results
+            elif self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
+                results.append(self._complete())
+            else:
+                return results
 
     def _next_start_s(self) -> float | None:
         if self._scheduler.running or self._scheduler.waiting:
@@ -155,6 +175,7 @@ class Engine:
     def _complete(self) -> StepResult:
         plan, self._plan = self._plan, None
         assert plan is not None  # noqa: S101 - narrows the type; both callers began a step
+        self._cruise = None
         self.clock_s = plan.end_s
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
         for request in plan.decode:
@@ -187,31 +208,51 @@ class Engine:
             del self._requests[request.id]
             self._scheduler.release(request)
 
-    def _decode_run(self, until_s: float) -> StepResult | None:
-        """Several decode steps in closed form: the batch stays as it is until a request ends or a new one is ready,
-        and each step is longer than the one before by one token of context per sequence."""
-        running = self._scheduler.running
-        if not running or (self._scheduler.waiting and not self._scheduler.blocked):
+    def _find_cruise(self) -> Cruise | None:
+        """Whether the next steps are alike: all that run are decoding, and nobody can join them now."""
+        if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self.clock_s):
             return None
-        steps = min(request.remaining for request in running)
-        if steps < 2 or not all(request.is_decoding for request in running):
+        if self._cruise is None:
+            self._cruise = self._new_cruise()
+        return self._cruise
+
+    def _new_cruise(self) -> Cruise | None:
+        running, batch = self._scheduler.running, len(self._scheduler.running)
+        if not 0 < batch <= self.limits.max_num_batched_tokens:
             return None
-        if len(running) > self.limits.max_num_batched_tokens:
+        if self._scheduler.waiting and not self._scheduler.blocked:
             return None
-        batch = len(running)
-        first_s = self.law.step_s(batch, 0.0, sum(request.tokens for request in running))
-        growth_s = self.law.kv_s_per_token * batch
-        steps = min(steps, steps_within(until_s - self.clock_s, first_s, growth_s))
-        if self._arriving:
-            steps = min(steps, 1 + steps_within(self._arriving[0].ready_s - self.clock_s, first_s, growth_s))
-        if steps < 2 or sum(self._scheduler.shortage(request, steps) for request in running) > self.pool.free:
+        if not all(request.is_decoding for request in running) or not self._has_room(1):
             return None
-        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, first_s, growth_s)
-        result = StepResult(start_s, self.clock_s, steps, batch, emitted=[])
-        for request in list(running):
+        context = sum(request.tokens for request in running)
+        steps = min(request.output_tokens - request.generated for request in running)
+        return Cruise(steps, self.law.step_s(batch, 0.0, context), self.law.kv_s_per_token * batch)
+
+    def _run(self, cruise: Cruise, until_s: float) -> StepResult | None:
+        """As many of the steps alike as end by then, in closed form; None when not even one does."""
+        steps = min(cruise.steps, steps_within(until_s - self.clock_s, cruise.first_s, cruise.growth_s))
+        if steps < 1:
+            return None
+        if steps > 1 and self._arriving:  # who is ready during a step joins after it
+            wait_s = self._arriving[0].ready_s - self.clock_s
+            steps = min(steps, 1 + steps_within(wait_s, cruise.first_s, cruise.growth_s))
+        while steps > 1 and not self._has_room(steps):
+            steps //= 2
+        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, cruise.first_s, cruise.growth_s)
+        running = list(self._scheduler.running)
+        result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
+        for request in running:
             self._scheduler.grow(request, steps)
             self._emit(request, steps, result)
+        self._cruise = None if result.finished or not self._has_room(1) else cruise.after(steps)
         return result
+
+    def _has_room(self, steps: int) -> bool:
+        """Whether all that run can go on for that many steps without anybody's blocks being taken."""
+        scheduler, free = self._scheduler, self.pool.free
+        if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:
+            return True
+        return sum(scheduler.shortage(request, steps) for request in scheduler.running) <= free
 
 
 def run_s(steps: int, first_s: float, growth_s: float) -> float:

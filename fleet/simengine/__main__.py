@@ -60,6 +60,7 @@ async def serve(arguments: Arguments) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,

@@ -5,12 +5,13 @@ meanwhile are caught up together and their tokens go out as one chunk, as vLLM m
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from fleet.engine.engine import Engine, Stats, StepResult
 from fleet.engine.request import Request
 
-TICK_DISTANCE_S = 1 / 300
+TICK_DISTANCE_S = 0.004
 LAG_WINDOW_S = 5.0
 
 
@@ -20,7 +21,7 @@ class Driver:
         self._scale = time_scale
         self._deliver = deliver  # hears of steps that ended, and also when there were none
         self._loop = asyncio.get_running_loop()
-        self._origin = self._loop.time()
+        self._origin = time.monotonic()  # the loop's own clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # of the timer
         self._earliest = 0.0  # of the next tick that delivers
@@ -29,7 +30,7 @@ class Driver:
 
     def now_s(self) -> float:
         """Virtual seconds since the start."""
-        return (self._loop.time() - self._origin) * self._scale
+        return (time.monotonic() - self._origin) * self._scale
 
     def add(self, request: Request) -> None:
         """Raises RequestTooLong."""
@@ -66,11 +67,11 @@ class Driver:
                 return
             self._timer.cancel()
         self._due = due
-        self._timer = self._loop.call_at(due, self._tick)
+        self._timer = self._loop.call_later(max(due - time.monotonic(), 0), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = max(time.monotonic(), self._due)  # timers come up to half a millisecond early
         self._turn_window()
         self._lags = (max(self._lags[0], now - self._due), self._lags[1])
         results = self._engine.advance((now - self._origin) * self._scale)
@@ -80,7 +81,7 @@ class Driver:
         self._set_timer()
 
     def _turn_window(self) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         if now >= self._window_end:
             before = self._lags[0] if now < self._window_end + LAG_WINDOW_S else 0.0
             self._lags = (0.0, before)

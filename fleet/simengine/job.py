@@ -54,13 +54,11 @@ class Job:
     ask: Ask
     parts: list[Part] = field(default_factory=list)
     created: int = field(default_factory=lambda: int(time.time()))
+    unfinished: int = 0  # parts
     is_gone: bool = False  # the client hung up
+    has_news: bool = False
     head: bytes = b""  # what every chunk of a stream begins with; the format's own
     _waiter: "asyncio.Future[None] | None" = None
-
-    @property
-    def is_complete(self) -> bool:
-        return all(part.is_complete for part in self.parts)
 
     @property
     def prompt_tokens(self) -> int:
@@ -76,25 +74,20 @@ class Job:
 
     async def progress(self) -> None:
         """Until there are tokens to send, all is done, or the client is gone."""
-        while not self._has_news:
+        while not self.has_news:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+        self.has_news = False
 
     @property
-    def _has_news(self) -> bool:
-        if self.is_gone or self.is_complete:
-            return True
-        return self.ask.stream and any(part.request.generated > part.sent for part in self.parts)
+    def is_complete(self) -> bool:
+        return not self.unfinished
 
     def wake(self) -> None:
+        self.has_news = True
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-    def notice(self) -> None:
-        """Tokens came."""
-        if self.ask.stream or self.is_complete:
-            self.wake()

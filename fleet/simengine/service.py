@@ -39,6 +39,7 @@ class Service:
         for prompt in ask.prompts:
             for turn in range(ask.n):
                 job.parts.append(self._part(job, prompt, turn))
+        job.unfinished = len(job.parts)
         for part in job.parts:
             self._driver.add(part.request)
         self.load += 1
@@ -88,10 +89,12 @@ class Service:
     def _deliver(self, results: list[StepResult]) -> None:
         self._metrics.observe(results)
         for result in results:
-            for request in result.emitted:
-                request.owner.job.notice()
             for request in result.finished:
                 self._count(request)
+            for request in result.emitted:
+                job: Job = request.owner.job
+                if job.ask.stream or job.is_complete:
+                    job.wake()
         if self.publisher is not None:
             events = self._engine.pool.take_events()
             if events:
@@ -99,6 +102,7 @@ class Service:
 
     def _count(self, request: Request) -> None:
         part: Part = request.owner
+        part.job.unfinished -= 1
         room = self.about.window - request.prompt_tokens
         max_tokens = part.job.ask.max_tokens or room
         self._metrics.finished(request, part.answer.reason, max_tokens=max_tokens, n=part.job.ask.n)
