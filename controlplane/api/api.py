@@ -1,12 +1,10 @@
 """The REST API: one router per area."""
 
-from ninja import NinjaAPI
-
 from controlplane.api import handlers
 from controlplane.api.auth import token_or_session
 from controlplane.api.parser import StrictJson
 
-api = NinjaAPI(
+api = handlers.Api(
     title="Weir",
     version="1",
     description="Fleet, policies, experiments and live state. Errors are problem+json (RFC 9457). "

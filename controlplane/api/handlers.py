@@ -9,29 +9,39 @@ from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
-from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 
 from controlplane.api.problems import Problem, response
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.merge import disputes
 
 log = structlog.get_logger(__name__)
-_SOURCES = ("body", "query", "path", "header", "form", "file", "cookie")
+
+
+class Api(NinjaAPI):
+    """ninja drops from validation errors what was sent; people look for exactly that."""
+
+    def validation_error_from_error_contexts(self, error_contexts: list[ValidationErrorContext]) -> ValidationError:
+        return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
+
+
+def _raw(context: ValidationErrorContext) -> list[Any]:
+    return context.pydantic_validation_error.errors(include_url=False, include_context=False)
+
+
+def _field(error: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Pydantic's locations become dotted paths: ("payload", "arms", 0, "name") → arms.0.name."""
+    known = model.__ninja_flatten_map_reverse__
+    location = [str(part) for part in known.get(error["loc"], error["loc"])]
+    # A body read as a whole stands under the parameter's name.
+    if model.__ninja_param_source__ == "body" and len(location) > 1:
+        location.pop(0)
+    value = None if error["type"] == "missing" else _plain(error.get("input"))
+    return {"path": ".".join(location), "value": value, "message": error["msg"]}
 
 
 def from_validation(error: ValidationError) -> Problem:
-    """Pydantic's locations become dotted paths: ("body", "payload", "arms", 0, "name") → arms.0.name."""
-    return Problem(422, errors=[_field(e) for e in error.errors], detail="some fields are missing or not valid")
-
-
-def _field(error: dict[str, Any]) -> dict[str, Any]:
-    location = [str(part) for part in error.get("loc", ())]
-    source = location.pop(0) if location and location[0] in _SOURCES else ""
-    # ninja puts the parameter's name first when a body is read as a whole.
-    if source == "body" and len(location) > 1:
-        location.pop(0)
-    value = error.get("input")
-    return {"path": ".".join(location), "value": _plain(value), "message": error.get("msg", "")}
+    return Problem(422, errors=error.errors, detail="some fields are missing or not valid")
 
 
 def _plain(value: Any) -> Any:

@@ -77,8 +77,9 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
         claim.delete()
         return
     claim.status = answer.status_code
-    claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
-    claim.body = answer.content.decode()
+    if "no-store" not in answer.headers.get("Cache-Control", ""):  # secrets are not kept in the clear
+        claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
+        claim.body = answer.content.decode()
     claim.save(update_fields=["status", "headers", "body"])
 
 
@@ -90,6 +91,8 @@ def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) ->
     if kept.status == 0:
         wait = {"Retry-After": "1"}
         return response(request, Problem(409, detail="the first request with this key is still running", headers=wait))
+    if not kept.body and kept.status not in (204, 304):
+        return response(request, Problem(409, detail="this was done; its answer held a secret and was not kept"))
     answer = HttpResponse(kept.body.encode(), status=kept.status, headers=kept.headers)
     answer.headers["Idempotent-Replayed"] = "true"
     return answer

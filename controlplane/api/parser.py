@@ -1,12 +1,15 @@
 """Reading JSON bodies strictly: what a database or a router could not hold is refused at the door."""
 
 import json
+import re
 from typing import Any, NoReturn
 
 from django.http import HttpRequest
 from ninja.parser import Parser
 
 from controlplane.api.problems import Problem
+
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash followed by letters
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -20,7 +23,7 @@ def loads(raw: bytes) -> Any:
         if b"\\u" in raw:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()  # UnicodeEncodeError, a ValueError, for a lone surrogate
-            if "\\u0000" in text:
+            if NUL.search(text):
                 raise ValueError("strings may not hold NUL characters")
     except RecursionError:
         raise ValueError("nested too deeply") from None

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
@@ -54,16 +54,17 @@ def list_tokens(request: HttpRequest) -> Any:
 
 @router.post(
     "",
-    response={201: IssuedOut, **errors(415, 422)},
+    response={201: IssuedOut, **errors(409, 415, 422)},
     operation_id="create_token",
     summary="A token that acts for the caller",
     openapi_extra=headers(IDEMPOTENT),
 )
-def create_token(request: HttpRequest, payload: TokenIn) -> Any:
+def create_token(request: HttpRequest, response: HttpResponse, payload: TokenIn) -> Any:
     principal = require(request, "admin")
     _check(payload, principal.scopes)
     user = get_user_model().objects.get(pk=principal.user_id)
     row, token = services.create_token(user, payload.name, payload.scopes, actor_of(request), payload.expires_at)
+    response.headers["Cache-Control"] = "no-store"
     return Status(201, {**token_out(row), "token": token})
 
 

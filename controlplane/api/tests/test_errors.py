@@ -1,0 +1,80 @@
+"""Every error has the same shape."""
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from controlplane.api import policies
+
+
+def problem(answer, status: int) -> dict:
+    assert answer.status_code == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    body = answer.json()
+    assert body["status"] == status
+    assert body["request_id"] == answer.headers["X-Request-ID"]
+    return body
+
+
+def test_an_address_that_nothing_serves(db, client):
+    assert "/api/v1/openapi.json" in problem(client.get("/api/v1/nowhere"), 404)["detail"]
+
+
+def test_a_method_that_is_not_served(ci):
+    answer = ci.call("PUT", "/policies/default")
+    assert "GET" in problem(answer, 405)["detail"]
+    assert answer.headers["Allow"] == "GET"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/yaml"])
+def test_a_body_that_is_not_json(policy, ci, kind):
+    header = {"Authorization": f"Bearer {ci.token}"}
+    answer = Client().generic("POST", "/api/v1/policies", data="{}", content_type=kind, headers=header)
+    assert kind in problem(answer, 415)["detail"]
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "{", '{"name": NaN}', '{"name": "\\u0000"}', '{"name": "\\ud800"}', "[" * 100_000, b"\xff\xfe{"]
+)
+def test_a_body_that_no_database_could_hold(policy, ci, raw):
+    header = {"Authorization": f"Bearer {ci.token}"}
+    answer = Client().generic("POST", "/api/v1/policies", data=raw, content_type="application/json", headers=header)
+    assert answer.status_code in (400, 422)
+    problem(answer, answer.status_code)
+
+
+def test_a_backslash_before_u0000_is_text(policy, ci):
+    answer = ci.post("/policies", {"name": "\\u0000", "reason": "a backslash and six letters"})
+    assert problem(answer, 422)["errors"][0]["path"] == "name"
+
+
+def test_a_field_of_the_wrong_type_is_named(policy, ci):
+    errors = problem(ci.post("/policies", {"name": 5, "reason": "x" * 501}), 422)["errors"]
+    assert [(e["path"], e["value"]) for e in errors] == [("name", 5), ("reason", "x" * 501)]
+
+
+def test_a_crash_gives_an_id_to_quote_and_nothing_else(ci, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the secret inside")
+
+    monkeypatch.setattr(policies.selectors, "policies", fail)
+    answer = ci.get("/policies", X_Request_ID="given-by-a-proxy")
+    body = problem(answer, 500)
+    assert body["request_id"] == "given-by-a-proxy"
+    assert "secret" not in answer.content.decode()
+
+
+def test_a_database_that_is_away_is_503(ci, monkeypatch):
+    def fail(*_):
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(policies.selectors, "policies", fail)
+    answer = ci.get("/policies")
+    assert "database" in problem(answer, 503)["detail"]
+    assert answer.headers["Retry-After"] == "5"
+
+
+@pytest.mark.parametrize("given", ["short", "with space and more", "x" * 65, "new\nline-12345"])
+def test_a_request_id_that_could_spoil_a_log_is_replaced(db, client, given):
+    answer = client.get("/healthz", headers={"X-Request-ID": given})
+    assert len(answer.headers["X-Request-ID"]) == 32

@@ -1,0 +1,110 @@
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.accounts.models import ApiToken
+from controlplane.api.idempotency import forget_old
+from controlplane.api.models import IdempotentAnswer
+from controlplane.audit.models import AuditEntry
+from controlplane.policies.tests.conftest import WHY, edit
+from controlplane.testing import api_caller
+
+NIGHT = {"name": "night", "reason": WHY}
+
+
+def test_a_repeated_post_is_answered_alike_and_done_once(policy, ci):
+    edit(policy, heavy_new_tokens=9000)
+    first, second = (
+        ci.post("/policies/default/draft/publish", {"reason": WHY}, Idempotency_Key="deploy-7") for _ in range(2)
+    )
+    assert first.status_code == second.status_code == 200
+    assert first.content == second.content
+    assert second.headers["ETag"] == first.headers["ETag"]
+    assert second.headers["Idempotent-Replayed"] == "true"
+    assert policy.versions.count() == 2
+
+
+def test_the_same_key_for_another_request_is_refused(policy, ci):
+    ci.post("/policies", NIGHT, Idempotency_Key="k1")
+    answer = ci.post("/policies", {**NIGHT, "name": "day"}, Idempotency_Key="k1")
+    assert answer.status_code == 422
+    assert "another request" in answer.json()["detail"]
+
+
+def test_another_key_is_another_request(policy, ci):
+    assert ci.post("/policies", NIGHT, Idempotency_Key="k1").status_code == 201
+    assert ci.post("/policies", NIGHT, Idempotency_Key="k2").status_code == 409
+
+
+def test_keys_of_different_callers_do_not_meet(policy, ci, ada_api):
+    ci.post("/policies/default/draft", Idempotency_Key="k1")
+    assert "Idempotent-Replayed" not in ada_api.post("/policies/default/draft", Idempotency_Key="k1").headers
+
+
+def test_a_revoked_token_gets_no_replay(policy, ci):
+    ci.post("/policies/default/draft", Idempotency_Key="k1")
+    ApiToken.objects.update(revoked_at=timezone.now())
+    assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 401
+
+
+def test_a_request_still_running_elsewhere_is_told_to_wait(policy, ci):
+    ci.post("/policies/default/draft", Idempotency_Key="k1")
+    IdempotentAnswer.objects.update(status=0)
+    answer = ci.post("/policies/default/draft", Idempotency_Key="k1")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+
+
+def test_a_claim_of_a_process_that_died_is_given_up(policy, ci):
+    ci.post("/policies/default/draft", Idempotency_Key="k1")
+    IdempotentAnswer.objects.update(status=0, created_at=timezone.now() - timedelta(minutes=3))
+    assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 200
+
+
+def test_a_refusal_for_want_of_a_scope_is_not_kept(policy, otto):
+    caller = api_caller(otto, "policy:read")
+    assert caller.post("/policies/default/draft", Idempotency_Key="k1").status_code == 403
+    ApiToken.objects.update(scopes=["policy:write"])
+    assert caller.post("/policies/default/draft", Idempotency_Key="k1").status_code == 201
+
+
+def test_a_crash_is_not_kept(policy, ci, monkeypatch):
+    from controlplane.api import policies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(policies.services, "open_draft", lambda *_: 1 / 0)
+        assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 500
+    assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 201
+
+
+def test_a_validation_error_is_kept(policy, ci):
+    first = ci.post("/policies", {"name": "X", "reason": WHY}, Idempotency_Key="k1")
+    assert first.status_code == 422
+    assert ci.post("/policies", {"name": "X", "reason": WHY}, Idempotency_Key="k1").content == first.content
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201])
+def test_a_key_has_a_sensible_length(policy, ci, key):
+    assert ci.post("/policies", NIGHT, Idempotency_Key=key).status_code == 422
+
+
+def test_only_posts_are_kept(policy, ci):
+    ci.get("/policies", Idempotency_Key="k1")
+    assert not IdempotentAnswer.objects.exists()
+
+
+def test_answers_are_forgotten_after_a_day(policy, ci):
+    ci.post("/policies/default/draft", Idempotency_Key="old")
+    IdempotentAnswer.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    ci.post("/policies/default/draft", Idempotency_Key="new")
+    assert forget_old() == 1
+    assert IdempotentAnswer.objects.get().key == "new"
+
+
+def test_a_token_is_not_kept_in_the_clear(ada_api):
+    answer = ada_api.post("/tokens", {"name": "x", "scopes": ["policy:read"]}, Idempotency_Key="k1")
+    assert answer.status_code == 201
+    assert answer.json()["token"] not in str(IdempotentAnswer.objects.values())
+    again = ada_api.post("/tokens", {"name": "x", "scopes": ["policy:read"]}, Idempotency_Key="k1")
+    assert (again.status_code, again.json()["detail"][:13]) == (409, "this was done")
+    assert AuditEntry.objects.filter(action="token.create").count() == 1
