@@ -1,0 +1,45 @@
+"""The command line that does what the form does."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from controlplane.experiments.body import ExperimentIn
+
+DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
+
+
+def body_of(asked: ExperimentIn) -> dict[str, Any]:
+    """What the API takes to start the same; optional fields only where they say something."""
+    given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    whole = asked.model_dump(mode="json", by_alias=True)
+    return {key: value for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
+
+
+def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
+    """A command that runs as it is in a shell on this machine."""
+    url = request.build_absolute_uri("/api/v1/experiments")
+    token = Path(settings.DATA_DIR) / "token"
+    body = json.dumps(body_of(asked), ensure_ascii=False)
+    return (
+        f"curl -sS {shlex.quote(url)} \\\n"
+        f'  -H "Authorization: Bearer $(cat {shlex.quote(str(token))})" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(body)}"
+    )
+
+
+def example_body() -> dict[str, Any]:
+    """An experiment that any fresh installation can run in two minutes."""
+    return {
+        "name": "Three routes on agentic sessions",
+        "trace": "agentic-demo",
+        "pool": "demo",
+        "duration_s": 300,
+        "time_scale": 10,
+        "arms": ["round_robin", "cache_aware", "adaptive_v1"],
+    }

@@ -1,0 +1,222 @@
+"""Starting an experiment from the browser: the same fields as the API, checked by the same code."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+from pydantic import ValidationError
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.experiments import library, services
+from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.curl import body_of, curl_of, example_body
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.report import shown
+from controlplane.experiments.traces import formats
+from controlplane.experiments.traces.types import BadTrace
+from controlplane.experiments.views import permissions
+from controlplane.policies import selectors as policies
+from fleet.selectors import pools
+from router.policy.routes import ROUTES
+
+TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
+NUMBERS = ("duration_s", "time_scale", "load_factor")
+
+
+@require_http_methods(["GET", "POST"])
+def start(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return render(request, "experiments/new.html", _form(request, _prefilled(request), {}))
+    return _start(request)
+
+
+@operator_required
+def _start(request: HttpRequest) -> HttpResponse:
+    raw = raw_body(request.POST)
+    try:
+        made = services.start_experiment(ExperimentIn.model_validate(raw), actor_of(request))
+    except ValidationError as error:
+        return _again(request, raw, pydantic_errors(error))
+    except services.InvalidExperiment as error:
+        return _again(request, raw, {fault.path: fault.message for fault in error.faults})
+    messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
+    return redirect("experiment", number=made.pk)
+
+
+def _again(request: HttpRequest, raw: dict[str, Any], faults: dict[str, str]) -> HttpResponse:
+    return render(request, "experiments/new.html", _form(request, raw, faults), status=422)
+
+
+@require_POST
+def curl(request: HttpRequest) -> HttpResponse:
+    """The command for the form as it stands, or what is wrong with it."""
+    try:
+        command, faults = curl_of(request, ExperimentIn.model_validate(raw_body(request.POST))), {}
+    except ValidationError as error:
+        command, faults = "", pydantic_errors(error)
+    return render(request, "experiments/_curl.html", {"curl": command, "faults": faults})
+
+
+@require_http_methods(["GET", "POST"])
+def traces(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return _upload(request)
+    return render(request, "experiments/traces.html", _traces(request, ""))
+
+
+@operator_required
+def _upload(request: HttpRequest) -> HttpResponse:
+    file = request.FILES.get("file")
+    if file is None:
+        return render(request, "experiments/traces.html", _traces(request, "choose a file"), status=422)
+    name = request.POST.get("name", "").strip() or str(file.name)
+    try:
+        row, new = library.upload(name, file.read(formats.MAX_BYTES + 1), actor_of(request))
+    except BadTrace as error:
+        fault = f"{error.path}: {error.value}; allowed is {error.allowed}"
+        return render(request, "experiments/traces.html", _traces(request, fault), status=422)
+    except library.NameTaken as error:
+        return render(request, "experiments/traces.html", _traces(request, str(error)), status=409)
+    messages.success(request, f"Trace {row.name} is {'stored' if new else 'there already, with the same content'}.")
+    return redirect("traces")
+
+
+def _traces(request: HttpRequest, fault: str) -> dict[str, Any]:
+    return {
+        "rows": [_trace_row(entry) for entry in library.entries()],
+        "fault": fault,
+        "formats": [kind.title for kind in formats.FORMATS.values()],
+        "limit_mib": formats.MAX_BYTES >> 20,
+        "folder": library.folder(),
+        **permissions(request),
+    }
+
+
+def _trace_row(entry: library.Entry) -> dict[str, Any]:
+    figures = entry.summary or {}
+    return {
+        "entry": entry,
+        "size": f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else "–",
+        "requests": shown(figures.get("requests")),
+        "sessions": shown(figures.get("sessions")),
+        "input": shown(figures.get("mean_input_tokens")),
+        "output": shown(figures.get("mean_output_tokens")),
+        "hits": shown(figures.get("ideal_hit_share"), "%"),
+        "heavy": shown(figures.get("heavy_share"), "%"),
+    }
+
+
+def raw_body(form: QueryDict) -> dict[str, Any]:
+    """The form's fields as the API's body; what cannot be read stays text and is refused by name."""
+    raw: dict[str, Any] = {name: form[name].strip() for name in TEXTS if form.get(name, "").strip()}
+    raw |= {name: _number(form[name]) for name in NUMBERS if form.get(name, "").strip()}
+    raw["seeds"] = [_number(word) for word in form.get("seeds", "").replace(",", " ").split()]
+    typed = [line.strip() for line in form.get("more_arms", "").splitlines() if line.strip()]
+    raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
+    expected = form.get("expect", "").strip()
+    if expected:
+        raw["expect"] = _json(expected)
+    return raw
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _arm(line: str) -> Any:
+    return _json(line) if line.startswith("{") else line
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def pydantic_errors(error: ValidationError) -> dict[str, str]:
+    """Dotted path → message, the first of each path; the kinds that an arm could be are no part of its path."""
+    found: dict[str, str] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        parts = [str(part) for part in item["loc"] if part not in ("str", "ArmIn")]
+        found.setdefault(".".join(parts), str(item["msg"]).removeprefix("Value error, "))
+    return found
+
+
+def _prefilled(request: HttpRequest) -> dict[str, Any]:
+    """An earlier experiment's fields with ?from=, else an example's."""
+    earlier = request.GET.get("from", "")
+    found = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
+    if found is not None and found.body:
+        return dict(found.body)
+    names = [pool.name for pool in pools()]
+    example = example_body()
+    return {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
+
+
+def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) -> dict[str, Any]:
+    arms = raw.get("arms") or []
+    choices = _arm_choices()
+    try:
+        asked = ExperimentIn.model_validate(raw)
+        command, values = curl_of(request, asked), {**body_of(asked), **raw}
+    except ValidationError:
+        command, values = "", raw
+    return {
+        "values": {**values, "seeds": ", ".join(str(seed) for seed in values.get("seeds", [1]))},
+        "numbers": {name: _plain(values.get(name, "")) for name in NUMBERS},
+        "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in dict(choices)),
+        "expect": json.dumps(raw["expect"]) if raw.get("expect") else "",
+        "errors": faults,
+        "summary": [{"path": path, "message": message, "field": field_of(path)} for path, message in faults.items()],
+        "field_errors": _by_field(faults),
+        "traces": library.entries(),
+        "pools": list(pools()),
+        "curl": command,
+        **permissions(request),
+    }
+
+
+def _plain(value: Any) -> str:
+    """A number without the locale's separators, for an input."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _arm_line(arm: Any) -> str:
+    return arm if isinstance(arm, str) else json.dumps(arm)
+
+
+def _arm_choices() -> list[tuple[str, str]]:
+    """Routes by their default documents, then the live version of each policy."""
+    routes = [(name, route.title) for name, route in ROUTES.items()]
+    live = [
+        (f"{policy.name}@{policies.live_version(policy).number}", f"policy {policy.name}, its live version")
+        for policy in policies.policies()
+    ]
+    return [*routes, *live]
+
+
+def field_of(path: str) -> str:
+    """The form's field for a path of the API: arms.1.overrides.x → arms."""
+    return path.partition(".")[0]
+
+
+def _by_field(faults: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path, message in faults.items():
+        told = message if path == field_of(path) else f"{path}: {message}"
+        found[field_of(path)] = f"{found[field_of(path)]}; {told}" if field_of(path) in found else told
+    return found

@@ -1,0 +1,143 @@
+"""The pages say what the API says, to whoever may look."""
+
+import re
+
+import pytest
+
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.results import results_of
+from controlplane.experiments.tests.conftest import body
+
+pytestmark = pytest.mark.django_db
+
+
+def test_without_experiments_the_list_explains_and_offers_a_button_and_a_curl(otto_client, demo_pool):
+    page = otto_client.get("/experiments/").content.decode()
+    assert "No experiments yet" in page
+    assert 'href="/experiments/new"' in page
+    assert "curl -sS http://testserver/api/v1/experiments" in page
+
+
+def test_the_list_shows_status_progress_and_who_started_it(vera_client, ended):
+    ended()
+    page = vera_client.get("/experiments/").content.decode()
+    assert "status--done" in page
+    assert "2/2 runs" in page
+    assert "80/80 requests" in page
+    assert "round_robin, adaptive_v1" in page
+
+
+def cells(page: str) -> dict[tuple[str, str], str]:
+    found = re.findall(r'data-metric="([^"]+)" data-arm="([^"]+)" data-value="([^"]*)"', page)
+    return {(metric, arm): value for metric, arm, value in found}
+
+
+@pytest.mark.parametrize("request_class", ["all", "warm", "heavy"])
+def test_the_page_shows_the_figures_of_the_api(otto_client, ci, ended, request_class):
+    experiment = ended()
+    api = ci.get(f"/experiments/{experiment.pk}/results").json()
+    shown = cells(otto_client.get(f"/experiments/{experiment.pk}/?class={request_class}").content.decode())
+    compared = 0
+    for arm in api["arms"]:
+        for metric, value in arm["classes"][request_class].items():
+            if (metric, arm["name"]) in shown:
+                assert shown[metric, arm["name"]] == ("" if value is None else repr(value))
+                compared += 1
+    assert compared >= 26
+
+
+def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):
+    experiment = ended()
+    page = otto_client.get(f"/experiments/{experiment.pk}/?baseline=round_robin").content.decode()
+    assert "▼ better" in page
+    assert "−20" in page
+    other = otto_client.get(f"/experiments/{experiment.pk}/?baseline=adaptive_v1").content.decode()
+    assert "▲ worse" in other
+
+
+def test_parameters_that_differ_are_shown_first(otto_client, ended):
+    page = otto_client.get(f"/experiments/{ended().pk}/").content.decode()
+    assert "Parameters that differ between the arms" in page
+    assert "route.name" in page
+
+
+def test_a_failed_run_shows_its_cause_step_and_log_and_its_figures_as_partial(vera_client, ended):
+    experiment = ended(status="failed", cause="adaptive_v1, seed 1: worker lost: no heartbeat for 16 s")
+    experiment.runs.filter(arm="adaptive_v1").update(cause="worker lost", step="replaying", log="last words")
+    page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+    assert "worker lost: no heartbeat for 16 s" in page
+    assert "step: replaying" in page
+    assert "last words" in page
+    assert "partial" in page
+    assert results_of(experiment)["partial"]
+
+
+def test_the_form_starts_the_same_experiment_as_the_api(otto_client, demo_pool, sent):
+    form = {"name": "A vs B", "trace": "agentic-demo", "pool": "demo", "mode": "replay", "duration_s": "60"}
+    form |= {"time_scale": "10", "load_factor": "1", "seeds": "1, 2", "pacing": "auto", "arm": ["round_robin", "lpwl"]}
+    form["more_arms"] = '{"name": "T10k", "route": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10000}}'
+    answer = otto_client.post("/experiments/new", form)
+    made = Experiment.objects.get()
+    assert answer.headers["Location"] == f"/experiments/{made.pk}/"
+    assert [arm["name"] for arm in made.arms] == ["round_robin", "lpwl", "T10k"]
+    assert made.seeds == [1, 2]
+    assert len(sent) == 1
+
+
+def test_a_wrong_form_keeps_what_was_typed_and_tells_each_field(otto_client, demo_pool, sent):
+    form = {"name": "My question", "trace": "agentic-demo", "pool": "demo", "time_scale": "fast", "seeds": "1"}
+    answer = otto_client.post("/experiments/new", {**form, "arm": ["round_robin"], "more_arms": "nothing@3"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'value="My question"' in page
+    assert 'value="fast"' in page
+    assert "allowed is a number from 0.1 to 100" in page
+    assert "nothing@3" in page
+    assert not sent
+
+
+def test_a_viewer_sees_the_form_disabled_and_cannot_send_it(vera_client, otto, demo_pool, sent):
+    page = vera_client.get("/experiments/new").content.decode()
+    assert "takes the role operator; ask otto" in page
+    assert vera_client.post("/experiments/new", {"name": "x"}).status_code == 403
+    assert not sent
+
+
+def test_copy_as_curl_holds_the_body_that_the_form_stands_for(otto_client, demo_pool):
+    import json
+    import shlex
+
+    form = {"name": "it's A", "trace": "agentic-demo", "pool": "demo", "time_scale": "10", "seeds": "1 2"}
+    page = otto_client.post("/experiments/curl", {**form, "arm": ["round_robin"]}).content.decode()
+    command = re.search(r"<code>(.*?)</code>", page, re.S)
+    assert command is not None
+    import html
+
+    words = shlex.split(html.unescape(command[1]))
+    sent_body = json.loads(words[words.index("-d") + 1])
+    assert sent_body["name"] == "it's A"
+    assert sent_body["seeds"] == [1, 2]
+    assert sent_body["time_scale"] == 10
+
+
+def test_cancelling_from_the_page_takes_an_operator(vera_client, otto_client, ci, demo_pool, sent):
+    number = ci.post("/experiments", body()).json()["id"]
+    assert vera_client.post(f"/experiments/{number}/cancel").status_code == 403
+    assert otto_client.post(f"/experiments/{number}/cancel").status_code == 302
+    assert Experiment.objects.get().cancelled_by == "otto"
+
+
+def test_the_moving_part_asks_for_a_reload_when_the_experiment_has_ended(vera_client, ended):
+    answer = vera_client.get(f"/experiments/{ended().pk}/progress")
+    assert answer.headers["HX-Refresh"] == "true"
+
+
+def test_running_again_starts_from_the_same_fields(otto_client, ci, demo_pool, sent):
+    number = ci.post("/experiments", body(name="Again please", duration_s=77)).json()["id"]
+    page = otto_client.get(f"/experiments/new?from={number}").content.decode()
+    assert 'value="Again please"' in page
+    assert 'value="77"' in page
+
+
+def test_an_unknown_experiment_is_not_found(vera_client):
+    assert vera_client.get("/experiments/999/").status_code == 404

@@ -1,0 +1,167 @@
+"""Experiments: the list, one experiment, cancelling it."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.accounts.permissions import can_operate, who_can
+from controlplane.audit.services import actor_of
+from controlplane.experiments import exports, presenting, selectors, services
+from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.curl import curl_of, example_body
+from controlplane.experiments.metrics import LATENCIES
+from controlplane.experiments.models import ENDED, Experiment, Run
+from controlplane.experiments.report import COMPARISONS_NOTE, shown
+from controlplane.experiments.results import results_of
+
+LISTED = 100
+
+
+def permissions(request: HttpRequest) -> dict[str, Any]:
+    """Whether the controls work, and if not whom to ask."""
+    allowed = can_operate(request.user)
+    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
+
+
+def find(number: int) -> Experiment:
+    found = selectors.experiments().filter(pk=number).first()
+    if found is None:
+        raise Http404(f"there is no experiment {number}")
+    return found
+
+
+@require_GET
+def experiment_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "experiments/list.html", _list_context(request))
+
+
+@require_GET
+def experiment_table(request: HttpRequest) -> HttpResponse:
+    """The table by itself, for the live update."""
+    return render(request, "experiments/_table.html", _list_context(request))
+
+
+def _list_context(request: HttpRequest) -> dict[str, Any]:
+    rows = [_list_row(experiment) for experiment in selectors.experiments()[:LISTED]]
+    example = "" if rows else curl_of(request, ExperimentIn.model_validate(example_body()))
+    return {"rows": rows, "limit": LISTED, "example": example, **permissions(request)}
+
+
+def _list_row(experiment: Experiment) -> dict[str, Any]:
+    progress = selectors.progress_of(experiment)
+    return {
+        "experiment": experiment,
+        "arms": [arm["name"] for arm in experiment.arms],
+        "seeds": ", ".join(map(str, experiment.seeds)),
+        "progress": progress_words(progress),
+        "eta": presenting.duration(progress.eta_s),
+        "took": presenting.duration(progress.took_s),
+        "active": experiment.status not in ENDED,
+    }
+
+
+def progress_words(progress: selectors.Progress) -> dict[str, Any]:
+    return {
+        "runs": f"{progress.runs_done}/{progress.runs} runs",
+        "requests": f"{progress.requests_done:,}/{progress.requests:,} requests" if progress.requests else "",
+        "value": str(progress.requests_done),
+        "max": str(max(progress.requests, 1)),
+    }
+
+
+@require_GET
+def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
+    experiment = find(number)
+    return render(request, "experiments/experiment.html", {**_page(request, experiment), **permissions(request)})
+
+
+@require_GET
+def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
+    """The moving part of a page whose experiment still runs; when it has ended the page is loaded anew."""
+    experiment = find(number)
+    if experiment.status in ENDED:
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    return render(request, "experiments/_progress.html", {**_head(experiment), **permissions(request)})
+
+
+@require_POST
+@operator_required
+def cancel(request: HttpRequest, number: int) -> HttpResponse:
+    experiment = find(number)
+    if services.cancel_experiment(experiment, actor_of(request)):
+        messages.success(request, "Cancelled. Requests that had finished are kept.")
+    else:
+        messages.info(request, "It had ended already.")
+    return redirect("experiment", number=number)
+
+
+def _head(experiment: Experiment) -> dict[str, Any]:
+    return {
+        **_list_row(experiment),
+        "about": exports.about(experiment),
+        "runs": [_run_row(run) for run in experiment.runs.all()],
+        "partial": experiment.status != "done" and any(run.done for run in experiment.runs.all()),
+    }
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    facts, own = run.facts, run.results
+    took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+    lag = facts.get("sim_lag_p99_s")
+    return {
+        "run": run,
+        "progress": f"{run.done:,}/{run.total:,}" if run.total else "–",
+        "took": presenting.duration(took),
+        "partial": run.status not in ("queued", "running", "done") and run.done > 0,
+        "late": shown(own.get("late_wall_p99_ms"), "ms"),
+        "lag": shown(None if lag is None else lag * 1000, "ms"),
+        "busy": shown(facts.get("machine_busy"), "%"),
+        "classes": ", ".join(f"{name} {count:,}" for name, count in own.get("routed_classes", {}).items()),
+        "policy": ", ".join(own.get("policy_versions", [])),
+    }
+
+
+def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
+    """Everything on the page; `class` and `baseline` come from the URL."""
+    results = results_of(experiment)
+    names = [arm["name"] for arm in experiment.arms]
+    baseline = request.GET.get("baseline", "")
+    baseline = baseline if baseline in names else names[0]
+    request_class = request.GET.get("class", "")
+    request_class = request_class if request_class in results["classes"] else "all"
+    looks = presenting.arm_looks(experiment.arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
+    settings = presenting.settings_of(experiment.arms)
+    return {
+        **_head(experiment),
+        "results": results,
+        "looks": looks,
+        "names": names,
+        "baseline": baseline,
+        "request_class": request_class,
+        "classes": presenting.class_counts(results),
+        "rows": presenting.comparison_rows(results, request_class, baseline),
+        "low_n": any(0 < arm["classes"][request_class]["ok"] < 20 for arm in results["arms"]),
+        "any_figures": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
+        "note": COMPARISONS_NOTE if results["differences"] else "",
+        "differing": [setting for setting in settings if setting.differs],
+        "settings": settings,
+        "latencies": list(LATENCIES.items()),
+        "chart": _chart(results, request_class, looks),
+        "curl": curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else "",
+    }
+
+
+def _chart(results: dict[str, Any], request_class: str, looks: list[presenting.ArmLook]) -> dict[str, Any]:
+    return {
+        "time": results["time"],
+        "class": request_class,
+        "ecdf": results["ecdf"][request_class],
+        "arms": [
+            {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
+            for look in looks
+        ],
+    }

@@ -1,0 +1,106 @@
+// Experiments: ECDFs of one class, copying the command, focus on what is wrong.
+import { draw, seriesColour, table } from "./chart.js";
+
+const QUANTILES = [0.5, 0.9, 0.95, 0.99];
+const HIDDEN = "hide";
+
+// The arms that the reader has greyed out are in the URL, so that a link shows the same.
+function hiddenArms() {
+  return new Set(new URLSearchParams(location.search).getAll(HIDDEN));
+}
+
+function toggleArm(name) {
+  const query = new URLSearchParams(location.search);
+  const hidden = hiddenArms();
+  query.delete(HIDDEN);
+  hidden.has(name) ? hidden.delete(name) : hidden.add(name);
+  for (const each of hidden) query.append(HIDDEN, each);
+  history.replaceState(null, "", `?${query}${location.hash}`);
+}
+
+export function traceOf(arm, points, hidden) {
+  const every = Math.max(1, Math.floor(points.ms.length / 12));
+  return {
+    type: "scatter", mode: "lines+markers", name: `${arm.sign} ${arm.name} (n = ${points.n.toLocaleString("en-GB")})`,
+    x: points.ms, y: points.share.map((share) => share * 100), opacity: hidden ? 0.15 : 1,
+    line: { color: seriesColour(arm.colour), width: 2, dash: arm.dash, shape: "hv" },
+    marker: { symbol: arm.marker, size: points.ms.map((_, i) => (i % every ? 0 : 7)), color: seriesColour(arm.colour) },
+    hovertemplate: `${arm.name}: %{y:.1f} % within %{x:,.3s} ms<extra></extra>`,
+  };
+}
+
+export function atShare(points, share) {
+  const i = points.share.findIndex((value) => value >= share);
+  return i < 0 ? null : points.ms[i];
+}
+
+function quantileTable(title, data, key) {
+  const figure = (value) => (value == null ? "–" : value.toLocaleString("en-GB", { maximumSignificantDigits: 4 }));
+  return table(`${title}, ms, ${data.time}`, [
+    { title: "Arm", values: data.arms.map((arm) => `${arm.sign} ${arm.name}`) },
+    { title: "Requests", number: true, values: data.arms.map((arm) => data.ecdf[key][arm.name].n.toLocaleString("en-GB")) },
+    ...QUANTILES.map((share) => ({
+      title: `p${share * 100}`, number: true, values: data.arms.map((arm) => figure(atShare(data.ecdf[key][arm.name], share))),
+    })),
+  ]);
+}
+
+async function drawAll(data) {
+  const hidden = hiddenArms();
+  for (const node of document.querySelectorAll("[data-ecdf]")) {
+    const key = node.dataset.ecdf;
+    const drawn = data.arms.filter((arm) => data.ecdf[key][arm.name].n > 0);
+    const note = node.querySelector(".chart-note");
+    try {
+      await draw(node, drawn.map((arm) => traceOf(arm, data.ecdf[key][arm.name], hidden.has(arm.name))), {
+        hovermode: "closest", height: 300,
+        xaxis: { type: "log", title: { text: "ms" } }, yaxis: { range: [0, 101], ticksuffix: " %" },
+      });
+      note?.remove();
+    } catch (error) {
+      if (note) note.textContent = `${error.message}; the table has the figures.`;
+    }
+    const place = node.parentElement.querySelector(".chart-table");
+    place.replaceChildren(quantileTable(node.previousElementSibling.textContent, data, key));
+  }
+}
+
+function toggles(data) {
+  const row = document.querySelector("[data-toggles]");
+  row.hidden = false;
+  row.replaceChildren(...data.arms.map((arm) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "button button--small";
+    button.textContent = `${arm.sign} ${arm.name}`;
+    button.setAttribute("aria-pressed", String(!hiddenArms().has(arm.name)));
+    button.addEventListener("click", () => {
+      toggleArm(arm.name);
+      button.setAttribute("aria-pressed", String(!hiddenArms().has(arm.name)));
+      drawAll(data);
+    });
+    return button;
+  }));
+}
+
+function offerCopying(root) {
+  for (const button of root.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      button.parentElement.querySelector("[data-copied]").textContent = "copied";
+    });
+  }
+}
+
+const source = document.getElementById("ecdf-data");
+if (source) {
+  const data = JSON.parse(source.textContent);
+  toggles(data);
+  drawAll(data);
+  document.addEventListener("weir:theme", () => drawAll(data));
+}
+offerCopying(document);
+document.addEventListener("htmx:afterSwap", (event) => offerCopying(event.target));
+document.querySelector("[data-focus]")?.focus();
