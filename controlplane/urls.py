@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.policies.urls")),
     path("", include("controlplane.dashboard.urls")),
     path("", include("controlplane.fleetpages.urls")),
+    path("", include("controlplane.experiments.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"
