@@ -18,7 +18,7 @@ from fleet import document as documents
 from fleet import events, selectors
 from fleet.changes import Change, changes
 from fleet.kinds import KINDS
-from fleet.kinds.option import check
+from fleet.kinds.kind import check_engine
 from fleet.models import Fleet, Instance, Pool, State, Wish
 from fleet.publishing import publish_fleet as publish_fleet
 from fleet.spec import RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
@@ -186,7 +186,7 @@ def create_ephemeral_pool(
     if Pool.objects.filter(name=name).exists():
         raise NotPossible(f"{name}: there is such a pool already")
     engine = {**like.engine, **(engine_overrides or {})}
-    problems = check(KINDS[like.kind].spec, engine, "engine")
+    problems = check_engine(KINDS[like.kind], engine, "engine")
     if problems:
         raise InvalidFleet(problems)
     return Pool.objects.create(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import Problem, build, check, suggestion
+from fleet.kinds.kind import check_engine
+from fleet.kinds.option import Problem, build, suggestion
 
 API_VERSION = "weir/v1"
 MAX_REPLICAS = 512
@@ -116,7 +117,7 @@ def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> 
             test(f"{path}.{name}", pool.get(name), problems)
     kind = KINDS.get(pool["kind"]) if isinstance(pool.get("kind"), str) else None
     if kind is not None and isinstance(pool.get("engine"), Mapping):
-        problems.extend(check(kind.spec, pool["engine"], f"{path}.engine"))
+        problems.extend(check_engine(kind, pool["engine"], f"{path}.engine"))
 
 
 def _check_name(path: str, value: object, problems: list[Problem]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.kinds.option import Problem, build, check
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -61,3 +63,13 @@ class Kind:
     load_timeout_s: float  # launched but not ready for longer: failed
     drain_timeout_s: float  # requests that still run then are cut off
     grace_s: float  # between SIGTERM and SIGKILL
+    refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it does not go with the others
+
+
+def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:
+    """Everything wrong with the options given for the kind: each by itself, then all of them together."""
+    problems = check(kind.spec, given, path)
+    if problems:
+        return problems
+    refused = kind.refuse(build(kind.spec, given))
+    return [Problem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]

@@ -20,6 +20,14 @@ class SimSpec:
         choices=MODEL_PROFILES,
         help="Which model they are fitted to.",
     )
+    tp: int | None = option(
+        None,
+        title="Tensor parallel",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="GPUs that one instance spans; left out: the smallest number that is calibrated.",
+    )
     time_scale: float = option(
         1.0,
         title="Time scale",
@@ -38,6 +46,9 @@ class SimSpec:
         help="Size of the KV cache; left out: what fits beside the model on that GPU.",
     )
     block_size: int = option(16, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Per KV block.")
+    max_model_len: int = option(
+        131_072, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
+    )
     max_num_seqs: int = option(256, title="Sequences", minimum=1, maximum=65_536, help="Running at once.")
     max_num_batched_tokens: int = option(
         8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Tokens in one engine step."
@@ -56,16 +67,25 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "time-scale": spec.time_scale,
         "seed": spec.seed,
         "block-size": spec.block_size,
+        "max-model-len": spec.max_model_len,
         "max-num-seqs": spec.max_num_seqs,
         "max-num-batched-tokens": spec.max_num_batched_tokens,
     }
-    if spec.kv_blocks is not None:
-        flags["kv-blocks"] = spec.kv_blocks
+    flags |= {name: value for name, value in (("kv-blocks", spec.kv_blocks), ("tp", spec.tp)) if value is not None}
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [launch.python, "-m", "fleet.simengine", *words]
 
 
 def environment(spec: SimSpec, launch: Launch) -> dict[str, str]:
+    return {}
+
+
+def refuse(spec: SimSpec) -> dict[str, str]:
+    """Only what has been calibrated can be simulated."""
+    try:
+        profiles.profile(spec.gpu, spec.model_profile, spec.tp)
+    except profiles.UnknownProfile as error:
+        return {"model_profile" if spec.tp is None else "tp": str(error)}
     return {}
 
 
@@ -83,4 +103,5 @@ SIM = Kind(
     load_timeout_s=60,
     drain_timeout_s=120,
     grace_s=5,
+    refuse=refuse,
 )
