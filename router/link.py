@@ -15,6 +15,7 @@ log = logging.getLogger("weir.router")
 
 # A hung server looks like a slow one: what is asked every second may not wait for longer than that.
 ANSWER_S = 1.0
+NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
 
 
@@ -26,7 +27,7 @@ class Link:
         )
         self.up = False
         self.down_since: float | None = time.time()  # s, Unix; None while it answers
-        self.why = "not asked yet"
+        self.why = NOT_ASKED
 
     async def get(self, key: str) -> str | None:
         return _text(await self.client.get(key))
@@ -44,7 +45,7 @@ class Link:
         self.up, self.down_since, self.why = True, None, ""
 
     def failed(self, error: BaseException) -> None:
-        if self.up or not self.why:
+        if self.up or self.why == NOT_ASKED:
             log.warning("Redis does not answer: %s", error)
         if self.down_since is None:
             self.down_since = time.time()

@@ -1,0 +1,51 @@
+"""The headers that the router adds, keeps and takes away."""
+
+from router.tests.engine import reply
+
+
+async def test_the_answer_says_who_served_it_and_by_which_policy(world):
+    w = await world(None)
+    response = await w.ask()
+    assert response.headers["x-weir-instance"] == "demo-0"
+    assert response.headers["x-weir-class"] == "warm"
+    assert response.headers["x-weir-policy"] == "1"
+    assert response.headers["x-weir-flow"] == "colocated"
+
+
+async def test_a_sane_request_id_is_kept_and_reaches_the_engine(world):
+    w = await world(None)
+    response = await w.ask(headers={"x-request-id": "abc-1.2:3_4"})
+    assert response.headers["x-request-id"] == "abc-1.2:3_4"
+    assert w.engines[0].received[0].headers["x-request-id"] == "abc-1.2:3_4"
+
+
+async def test_a_request_id_that_could_do_harm_is_replaced(world):
+    w = await world(None)
+    for bad in ("a b", "x" * 200, "weir:policy:demo{}", "é".encode()):
+        response = await w.ask(headers={"x-request-id": bad})
+        assert response.headers["x-request-id"].startswith("req-")
+        assert w.engines[0].received[-1].headers["x-request-id"] == response.headers["x-request-id"]
+
+
+async def test_the_trace_context_and_credentials_are_passed_on(world):
+    w = await world(None)
+    sent = {"traceparent": "00-aa-bb-01", "tracestate": "x=1", "authorization": "Bearer k"}
+    await w.ask(headers=sent)
+    received = w.engines[0].received[0].headers
+    assert {name: received[name] for name in sent} == sent
+
+
+async def test_hop_by_hop_headers_stop_here_in_both_directions(world):
+    w = await world(reply({"ok": 1}, 200, "keep-alive: timeout=5", "proxy-authenticate: x", "x-weir-instance: liar"))
+    response = await w.ask(headers={"connection": "keep-alive, x-secret", "x-secret": "1", "te": "trailers"})
+    received = w.engines[0].received[0].headers
+    assert not {"x-secret", "te", "connection", "accept-encoding", "x-weir-pool"} & set(received)
+    assert "keep-alive" not in response.headers
+    assert "proxy-authenticate" not in response.headers
+    assert response.headers.get_list("x-weir-instance") == ["demo-0"]
+
+
+async def test_the_engine_is_addressed_by_its_own_name(world):
+    w = await world(None)
+    await w.ask()
+    assert w.engines[0].received[0].headers["host"] == f"127.0.0.1:{w.engines[0].port}"

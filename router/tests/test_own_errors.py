@@ -1,0 +1,95 @@
+"""What the router refuses by itself: the status, the shape, and a code that tells what to do."""
+
+import pytest
+
+from router.body import MAX_BODY
+from router.tests.conftest import entry
+
+
+def code_of(response):
+    return response.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 1}'])
+async def test_what_is_not_a_json_object_is_refused(world, body):
+    w = await world(None)
+    response = await w.client.post("/v1/chat/completions", content=body)
+    assert (response.status_code, code_of(response)) == (400, "invalid_json")
+    assert not w.engines[0].received
+
+
+async def test_an_error_has_the_shape_that_openai_clients_read(world):
+    w = await world(None)
+    response = await w.client.post("/v1/chat/completions", content=b"{")
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert "not JSON" in error["message"]
+    assert error["request_id"] == response.headers["x-request-id"]
+
+
+async def test_an_error_on_messages_has_the_shape_that_anthropic_clients_read(world):
+    w = await world(None)
+    response = await w.client.post("/v1/messages", content=b"{")
+    body = response.json()
+    assert body["type"] == "error"
+    assert body["error"]["type"] == "invalid_request_error"
+    assert body["error"]["code"] == "invalid_json"
+
+
+async def test_an_unknown_model_is_not_found_and_the_known_ones_are_named(world):
+    w = await world(None)
+    response = await w.ask(model="gpt-9")
+    assert (response.status_code, code_of(response)) == (404, "model_not_found")
+    assert "gpt-9" in response.json()["error"]["message"]
+    assert "llama" in response.json()["error"]["message"]
+
+
+async def test_an_unknown_pool_in_the_header_is_not_found(world):
+    w = await world(None)
+    response = await w.ask(headers={"x-weir-pool": "nope"})
+    assert (response.status_code, code_of(response)) == (404, "pool_not_found")
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused(world):
+    w = await world(None)
+    response = await w.client.post("/v1/completions", content=b"x" * (MAX_BODY + 1))
+    assert (response.status_code, code_of(response)) == (413, "body_too_large")
+
+
+async def test_a_body_that_turns_out_too_large_is_refused(world):
+    w = await world(None)
+
+    async def parts():
+        for _ in range(MAX_BODY // (1 << 20) + 2):
+            yield b"x" * (1 << 20)
+
+    response = await w.client.post("/v1/completions", content=parts())
+    assert (response.status_code, code_of(response)) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [("GET", "/v1/chat/completions", "POST"), ("HEAD", "/v1/messages", "POST"), ("POST", "/v1/models", "GET, HEAD")],
+)
+async def test_the_wrong_method_is_told_the_right_one(world, method, path, allow):
+    w = await world(None)
+    response = await w.client.request(method, path)
+    assert response.status_code == 405
+    assert response.headers["allow"] == allow
+
+
+async def test_an_unknown_path_is_told_the_known_ones(world):
+    w = await world(None)
+    response = await w.client.get("/v2/x")
+    assert (response.status_code, code_of(response)) == (404, "not_found")
+    assert "/v1/chat/completions" in response.json()["error"]["message"]
+
+
+async def test_nobody_ready_says_why_and_when_to_come_back(world):
+    w = await world(None)
+    w.published.fleet(entry("demo-0", w.engines[0].url, state="loading", routable=False, reason="reads its weights"))
+    await w.until(lambda: w.router.pools.get("demo").ready == 0)
+    response = await w.ask()
+    assert (response.status_code, code_of(response)) == (503, "no_instance_ready")
+    assert response.headers["retry-after"] == "1"
+    assert "reads its weights" in response.json()["error"]["message"]

@@ -1,0 +1,68 @@
+"""Which pool a request is for."""
+
+import pytest
+
+from router.errors import Refusal
+from router.pools import Pools
+from router.tests.conftest import entry
+
+
+def pools(**models):
+    made = Pools()
+    for name, model in models.items():
+        made.get_or_add(name.replace("_", "-")).model = model
+    made.changed()
+    return made
+
+
+def test_a_pool_is_found_by_its_model_and_by_its_name():
+    made = pools(small="llama-8b", large="llama-70b")
+    assert made.pick(None, "llama-70b").name == "large"
+    assert made.pick(None, "small").name == "small"
+
+
+def test_the_header_comes_first():
+    made = pools(small="llama-8b", large="llama-70b")
+    assert made.pick("large", "llama-8b").name == "large"
+
+
+def test_a_body_without_a_model_goes_to_the_only_pool():
+    assert pools(demo="llama").pick(None, "").name == "demo"
+
+
+def test_a_body_without_a_model_needs_one_where_there_are_several_pools():
+    with pytest.raises(Refusal, match="names no model; known: a, b"):
+        pools(x="a", y="b").pick(None, "")
+
+
+def test_pools_of_experiments_are_taken_by_header_only():
+    made = pools(demo="llama", exp_1="llama-exp")
+    assert made.pick("exp-1", "llama").name == "exp-1"
+    assert list(made.models()) == ["llama"]
+    with pytest.raises(Refusal, match="there is no model 'llama-exp'"):
+        made.pick(None, "llama-exp")
+    with pytest.raises(Refusal):
+        made.pick(None, "exp-1")
+
+
+def test_of_two_pools_with_one_model_the_first_by_name_is_taken():
+    assert pools(b="llama", a="llama").pick(None, "llama").name == "a"
+
+
+async def test_models_are_listed_once_and_without_those_of_experiments(world):
+    w = await world(None)
+    w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="other")
+    await w.until(lambda: w.router.pools.get("exp-1") is not None)
+    listed = (await w.client.get("/v1/models")).json()
+    assert [model["id"] for model in listed["data"]] == ["llama"]
+    assert listed["object"] == "list"
+
+
+async def test_a_pool_of_an_experiment_serves_by_header_under_its_own_policy(world):
+    w = await world(None)
+    w.published.policy("exp-1", "least_requests")
+    w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="llama")
+    await w.until(lambda: w.router.pools.get("exp-1") is not None and w.router.pools.get("exp-1").ready)
+    response = await w.ask(headers={"x-weir-pool": "exp-1"})
+    assert response.headers["x-weir-instance"] == "e-0"
+    assert response.headers["x-weir-policy"] == "2"

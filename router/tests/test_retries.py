@@ -1,0 +1,165 @@
+"""An attempt that fails before the client has seen a byte is made elsewhere; after that, never."""
+
+import httpx
+import pytest
+
+from router.tests.conftest import entry
+from router.tests.engine import break_off, events, hang, hang_up, reply
+
+
+async def test_an_engine_that_dies_before_its_first_byte_is_replaced_by_another(world):
+    w = await world(hang_up, None)
+    for _ in range(4):
+        response = await w.ask()
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+
+
+async def test_an_engine_that_is_not_there_is_replaced_by_another(world):
+    w = await world(None)
+    w.published.fleet(entry("demo-0", "http://127.0.0.1:9"), entry("demo-1", w.engines[0].url))
+    await w.until(lambda: len(w.router.pools.get("demo").members) == 2)
+    for _ in range(3):
+        assert (await w.ask()).headers["x-weir-instance"] == "demo-1"
+
+
+async def test_a_stream_that_breaks_before_its_first_event_is_made_elsewhere(world):
+    w = await world(break_off([]), None)
+    for _ in range(2):
+        response = await w.ask(stream=True)
+        assert response.headers["x-weir-instance"] == "demo-1"
+        assert response.content.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_whole_answer_that_breaks_in_the_middle_is_made_elsewhere(world):
+    async def half(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
+        await writer.drain()
+        writer.close()
+
+    w = await world(half, None)
+    for _ in range(2):
+        response = await w.ask()
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_an_engine_that_is_full_or_failing_is_replaced_by_another(world, status):
+    w = await world(reply({"error": "no"}, status), None)
+    for _ in range(2):
+        response = await w.ask()
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, status):
+    w = await world(reply({"error": {"message": "max_tokens is too large"}}, status), None)
+    answers = [await w.ask() for _ in range(2)]
+    refused = next(answer for answer in answers if answer.headers["x-weir-instance"] == "demo-0")
+    assert refused.status_code == status
+    assert refused.json() == {"error": {"message": "max_tokens is too large"}}
+    assert len(w.engines[0].received) == len(w.engines[1].received) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_when_nobody_else_is_left_the_engines_own_words_are_passed_on(world, status):
+    w = await world(reply({"error": "own words"}, status), reply({"error": "own words"}, status))
+    response = await w.ask()
+    assert response.status_code == status
+    assert response.json() == {"error": "own words"}
+    assert len(w.engines[0].received) == len(w.engines[1].received) == 1
+
+
+async def test_retries_are_bounded_by_the_policy(world):
+    w = await world(hang_up, hang_up, hang_up, hang_up, failure__retries=1)
+    response = await w.ask()
+    assert response.status_code == 502
+    assert response.json()["error"]["code"] == "upstream_failed"
+    assert sum(len(engine.received) for engine in w.engines) == 2
+
+
+async def test_every_attempt_carries_the_same_request_id(world):
+    w = await world(hang_up, hang_up, None)
+    response = await w.ask()
+    received = {request.headers["x-request-id"] for engine in w.engines for request in engine.received}
+    assert received == {response.headers["x-request-id"]}
+
+
+async def test_an_engine_that_says_nothing_is_given_up(world):
+    w = await world(hang, failure__first_byte_timeout_s=1, failure__retries=0)
+    response = await w.ask()
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
+    assert "1 s" in response.json()["error"]["message"]
+
+
+async def test_a_stream_that_breaks_after_its_first_byte_ends_with_an_error_event_and_is_not_repeated(world):
+    w = await world(break_off(events()[:2]), break_off(events()[:2]))
+    response = await w.ask(path="/v1/chat/completions", stream=True)
+    assert response.status_code == 200
+    assert response.content.startswith(b"".join(events()[:2]))
+    last = response.content.strip().rsplit(b"\n\n", 1)[-1]
+    assert b'"code":"upstream_failed"' in last
+    assert b"[DONE]" not in response.content
+    assert sum(len(engine.received) for engine in w.engines) == 1
+
+
+async def test_the_error_event_stands_alone_when_the_stream_broke_inside_an_event(world):
+    w = await world(break_off([events()[0] + b'data: {"choi']))
+    response = await w.ask(stream=True, stream_options={"include_usage": True})
+    assert b'data: {"choi\n\ndata: {"error"' in response.content
+
+
+async def test_the_error_event_on_messages_is_of_anthropics_kind(world):
+    w = await world(break_off([b"event: message_start\ndata: {}\n\n"]))
+    response = await w.ask(path="/v1/messages", stream=True)
+    assert b'\n\nevent: error\ndata: {"type":"error","error":{"type":"api_error"' in response.content
+
+
+async def test_an_idle_connection_that_the_engine_has_closed_costs_nothing(world):
+    """The engine closes after each answer, and the router learns of it only by writing."""
+
+    async def answer_and_close(engine, request, writer):
+        await reply()(engine, request, writer)
+        writer.close()
+
+    w = await world(answer_and_close)
+    for _ in range(10):
+        assert (await w.ask()).status_code == 200
+    receipt = await w.receipt(await w.ask())
+    assert receipt["retries"] == 0
+
+
+async def test_a_used_connection_that_closes_without_a_byte_is_replaced_on_the_same_instance(world):
+    w = await world(None)
+    await w.ask()
+    w.engines[0].script.append(hang_up)
+    response = await w.ask()
+    assert response.status_code == 200
+    assert w.engines[0].accepted == 2
+    assert (await w.receipt(response))["retries"] == 0
+
+
+async def test_what_is_not_http_is_a_failure_of_the_engine(world):
+    async def garbage(engine, request, writer):
+        writer.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+        await writer.drain()
+
+    async def endless_head(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000)
+        await writer.drain()
+
+    for behaviour in (garbage, endless_head):
+        w = await world(behaviour)
+        response = await w.ask()
+        assert response.status_code == 502
+        assert "not a valid HTTP answer" in response.json()["error"]["message"]
+
+
+async def test_a_broken_large_answer_is_seen_as_broken_by_the_client(world):
+    async def half(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 4_000_000)
+        await writer.drain()
+        writer.close()
+
+    w = await world(half)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await w.ask()
