@@ -7,6 +7,7 @@ const STALE_S = 3;
 const OFFLINE_S = 15;
 const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
 export const SHOWN = 128;
+const MANY = 24; // from here on tiles are small
 
 export class Tiles {
   constructor(grid, template, kvTick) {
@@ -35,6 +36,7 @@ export class Tiles {
     const nodes = rows.map((row) => this.tiles.get(row.id)?.node ?? this.make(row));
     this.grid.replaceChildren(...nodes);
     this.tiles = new Map(nodes.map((node) => [node.dataset.id, parts(node)]));
+    this.grid.classList.toggle("tiles--many", rows.length > MANY);
     this.sizeSparks();
   }
 

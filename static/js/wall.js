@@ -38,15 +38,14 @@ function shownPool() {
   return names.length === 1 ? names[0] : "*";
 }
 
-const TILE_ASPECT = 1.6;
-
-// The number of columns that leaves tiles near that shape and few cells empty.
+// The number of columns that leaves tiles near a shape that suits their text, and few cells empty.
 function columnsFor(number, width, height) {
+  const wanted = number > 48 ? 1.25 : 1.6;
   let best = 1;
   let least = Infinity;
   for (let columns = 1; columns <= number; columns++) {
     const rows = Math.ceil(number / columns);
-    const shape = Math.abs(Math.log((width / columns) / (height / rows) / TILE_ASPECT));
+    const shape = Math.abs(Math.log((width / columns) / (height / rows) / wanted));
     const cost = shape + (columns * rows - number) / number;
     if (cost < least) { least = cost; best = columns; }
   }
@@ -57,9 +56,17 @@ function layOut(number) {
   const { clientWidth, clientHeight } = grid;
   const columns = columnsFor(number, clientWidth, Math.max(1, clientHeight));
   grid.style.setProperty("--columns", columns);
-  const rootSize = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-  const high = clientHeight / Math.ceil(number / columns) / rootSize;
-  grid.dataset.size = high < 7.2 || clientWidth / columns / rootSize < 9.5 ? "small" : "large";
+  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const high = clientHeight / Math.ceil(number / columns) / rem;
+  const wide = clientWidth / columns / rem;
+  grid.dataset.size = wide < 6.4 ? "tiny" : high < 7.2 || wide < 9.5 ? "small" : "large";
+}
+
+// In small tiles the pool's name, the same in all of them, leaves room for the number.
+function nameTiles(all) {
+  const prefix = `${all[0]?.pool}-`;
+  const shorten = grid.dataset.size !== "large" && all.every((row) => row.id.startsWith(prefix));
+  for (const [id, tile] of tiles.tiles) text(tile.id, shorten ? id.slice(prefix.length) : id);
 }
 
 function classPanel({ panel, name, lines }, window) {
@@ -85,6 +92,7 @@ function render() {
   text(byId("tile-note"), all.length > SHOWN ? `showing ${SHOWN} of ${all.length}` : "");
   if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
   tiles.update(all, series.kv);
+  nameTiles(all);
   counts(all);
   policies(frame, settings.pool);
   attention(frame, ATTENTION);
