@@ -78,7 +78,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=2048)
     except OSError as error:
-        raise Failed(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address once more
+        raise Failed(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def _publisher(arguments: Arguments) -> Publisher | None:

@@ -1,0 +1,113 @@
+"""Simulated engines as real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fleet.tests.simengine.figures import figures
+
+ROOT = Path(__file__).resolve().parents[3]
+FAST = 100  # time scale: an answer of 100 tokens takes about 10 ms
+
+
+@dataclass(frozen=True)
+class Sim:
+    process: subprocess.Popen[str]
+    http: httpx.Client
+    url: str
+    events: str
+    replay: str
+
+    def post(self, path: str, body: object, **headers: str) -> httpx.Response:
+        return self.http.post(path, json=body, headers=headers)
+
+    def complete(self, prompt: object, max_tokens: int = 8, **fields: object) -> dict[str, object]:
+        body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, **fields}
+        answer = self.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def figures(self) -> dict[str, float]:
+        return figures(self.http.get("/metrics").text)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=10)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+StartSim = Callable[..., Sim]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def launch(**flags: object) -> subprocess.Popen[str]:
+    words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fleet.simengine", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start(**flags: object) -> Sim:
+    events, replay = free_port(), free_port()
+    process = launch(
+        **{"port": 0, "model": "sim", "time_scale": FAST, "seed": 1, "events_port": events, "replay_port": replay}
+        | flags
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        _, error = process.communicate(timeout=10)
+        raise AssertionError(f"the engine did not start: {error}")
+    url = f"http://{line.split()[-1]}"
+    client = httpx.Client(base_url=url, timeout=20)
+    return Sim(process, client, url, f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}")
+
+
+@pytest.fixture
+def start_sim() -> Iterator[StartSim]:
+    """Starts engines with flags of one's own."""
+    started: list[Sim] = []
+
+    def begin(**flags: object) -> Sim:
+        started.append(start(**flags))
+        return started[-1]
+
+    yield begin
+    for sim in started:
+        sim.close()
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[Sim]:
+    """One engine for the tests of a file; each uses prompts of its own."""
+    running = start()
+    yield running
+    running.close()

@@ -1,0 +1,103 @@
+"""/metrics: vLLM's names, and figures that add up."""
+
+import pytest
+
+from fleet.engine.law import API_S, chunk_pairs, law_of
+from fleet.engine.profiles import profile
+from fleet.simengine.histogram import Histogram
+from fleet.tests.simengine.conftest import FAST, Sim, StartSim
+
+GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
+COUNTERS = [
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
+    "vllm:external_prefix_cache_queries_total",
+    "vllm:external_prefix_cache_hits_total",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:num_preemptions_total",
+    "vllm:request_success_total{finished_reason=stop}",
+    "vllm:request_success_total{finished_reason=length}",
+    "vllm:request_success_total{finished_reason=abort}",
+    *(f"vllm:prompt_tokens_by_source_total{{source={s}}}" for s in ("local_compute", "local_cache_hit")),
+    *(f"vllm:prompt_tokens_cached_by_source_total{{source={s}}}" for s in ("device", "host", "disk", "p2p")),
+]
+HISTOGRAMS = [
+    "vllm:time_to_first_token_seconds",
+    "vllm:inter_token_latency_seconds",
+    "vllm:request_time_per_output_token_seconds",
+    "vllm:e2e_request_latency_seconds",
+    "vllm:request_queue_time_seconds",
+    "vllm:request_inference_time_seconds",
+    "vllm:request_prefill_time_seconds",
+    "vllm:request_decode_time_seconds",
+    "vllm:iteration_tokens_total",
+    "vllm:request_prompt_tokens",
+    "vllm:request_generation_tokens",
+    "vllm:request_params_max_tokens",
+]
+
+
+def test_every_name_is_there_before_the_first_request(sim: Sim) -> None:
+    figures = sim.figures()
+    histograms = [f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count", "bucket{le=+Inf}")]
+    assert set(GAUGES + COUNTERS + histograms) <= set(figures)
+    assert figures["weir_sim_time_scale"] == FAST
+    assert 0 <= figures["weir_sim_lag_seconds"] < 60
+
+
+def test_the_size_of_the_cache_is_told(start_sim: StartSim) -> None:
+    page = start_sim(kv_blocks=1234, block_size=32).http.get("/metrics").text
+    (line,) = [line for line in page.splitlines() if line.startswith("vllm:cache_config_info")]
+    assert 'block_size="32"' in line
+    assert 'num_gpu_blocks="1234"' in line
+
+
+def test_figures_add_up_over_some_requests(start_sim: StartSim) -> None:
+    sim = start_sim()
+    for index in range(3):
+        sim.complete(f"{index:04d}" * 100, max_tokens=20)
+    sim.post("/v1/completions", {"prompt": "short answer", "max_tokens": 5000})
+    figures = sim.figures()
+    generated = figures["vllm:generation_tokens_total"]
+    assert figures["vllm:prompt_tokens_total"] == 303
+    assert figures["vllm:request_success_total{finished_reason=length}"] == 3
+    assert figures["vllm:request_success_total{finished_reason=stop}"] == 1
+    assert figures["vllm:time_to_first_token_seconds_count"] == 4
+    assert figures["vllm:inter_token_latency_seconds_count"] == generated - 4
+    assert figures["vllm:request_generation_tokens_sum"] == generated
+    assert figures["vllm:request_params_max_tokens_sum"] == 5060
+    assert figures["vllm:iteration_tokens_total_sum"] == 303 + generated - 4
+    for name in HISTOGRAMS:
+        assert figures[f"{name}_bucket{{le=+Inf}}"] == figures[f"{name}_count"]
+
+
+def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim) -> None:
+    """A request alone on the engine, in virtual seconds: no clock takes part."""
+    sim, law = start_sim(), law_of(profile())
+    sim.complete("time" * 4000, max_tokens=101)
+    figures = sim.figures()
+    prefill = law.step_s(4000, chunk_pairs(4000, 0), 0)
+    decode = sum(law.step_s(1, 0, 4001 + i) for i in range(100))
+    assert figures["vllm:time_to_first_token_seconds_sum"] == pytest.approx(API_S + prefill, rel=1e-6)
+    assert figures["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decode, rel=1e-6)
+    assert figures["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(decode / 100, rel=1e-6)
+    assert figures["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(API_S + prefill + decode, rel=1e-6)
+
+
+def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
+    histogram = Histogram((1, 2))
+    for value, times in ((1, 2), (1.5, 3), (9, 1)):
+        histogram.observe(value, times)
+    assert histogram.lines("h", 'a="b"') == [
+        'h_bucket{a="b",le="1.0"} 2',
+        'h_bucket{a="b",le="2.0"} 5',
+        'h_bucket{a="b",le="+Inf"} 6',
+        'h_sum{a="b"} 15.5',
+        'h_count{a="b"} 6',
+    ]
+
+
+def test_a_model_name_with_quotes_does_not_break_the_page(start_sim: StartSim) -> None:
+    sim = start_sim(model='a"b\\c')
+    assert "vllm:num_requests_running" in sim.figures()
