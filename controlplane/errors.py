@@ -1,8 +1,9 @@
 """Pages for what went wrong: what happened, what still works, what to do, and an id to quote."""
 
+import sys
 from collections.abc import Callable
 
-import structlog
+from django.core.exceptions import SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -13,8 +14,6 @@ from controlplane.accounts.permissions import who_can
 from controlplane.api import problems
 from controlplane.api.problems import Problem, request_id_of
 
-log = structlog.get_logger(__name__)
-
 
 def _is_api(request: HttpRequest) -> bool:
     return request.path.startswith("/api/")
@@ -23,7 +22,7 @@ def _is_api(request: HttpRequest) -> bool:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
         return problems.response(request, Problem(400, detail=str(exception)))
-    return render(request, "errors/400.html", {"request_id": request_id_of(request)}, status=400)
+    return _standalone("errors/400.html", request, 400)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -50,6 +49,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    """Django calls it while the exception is being handled: a database that is gone, locked or read-only is one
+    known thing, not a crash."""
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return unavailable(request)
     if _is_api(request):
         return problems.response(request, Problem(500, detail="the error is in the log under this request id"))
     return _standalone("errors/500.html", request, 500)
@@ -66,20 +69,13 @@ def _standalone(template: str, request: HttpRequest, status: int) -> HttpRespons
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
 
 
-class DatabaseAway:
-    """A database that is gone, locked or read-only is one known thing, not a crash."""
+class NoNul:
+    """PostgreSQL holds no NUL characters: an address with one names nothing."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        try:
-            return self.get_response(request)
-        except (OperationalError, InterfaceError) as error:  # raised by another middleware
-            return self.process_exception(request, error) or server_error(request)
-
-    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, OperationalError | InterfaceError):
-            return None
-        log.error("database.away", error=str(exception), path=request.path)
-        return unavailable(request)
+        if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return bad_request(request, SuspiciousOperation("the address holds a NUL character"))
+        return self.get_response(request)

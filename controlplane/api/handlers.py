@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 
+from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import Problem, response
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.merge import disputes
@@ -23,6 +24,13 @@ class Api(NinjaAPI):
 
     def validation_error_from_error_contexts(self, error_contexts: list[ValidationErrorContext]) -> ValidationError:
         return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
+
+    def get_openapi_schema(self, **kwargs: Any) -> Any:
+        schema = super().get_openapi_schema(**kwargs)
+        for methods in schema["paths"].values():
+            for method, operation in methods.items():
+                describe_errors(method, operation)
+        return schema
 
 
 def _raw(context: ValidationErrorContext) -> list[Any]:

@@ -1,5 +1,6 @@
 """Pieces that operations share in the OpenAPI document."""
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from ninja import Path
@@ -20,3 +21,29 @@ IF_MATCH = _header("If-Match", "The ETag that was read; 412 when it has changed 
 
 def headers(*parameters: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": list(parameters)}
+
+
+_JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
+
+
+def describe_errors(method: str, operation: dict[str, Any]) -> None:
+    """Errors are problem+json, and what every operation of a kind may answer need not be written at each."""
+    responses = operation["responses"]
+    for status in _errors_of(method, operation):
+        responses.setdefault(status, {"description": HTTPStatus(status).phrase, "content": _problem()})
+    for answer in responses.values():
+        if answer.get("content", {}).get(_JSON, {}).get("schema", {}).get("$ref") == _REF:
+            answer["content"] = _problem()
+
+
+def _problem() -> dict[str, Any]:
+    return {_PROBLEM: {"schema": {"$ref": _REF}}}
+
+
+def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
+    found = {400, 401, 403}
+    if operation.get("parameters") or operation.get("requestBody"):
+        found.add(422)
+    if operation.get("requestBody"):
+        found.add(415)
+    return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work

@@ -13,7 +13,7 @@ RESERVED = {"schema", "new"}  # words in the addresses of pages and API
 
 
 def check_reason(reason: str) -> str:
-    reason = reason.strip()
+    reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
     if not REASON_MIN <= len(reason) <= REASON_MAX:
         message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
         raise Refused("the reason is missing or too short", (FieldError("reason", reason, message),))

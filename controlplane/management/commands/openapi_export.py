@@ -17,6 +17,11 @@ def document() -> str:
     return json.dumps(api.get_openapi_schema(), indent=2, sort_keys=True, default=str) + "\n"
 
 
+def schema() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(document())
+    return loaded
+
+
 class Command(BaseCommand):
     help = "Write the OpenAPI document to docs/openapi.json; with --check, fail when the copy there is not current."
 

@@ -1,0 +1,67 @@
+import pytest
+from django.core.management import CommandError, call_command
+
+from controlplane.accounts.permissions import SCOPES
+from controlplane.api.api import api
+from controlplane.management.commands import openapi_export
+
+SCHEMA = openapi_export.schema()
+OPERATIONS = [
+    (f"{method.upper()} {path}", operation)
+    for path, methods in SCHEMA["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+def test_the_committed_copy_is_current():
+    call_command("openapi_export", check=True)
+
+
+def test_a_copy_that_is_not_current_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(openapi_export, "COPY", tmp_path / "openapi.json")
+    with pytest.raises(CommandError, match="not current"):
+        call_command("openapi_export", check=True)
+    call_command("openapi_export")
+    call_command("openapi_export", check=True)
+
+
+def test_it_is_served(db, client):
+    answer = client.get("/api/v1/openapi.json")
+    assert answer.status_code == 200
+    assert answer.json()["paths"].keys() == SCHEMA["paths"].keys()
+
+
+@pytest.mark.parametrize(("name", "operation"), OPERATIONS)
+def test_every_operation_has_an_id_a_summary_a_tag_and_its_errors(name, operation):
+    assert operation["operationId"].islower()
+    assert operation["summary"]
+    assert operation["tags"]
+    assert {"401", "403"} <= set(operation["responses"])
+
+
+def test_operation_ids_are_unique():
+    ids = [operation["operationId"] for _, operation in OPERATIONS]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(("name", "operation"), OPERATIONS)
+def test_every_operation_is_closed_to_strangers(db, client, name, operation):
+    method, path = name.split()
+    concrete = path.replace("{number}", "1").replace("{token_id}", "1").replace("{name}", "default")
+    body = {} if method == "GET" else {"data": "{}", "content_type": "application/json"}
+    assert client.generic(method, concrete.replace("{", "").replace("}", ""), **body).status_code == 401
+
+
+def test_the_page_lists_every_operation(vera_client):
+    content = vera_client.get("/api/v1/docs").content.decode()
+    assert [name for name, _ in OPERATIONS if name not in content] == []
+    assert [scope for scope in SCOPES if scope not in content] == []
+
+
+def test_the_page_is_closed_to_strangers(db, client):
+    assert client.get("/api/v1/docs").status_code == 302
+
+
+def test_operations_state_the_token_scheme():
+    assert SCHEMA["components"]["securitySchemes"]["TokenOrSession"] == {"type": "http", "scheme": "bearer"}
+    assert api.auth is not None

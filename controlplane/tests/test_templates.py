@@ -1,0 +1,36 @@
+"""A strict Content-Security-Policy blocks inline code; it must not be there to be blocked."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+TEMPLATES = sorted((Path(settings.BASE_DIR) / "templates").rglob("*.html"))
+INLINE = {
+    "style attribute": re.compile(r"<[^>{]*\sstyle\s*=", re.I),
+    "style element": re.compile(r"<style[\s>]", re.I),
+    "event handler": re.compile(r"<[^>{]*\son[a-z]+\s*=", re.I),
+    "hx-on": re.compile(r"\shx-on[:a-z-]*\s*=", re.I),
+    "script with code": re.compile(r"<script(?![^>]*\ssrc=)[^>]*>", re.I),
+    "javascript: address": re.compile(r"(href|action|src)\s*=\s*[\"']javascript:", re.I),
+    "another origin": re.compile(r"(src|href|action)\s*=\s*[\"'](https?:)?//", re.I),
+    "htmx trigger filter, which needs eval": re.compile(r"hx-trigger=\"[^\"]*\[", re.I),
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.relative_to(path.parents[1])))
+def test_nothing_inline_and_nothing_from_elsewhere(template):
+    text = template.read_text()
+    assert [what for what, pattern in INLINE.items() if pattern.search(text)] == []
+
+
+def test_there_are_templates_to_look_at():
+    assert len(TEMPLATES) > 15
+
+
+def test_pages_carry_the_strict_policy(db, client):
+    policy = client.get("/login").headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy
+    assert "style-src 'self'" in policy
+    assert "unsafe" not in policy
