@@ -28,7 +28,7 @@ class VendorFinder(BaseFinder):
         found = [str(plotly_folder() / name) for name in FILES if path == f"{PREFIX}/{name}"]
         if find_all:
             return found
-        return found[0] if found else None
+        return found[0] if found else []  # as Django's own finders do; None would count as a match
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, FileSystemStorage]]:
         storage = FileSystemStorage(location=plotly_folder())
