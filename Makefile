@@ -27,6 +27,7 @@ lint: $(STAMP)
 	$(VENV)/bin/lint-imports --no-cache
 
 bench: $(STAMP)
+	$(PY) bench/start.py
 	$(PY) bench/publish.py
 	$(PY) bench/processes.py
 

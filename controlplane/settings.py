@@ -57,7 +57,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "controlplane.api.request_id.RequestId",
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
+    "controlplane.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "controlplane.errors.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -145,6 +145,7 @@ STATICFILES_FINDERS = [
 ]
 # Files are served from where they lie: no collecting step before a start, and a browser asks again for what it has.
 SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_AUTOREFRESH = True
 SERVESTATIC_USE_STATIC_ROOT = False
 SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False

@@ -51,8 +51,9 @@ def up(folder, *flags, **extra):
 
 
 class RealUp:
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, **extra):
         self.folder = folder
+        self.extra = extra
         self.web_port, self.router_port = free_ports(2)
         self.flags = ("--web-port", str(self.web_port), "--router-port", str(self.router_port), *flags)
         self.output = folder / "up.out"
@@ -63,7 +64,7 @@ class RealUp:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up", *self.flags],
                 cwd=CODE,
-                env=environment(self.folder),
+                env=environment(self.folder, **self.extra),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -113,10 +114,10 @@ class RealUp:
 
 
 @contextlib.contextmanager
-def running(*flags):
+def running(*flags, **extra):
     """Started and answering; whatever happens, nothing of it is left behind."""
     folder = new_folder()
-    weir = RealUp(folder, *flags).start()
+    weir = RealUp(folder, *flags, **extra).start()
     try:
         yield weir
     finally:

@@ -110,7 +110,7 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
     name, port = f"router-{number}", options.router_port + number - 1
     argv = (
         *(around.python, "-m", "router", "--redis", around.redis_url),
-        *("--host", options.host, "--port", str(port), "--id", name),
+        *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),
     )
     home = url(options.host, port)
     return Process(name, "servers", argv, Ready("http", f"{home}/healthz"), 2.5, f"{home}/v1")

@@ -1,0 +1,43 @@
+"""How long a start takes: on an empty data folder, again on the same one, and after kill -9; and a stop.
+
+    .venv/bin/python bench/start.py
+
+From starting `manage.py up` to the moment the sign-in page answers, and to all eight demo engines being ready.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from controlplane.tests.real_up import RealUp, running
+
+
+def watch(weir: RealUp, began: float, what: str) -> None:
+    weir.until(lambda: weir.get("/login") == 200, "the page")
+    page = time.monotonic() - began
+    weir.wait_for("instances of pool demo are ready")
+    print(f"{what:<24} page {page:5.1f} s   engines {time.monotonic() - began:5.1f} s")
+
+
+def again(weir: RealUp, what: str) -> None:
+    began = time.monotonic()
+    weir.start()
+    watch(weir, began, what)
+
+
+def main() -> None:
+    began = time.monotonic()
+    with running() as weir:
+        watch(weir, began, "empty data folder")
+        print(f"{'stop':<24} {weir.stop():10.1f} s   {len(weir.everything())} processes left")
+        again(weir, "second start")
+        weir.process.kill()
+        weir.process.wait()
+        again(weir, "after kill -9 of up")
+        print(f"{'stop':<24} {weir.stop():10.1f} s   {len(weir.everything())} processes left")
+
+
+if __name__ == "__main__":
+    main()

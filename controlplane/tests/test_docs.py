@@ -1,0 +1,106 @@
+"""The documents say what the code does: every setting, command, route, key and target is in them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+CODE = Path(__file__).resolve().parents[2]
+OWN = ("controlplane", "fleet", "router")
+READS = re.compile(
+    r"""\benv\.(?:text|flag|words|choice|span|database)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
+)
+INTERNAL = {"DJANGO_SETTINGS_MODULE"}  # not for operators
+
+
+def read(path):
+    return (CODE / path).read_text()
+
+
+def sources(*folders):
+    for folder in folders:
+        for path in (CODE / folder).rglob("*.py"):
+            if "tests" not in path.parts:
+                yield path
+
+
+def variables_read():
+    return {
+        name
+        for path in sources(*OWN)
+        for groups in READS.findall(path.read_text())
+        for name in groups
+        if name and name not in INTERNAL
+    }
+
+
+def test_the_search_for_settings_finds_what_it_should():
+    assert {"WEIR_DATA_DIR", "REDIS_URL", "DATABASE_URL", "WEIR_ADMIN_PASSWORD"} <= variables_read()
+
+
+def test_every_setting_is_documented_and_nothing_else():
+    assert set(re.findall(r"^\| `([A-Z_]+)`", read("docs/settings.md"), re.MULTILINE)) == variables_read()
+
+
+def own_commands():
+    return sorted(name for name, app in get_commands().items() if app.split(".")[0] in OWN)
+
+
+def test_every_management_command_is_documented():
+    text = read("docs/commands.md")
+    missing = [name for name in own_commands() if f"`{name}" not in text and f"## {name}" not in text]
+    assert missing == []
+
+
+def test_every_flag_of_up_is_documented():
+    flags = re.findall(r'add_argument\(\s*"(--[a-z-]+)"', read("controlplane/management/commands/up.py"))
+    assert len(flags) > 5
+    assert [flag for flag in flags if f"`{flag}" not in read("docs/commands.md")] == []
+
+
+def targets():
+    return set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+
+
+def test_every_make_target_is_documented():
+    assert set(re.findall(r"^\| `make ([a-z-]+)`", read("docs/commands.md"), re.MULTILINE)) == targets()
+
+
+@pytest.mark.parametrize("path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").glob("*.md"))])
+def test_make_commands_in_documents_exist(path):
+    assert set(re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)", read(path))) <= targets()
+
+
+@pytest.mark.parametrize("path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").glob("*.md"))])
+def test_links_in_documents_lead_somewhere(path):
+    folder = (CODE / path).parent
+    links = [link for link in re.findall(r"\]\(([^)#]+)", read(path)) if "://" not in link]
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_the_published_description_of_the_api_is_the_one_that_is_served():
+    from controlplane.api.api import api
+
+    served = json.loads(json.dumps(api.get_openapi_schema(), default=str))
+    assert json.loads(read("docs/openapi.json"))["paths"].keys() == served["paths"].keys()
+
+
+def test_every_redis_key_is_in_the_table_of_the_contract():
+    from router import wire
+
+    table = {re.sub(r"<[^>]+>", "", key) for key in re.findall(r"^\| (weir:.+?) \|", wire.__doc__, re.MULTILINE)}
+    named = {value for name, value in vars(wire).items() if name.isupper() and str(value).startswith(wire.PREFIX)}
+    made = {
+        function(*[""] * function.__code__.co_argcount)
+        for name, function in vars(wire).items()
+        if name.endswith("_key")
+    }
+    assert (named | made) - {wire.PREFIX} <= table
+
+
+def test_every_metric_of_the_router_is_documented():
+    given = re.findall(r'_(?:counter|gauge|single|total|histogram)\("([a-z_]+)"', read("router/metrics.py"))
+    assert len(given) > 10
+    assert [name for name in given if f"`weir_router_{name}" not in read("docs/router.md")] == []
