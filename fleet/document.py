@@ -38,11 +38,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _plain(first: str, tag: str) -> bool:
+    return tag == "tag:yaml.org,2002:timestamp" or (tag == "tag:yaml.org,2002:bool" and first in "yYnNoO")
+
+
 # `on`, `off`, `yes` and `no` stay text, and so do dates: YAML 1.1 would turn a pool named `on` into a boolean.
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in {"tag:yaml.org,2002:timestamp"}]
+    first: [(tag, pattern) for tag, pattern in resolvers if not _plain(first, tag)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    if first not in "yYnNoO"
 }
 
 

@@ -99,8 +99,11 @@ def _pools(value: object, problems: list[Problem]) -> list[Mapping[str, Any]]:
     seen: dict[str, int] = {}
     for index, pool in enumerate(value):
         path = f"spec.pools[{index}]"
-        _check_pool(path, _mapping(path, pool, problems), problems)
-        name = pool.get("name") if isinstance(pool, Mapping) else None
+        if not isinstance(pool, Mapping):
+            problems.append(Problem(path, pool, "must be a mapping"))
+            continue
+        _check_pool(path, pool, problems)
+        name = pool.get("name")
         if isinstance(name, str):
             first = seen.setdefault(name, index)
             if first != index:
@@ -109,8 +112,6 @@ def _pools(value: object, problems: list[Problem]) -> list[Mapping[str, Any]]:
 
 
 def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> None:
-    if not pool:
-        return
     _keys(path, pool, tuple(_FIELDS), problems)
     for name, test in _FIELDS.items():
         if name in pool or name in _REQUIRED:

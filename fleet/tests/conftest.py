@@ -1,11 +1,16 @@
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import redis
 
 from fleet.kinds import KINDS
 from fleet.tests.world import FAKE, World
+
+# Machines that run tests are busy; how long one example takes says nothing.
+hypothesis.settings.register_profile("fleet", deadline=None)
+hypothesis.settings.load_profile("fleet")
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""What applying a document would change, in words."""
+
+import dataclasses
+from typing import Any
+
+from fleet.changes import Change, FieldChange, changes
+from fleet.spec import FleetSpec, PoolSpec
+
+POOL = PoolSpec("demo", "llama", "sim", 8, "default", "local", {"seed": 1})
+
+
+def fleet(*pools: PoolSpec) -> FleetSpec:
+    return FleetSpec("f", pools)
+
+
+def update(**fields: Any) -> Change:
+    (change,) = changes(fleet(POOL), fleet(dataclasses.replace(POOL, **fields)), prune=False)
+    return change
+
+
+def test_the_same_fleet_changes_nothing() -> None:
+    assert changes(fleet(POOL), fleet(POOL), prune=True) == ()
+
+
+def test_a_new_pool_starts_its_instances() -> None:
+    assert changes(fleet(), fleet(POOL), prune=False) == (Change("create", "demo", (), "starts 8 instances"),)
+
+
+def test_a_pool_that_is_not_named_stays_unless_pruned() -> None:
+    (kept,) = changes(fleet(POOL), fleet(), prune=False)
+    (pruned,) = changes(fleet(POOL), fleet(), prune=True)
+    assert (kept.kind, pruned.kind) == ("unlisted", "remove")
+    assert pruned.effect == "drains and stops 8 instances"
+
+
+def test_more_or_fewer_replicas() -> None:
+    assert update(replicas=9).effect == "starts 1 instance more"
+    assert update(replicas=5).effect == "drains and stops 3 instances"
+    assert update(replicas=5).fields == (FieldChange("replicas", 8, 5),)
+
+
+def test_an_option_restarts_the_pool_by_and_by() -> None:
+    change = update(engine={"seed": 2, "kv_blocks": 100})
+    assert change.effect == "restarts 8 instances, at most 2 at a time, each once it has drained"
+    assert change.fields == (FieldChange("engine.kv_blocks", None, 100), FieldChange("engine.seed", 1, 2))
+
+
+def test_a_default_that_is_written_out_touches_no_instance() -> None:
+    assert update(engine={"seed": 1, "block_size": 16}).effect == "no instance is touched"
+
+
+def test_a_policy_touches_no_instance() -> None:
+    assert update(policy="night").effect == "routers take the policy night"
+
+
+def test_growing_a_pool_from_nothing_restarts_nobody() -> None:
+    old, new = dataclasses.replace(POOL, replicas=0), dataclasses.replace(POOL, engine={"seed": 3})
+    (change,) = changes(fleet(old), fleet(new), prune=False)
+    assert change.effect == "starts 8 instances more"

@@ -1,0 +1,62 @@
+"""Reading fleet documents as text."""
+
+import pytest
+
+from fleet import document
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is given twice"),
+        ("x: {a: 1, a: 2}", "the key 'a' is given twice"),
+        ("x: &big [1]\ny: *big", "aliases"),
+        ("- [", "line 1"),
+        ("a: b: c", "line 1"),
+        ("\x00", "special characters"),
+        ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("x: " + "9" * 5000, "limit"),
+    ],
+)
+def test_text_that_is_no_document_is_refused_with_the_place(text: str, words: str) -> None:
+    with pytest.raises(document.UnreadableDocument, match=words.replace("(", r"\(")):
+        document.load(text)
+
+
+@pytest.mark.parametrize("read", [document.load, document.load_json])
+def test_a_document_may_not_be_larger_than_a_megabyte(read: object) -> None:
+    with pytest.raises(document.UnreadableDocument, match="1,000,002 bytes; allowed are 1,000,000"):
+        read('"' + "x" * 1_000_000 + '"')  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("read", [document.load, document.load_json])
+def test_nesting_beyond_reason_is_refused(read: object) -> None:
+    with pytest.raises(document.UnreadableDocument):
+        read("[" * 50_000)  # type: ignore[operator]
+
+
+def test_a_pool_named_on_stays_text_and_so_does_a_date() -> None:
+    assert document.load("{name: on, policy: no, when: 2026-01-01}") == {
+        "name": "on",
+        "policy": "no",
+        "when": "2026-01-01",
+    }
+
+
+def test_true_and_numbers_keep_their_types() -> None:
+    assert document.load("{a: true, b: 3, c: 0.5, d: null}") == {"a": True, "b": 3, "c": 0.5, "d": None}
+
+
+def test_json_is_read_as_json() -> None:
+    assert document.load_json('{"a": 1e3}') == {"a": 1000.0}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"x": [{"a": 1, "a": 2}]}', "{", '{"a": ' + "9" * 5000 + "}"])
+def test_json_that_says_something_twice_or_not_at_all_is_refused(text: str) -> None:
+    with pytest.raises(document.UnreadableDocument):
+        document.load_json(text)
+
+
+def test_what_is_dumped_is_read_back() -> None:
+    value = {"kind": "Fleet", "spec": {"pools": [{"name": "ö", "replicas": 2}]}}
+    assert document.load(document.dump(value)) == value

@@ -1,0 +1,99 @@
+"""Kinds: their options describe themselves, and their command lines are understood by what they start."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import build, check, json_schema, option, options_of
+from fleet.kinds.sim import SIM, SimSpec
+from fleet.simengine.arguments import parse_arguments
+
+LAUNCH = Launch("demo-0", "llama", "127.0.0.1", {"http": 18100, "events": 18101, "replay": 18102}, "/usr/bin/python3")
+
+
+def test_the_engine_understands_the_command_line_of_the_sim_kind() -> None:
+    given = {
+        "gpu": "h200_sxm",
+        "model_profile": "Qwen3-32B",
+        "tp": 2,
+        "time_scale": 10,
+        "seed": 7,
+        "kv_blocks": 512,
+        "block_size": 32,
+        "max_model_len": 4096,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+    }
+    argv = SIM.command(build(SimSpec, given), LAUNCH)
+    assert argv[:3] == ["/usr/bin/python3", "-m", "fleet.simengine"]
+    understood = parse_arguments(argv[3:])
+    assert {name: getattr(understood, name) for name in given} == given
+    assert (understood.port, understood.events_port, understood.replay_port) == (18100, 18101, 18102)
+    assert (understood.model, understood.host) == ("llama", "127.0.0.1")
+
+
+def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
+    argv = SIM.command(SimSpec(), LAUNCH)
+    assert "--kv-blocks" not in argv
+    assert "--tp" not in argv
+    parse_arguments(argv[3:])
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_every_option_says_what_it_is(kind: Any) -> None:
+    for one in options_of(kind.spec):
+        assert one.title
+        assert one.help.endswith(".")
+        assert one.choices or one.kind in {"bool", "text"} or (one.minimum is not None and one.maximum is not None)
+    assert check(kind.spec, {}, "engine") == []
+
+
+@dataclass(frozen=True)
+class Spec:
+    loud: bool = option(False, title="Loud", kind="bool")
+    name: str = option("a", title="Name", kind="text")
+    low: int = option(0, title="Low", minimum=0)
+    high: int = option(0, title="High", maximum=9, unit="x")
+    free: float = option(0.0, title="Free", kind="float")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loud": 1}, "must be true or false; allowed: true or false"),
+        ({"name": ""}, "must be text that is not empty; allowed: text that is not empty"),
+        ({"name": "a\x00"}, "must be text that is not empty; allowed: text that is not empty"),
+        ({"low": -1}, "out of range; allowed: 0 or more"),
+        ({"high": 10}, "out of range; allowed: up to 9 x"),
+        ({"free": "x"}, "must be a number; allowed: a number"),
+        ({"free": True}, "must be a number; allowed: a number"),
+        ({"free": float("inf")}, "must be a number; allowed: a number"),
+        ({"lauter": 1}, "unknown option; known are loud, name, low, high, free"),
+    ],
+)
+def test_a_refused_option_says_what_is_allowed(given: dict[str, object], message: str) -> None:
+    (problem,) = check(Spec, given, "engine")
+    assert (problem.path, problem.message) == (f"engine.{next(iter(given))}", message)
+
+
+def test_a_number_may_be_written_without_a_point() -> None:
+    assert check(Spec, {"free": 3}, "engine") == []
+    assert isinstance(build(Spec, {"free": 3}).free, float)
+
+
+def test_the_schema_lists_each_option_with_its_limits() -> None:
+    schema = json_schema(SimSpec)
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["seed"] == {
+        "type": "integer",
+        "title": "Seed",
+        "description": "Of output lengths and text.",
+        "minimum": 0,
+        "maximum": 2**31 - 1,
+        "default": 1,
+    }
+    assert "default" not in schema["properties"]["kv_blocks"]
+    assert "h100_sxm" in schema["properties"]["gpu"]["enum"]

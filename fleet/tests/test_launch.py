@@ -1,0 +1,173 @@
+"""Processes of our own making."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet import launch, logs
+from fleet.failure import last_words
+
+SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
+STUBBORN = [
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
+]
+
+Start = Callable[..., tuple[int, float]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "out.log"
+
+
+@pytest.fixture
+def start(log: Path) -> Iterator[Start]:
+    started = []
+
+    def begin(argv: list[str], **env: str) -> tuple[int, float]:
+        started.append(launch.start(argv, {"PATH": os.environ["PATH"], **env}, log))
+        return started[-1]
+
+    yield begin
+    for pid, pid_started in started:
+        launch.stop(pid, pid_started, grace_s=0)
+    launch.reap()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_process_leads_its_own_session_and_writes_to_its_log(start: Start, log: Path) -> None:
+    pid, started = start(SLEEP)
+    until(lambda: log.read_text() == "up\n")
+    assert os.getsid(pid) == pid
+    assert launch.is_alive(pid, started)
+    assert oct(log.stat().st_mode)[-3:] == "600"
+
+
+def test_a_signal_that_we_ignore_is_not_ignored_by_what_we_start(start: Start, log: Path) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        pid, started = start(SLEEP)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    until(lambda: log.read_text() == "up\n")
+    assert launch.stop(pid, started, grace_s=10) is True
+
+
+def test_another_start_time_is_another_process(start: Start) -> None:
+    pid, started = start(SLEEP)
+    assert not launch.is_alive(pid, started + 0.01)
+    assert not launch.send(pid, started + 0.01, signal.SIGKILL)
+    assert launch.is_alive(pid, started)
+
+
+def test_a_zombie_is_dead(start: Start) -> None:
+    pid, started = start([sys.executable, "-c", ""])
+    until(lambda: (launch.inspect(pid) or launch.ProcessState("Z", 0)).letter == "Z")
+    assert not launch.is_alive(pid, started)
+    launch.reap()
+    assert launch.inspect(pid) is None
+
+
+def test_what_ends_on_request_is_told_from_what_has_to_be_killed(start: Start, log: Path) -> None:
+    pid, started = start(STUBBORN)
+    until(lambda: log.read_text() == "up\n")
+    assert launch.stop(pid, started, grace_s=0.1) is False
+    assert not launch.is_alive(pid, started)
+    assert launch.stop(pid, started, grace_s=5) is True  # it is gone already
+
+
+def test_the_children_of_a_process_end_with_it(start: Start, log: Path) -> None:
+    code = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+    pid, started = start([sys.executable, "-c", code])
+    until(lambda: log.read_text().endswith("\n"))
+    child = int(log.read_text())
+    launch.stop(pid, started, grace_s=5)
+    until(lambda: (launch.inspect(child) or launch.ProcessState("Z", 0)).letter == "Z")
+
+
+def test_a_suspended_process_is_recognised(start: Start) -> None:
+    pid, started = start(SLEEP)
+    assert not launch.is_suspended(pid)
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: launch.is_suspended(pid))
+    assert launch.is_alive(pid, started)
+
+
+def test_a_program_that_is_not_there_is_an_error(start: Start) -> None:
+    with pytest.raises(FileNotFoundError):
+        start(["/nowhere/engine"])
+
+
+def test_a_process_is_found_by_what_it_carries(start: Start) -> None:
+    found = start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
+    start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="theirs")
+    assert launch.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
+
+
+@pytest.mark.parametrize(("pid", "started"), [(None, None), (None, 1.0), (1, None), (2**22 + 1, 1.0)])
+def test_nothing_recorded_is_nothing_alive(pid: int | None, started: float | None) -> None:
+    assert not launch.is_alive(pid, started)
+
+
+def test_secrets_are_not_handed_to_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_SECRET_KEY", "hush")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:hush@h/d")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    given = launch.environment(Path("/srv"), {"WEIR_INSTANCE": "a"}, {"X": "1"})
+    assert "hush" not in str(given)
+    assert (given["NCCL_DEBUG"], given["WEIR_INSTANCE"], given["X"], given["PYTHONPATH"]) == ("INFO", "a", "1", "/srv")
+
+
+def test_the_tail_of_a_log_is_whole_lines(log: Path) -> None:
+    log.write_text("".join(f"line {n}\n" for n in range(20_000)))
+    assert logs.tail(log, 2) == ["line 19998", "line 19999"]
+    everything = logs.tail(log, 100_000)
+    assert everything[0].startswith("line ")
+    assert len(everything) < 20_000
+    assert logs.tail(log.with_name("none"), 5) == []
+
+
+def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path  # type: ignore[attr-defined]
+    path = logs.prepare("p-0")
+    path.write_bytes(b"x" * (logs.ROTATE_BYTES + 1))
+    assert logs.prepare("p-0") == path
+    assert not path.exists()
+    assert path.with_suffix(".log.1").stat().st_size == logs.ROTATE_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "it wrote nothing to its log (killed?)"),
+        (["a", "", "b ", " "], "its log ends with: b"),
+        (["OSError: [Errno 98] Address already in use", "bye"], "its port is in use: OSError: [Errno 98]"),
+        (["torch.OutOfMemoryError: CUDA out of memory."], "the GPU has too little memory: torch"),
+        (["MemoryError"], "the host has too little memory"),
+        (["x: error: unrecognized arguments: --foo"], "an option is wrong: x: error"),
+        (["No module named vllm"], "a program is not installed"),
+        (["OSError: [Errno 28] No space left on device"], "the disk is full"),
+        (["PermissionError: [Errno 13] Permission denied"], "a permission is missing"),
+    ],
+)
+def test_a_known_cause_is_named(lines: list[str], words: str) -> None:
+    assert last_words(lines).startswith(words)
+
+
+def test_what_earlier_processes_wrote_is_not_the_cause() -> None:
+    lines = ["== weir: epoch 1 at x", "MemoryError", "== weir: epoch 2 at x", "bye"]
+    assert last_words(logs.of_latest_start(lines)) == "its log ends with: bye"
+    assert logs.of_latest_start(["bye"]) == ["bye"]

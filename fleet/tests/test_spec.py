@@ -1,0 +1,177 @@
+"""The fleet document: what it may say, and that nothing is lost on the way through."""
+
+import contextlib
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet import document as documents
+from fleet.spec import InvalidFleet, PoolSpec, config_hash, dump_fleet, parse_fleet
+
+POOL = {
+    "name": "demo",
+    "model": "llama-3.1-8b",
+    "policy": "default",
+    "kind": "sim",
+    "replicas": 8,
+    "node": "local",
+    "engine": {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "time_scale": 1.0, "seed": 1},
+}
+DOCUMENT = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "demo"}, "spec": {"pools": [POOL]}}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """DOCUMENT with one place set, `del` for the value to take it away."""
+    made: Any = copy.deepcopy(DOCUMENT)
+    *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
+    place = made
+    for part in parents:
+        place = place[part]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return made
+
+
+DELETE = object()
+
+
+def problems(document: object) -> dict[str, str]:
+    with pytest.raises(InvalidFleet) as caught:
+        parse_fleet(document)
+    return {problem.path: problem.message for problem in caught.value.problems}
+
+
+def test_a_full_document_survives_parsing_and_dumping() -> None:
+    assert dump_fleet(parse_fleet(DOCUMENT)) == DOCUMENT
+
+
+def test_what_is_left_out_takes_its_default() -> None:
+    lean = changed("spec.pools.0", {"name": "demo", "model": "m", "kind": "sim"})
+    assert parse_fleet(lean).pools == (PoolSpec("demo", "m", "sim", 1, "default", "local", {}),)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where", "words"),
+    [
+        ("apiVersion", "weir/v2", "apiVersion", "must be weir/v1"),
+        ("kind", DELETE, "kind", "must be Fleet"),
+        ("metadata", DELETE, "metadata", "must be a mapping"),
+        ("metadata.name", "Demo", "metadata.name", "lower-case"),
+        ("metadata.labels", {}, "metadata.labels", "unknown key; known are name"),
+        ("spec", [], "spec", "must be a mapping"),
+        ("spec.pool", [], "spec.pool", "did you mean pools?"),
+        ("spec.pools", {}, "spec.pools", "must be a list"),
+        ("spec.pools", [POOL] * 201, "spec.pools", "allowed: 0 to 200"),
+        ("spec.pools.0", "demo", "spec.pools[0]", "must be a mapping"),
+        ("spec.pools.0.name", DELETE, "spec.pools[0].name", "must be a name"),
+        ("spec.pools.0.name", "a" * 64, "spec.pools[0].name", "1 to 63"),
+        ("spec.pools.0.name", "exp-1", "spec.pools[0].name", "experiments"),
+        ("spec.pools.0.name", 3, "spec.pools[0].name", "must be a name"),
+        ("spec.pools.0.model", "a\nb", "spec.pools[0].model", "printable"),
+        ("spec.pools.0.kind", "vllm", "spec.pools[0].kind", "must be one of sim"),
+        ("spec.pools.0.kind", ["sim"], "spec.pools[0].kind", "must be one of sim"),
+        ("spec.pools.0.replicas", 513, "spec.pools[0].replicas", "allowed: 0 to 512"),
+        ("spec.pools.0.replicas", True, "spec.pools[0].replicas", "whole number"),
+        ("spec.pools.0.replica", 3, "spec.pools[0].replica", "did you mean replicas?"),
+        ("spec.pools.0.node", "", "spec.pools[0].node", "must be a name"),
+        ("spec.pools.0.engine", [], "spec.pools[0].engine", "must be a mapping"),
+        ("spec.pools.0.engine.sede", 1, "spec.pools[0].engine.sede", "did you mean seed?"),
+        ("spec.pools.0.engine.zzz", 1, "spec.pools[0].engine.zzz", "known are gpu"),
+        ("spec.pools.0.engine.seed", -1, "spec.pools[0].engine.seed", "allowed: 0 to"),
+        ("spec.pools.0.engine.seed", 1.5, "spec.pools[0].engine.seed", "whole number"),
+        ("spec.pools.0.engine.seed", None, "spec.pools[0].engine.seed", "must not be empty"),
+        ("spec.pools.0.engine.time_scale", float("nan"), "spec.pools[0].engine.time_scale", "must be a number"),
+        ("spec.pools.0.engine.gpu", "h100", "spec.pools[0].engine.gpu", "must be one of h100_sxm"),
+        ("spec.pools.0.engine.kv_blocks", 15, "spec.pools[0].engine.kv_blocks", "allowed: 16 to"),
+        ("spec.pools.0.engine.tp", 3, "spec.pools[0].engine.tp", "no calibration"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(path: str, value: Any, where: str, words: str) -> None:
+    assert words in problems(changed(path, value))[where]
+
+
+def test_every_problem_is_told_at_once() -> None:
+    wrong = changed("spec.pools.0.replicas", -1)
+    wrong["spec"]["pools"][0]["engine"]["seed"] = "one"
+    wrong["metadata"]["name"] = ""
+    assert set(problems(wrong)) == {"metadata.name", "spec.pools[0].replicas", "spec.pools[0].engine.seed"}
+
+
+def test_two_pools_of_one_name_are_refused() -> None:
+    twice = changed("spec.pools", [POOL, POOL])
+    assert problems(twice) == {"spec.pools[1].name": "is the name of spec.pools[0] as well"}
+
+
+@pytest.mark.parametrize("document", [None, [], "Fleet", 3])
+def test_what_is_no_mapping_is_no_document(document: object) -> None:
+    assert "must be a mapping" in problems(document)[""]
+
+
+def test_pools_come_out_by_name_and_options_in_the_order_of_the_kind() -> None:
+    engine = {"seed": 1, "gpu": "h100_sxm"}
+    pools = [{**POOL, "name": "b", "engine": engine}, {**POOL, "name": "a", "engine": {}}]
+    dumped = dump_fleet(parse_fleet(changed("spec.pools", pools)))["spec"]["pools"]
+    assert [pool["name"] for pool in dumped] == ["a", "b"]
+    assert list(dumped[1]["engine"]) == ["gpu", "seed"]
+    assert "engine" not in dumped[0]
+
+
+def pool(**engine: Any) -> PoolSpec:
+    return PoolSpec("p", "m", "sim", 1, "default", "local", engine)
+
+
+def test_the_hash_changes_with_what_an_engine_is_started_with_and_with_nothing_else() -> None:
+    assert config_hash(pool()) == config_hash(pool(seed=1)) == config_hash(pool(time_scale=1))
+    assert config_hash(pool()) != config_hash(pool(seed=2))
+    assert config_hash(PoolSpec("p", "m", "sim", 9, "other")) == config_hash(pool())
+    assert config_hash(PoolSpec("p", "n", "sim")) != config_hash(pool())
+
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).filter(lambda n: not n.startswith("exp-"))
+engines = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpu": st.sampled_from(["h100_sxm", "h200_sxm", "b200_sxm"]),
+        "model_profile": st.sampled_from(["Llama-3.1-8B", "Qwen3-32B"]),
+        "time_scale": st.floats(0.01, 1000),
+        "seed": st.integers(0, 2**31 - 1),
+        "kv_blocks": st.none() | st.integers(16, 10_000_000),
+        "max_num_seqs": st.integers(1, 65_536),
+    },
+)
+pools = st.fixed_dictionaries(
+    {
+        "name": names,
+        "model": st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=40),
+        "policy": names,
+        "kind": st.just("sim"),
+        "replicas": st.integers(0, 512),
+        "node": names,
+        "engine": engines,
+    }
+)
+fleets = st.lists(pools, max_size=4, unique_by=lambda one: one["name"])
+
+
+@given(name=names, listed=fleets)
+def test_any_valid_document_comes_back_the_same_through_yaml(name: str, listed: list[dict[str, Any]]) -> None:
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": name}, "spec": {"pools": listed}}
+    spec = parse_fleet(document)
+    dumped = dump_fleet(spec)
+    again = parse_fleet(documents.load(documents.dump(dumped)))
+    assert dump_fleet(again) == dumped
+    assert {one.name: one for one in again.pools} == {one.name: one for one in spec.pools}
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: (
+    st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["spec", "pools", "kind", "engine", "name"]), inner)
+), max_leaves=20))  # fmt: skip
+def test_nothing_but_invalid_fleet_is_raised_for_any_value(value: object) -> None:
+    for document in (value, changed("spec.pools", [value]), changed("spec.pools.0.engine", value)):
+        with contextlib.suppress(InvalidFleet):
+            parse_fleet(document)

@@ -1,0 +1,103 @@
+"""The state machine: one look at a process and its endpoints, and what follows from it."""
+
+import dataclasses
+
+import pytest
+
+from fleet.state import SILENT_S, STABLE_S, Look, Move, Seen, backoff_s, is_stable, next_move
+
+SEEN = Seen(state="ready", reason="answers", wish="running", failing=False, failures=0, since=1000.0)
+WELL = Look(
+    at=2000.0,
+    alive=True,
+    suspended=False,
+    health="ok",
+    serves_model=True,
+    sample_moves=True,
+    silent_s=0.0,
+    error="",
+    last_words="",
+)
+
+
+def move(state: str = "ready", *, seen: dict | None = None, **look: object) -> Move | None:
+    was = dataclasses.replace(SEEN, state=state, **(seen or {}))
+    return next_move(was, dataclasses.replace(WELL, **look))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["ready", "draining", "stopping", "starting"])
+def test_an_engine_that_is_well_stays_as_it_is(state: str) -> None:
+    assert move(state) is None
+
+
+def test_loading_ends_when_health_and_model_answer() -> None:
+    assert move("loading") == Move("ready", "answers /health and serves the model")
+    assert move("loading", serves_model=False) is None
+    assert move("loading", health="refused") is None
+
+
+def test_a_drained_instance_is_not_given_requests_when_it_comes_up() -> None:
+    loaded = move("loading", seen={"wish": "drained"})
+    assert loaded is not None
+    assert loaded.to == "draining"
+
+
+@pytest.mark.parametrize("state", ["loading", "ready", "draining", "unreachable"])
+def test_a_process_that_ended_has_failed_with_its_last_words(state: str) -> None:
+    gone = move(state, alive=False, last_words="its log ends with: boom")
+    assert gone == Move("failed", f"the process ended while {state}: its log ends with: boom", failure=True)
+
+
+def test_a_process_that_was_told_to_end_is_stopped_or_failed_as_it_was_meant() -> None:
+    assert move("stopping", alive=False) == Move("stopped", "answers")
+    assert move("stopping", alive=False, seen={"failing": True}) == Move("failed", "answers")
+
+
+@pytest.mark.parametrize("state", ["ready", "draining"])
+@pytest.mark.parametrize("health", ["slow", "refused", "error"])
+def test_silence_takes_it_out_of_routing_after_a_moment(state: str, health: str) -> None:
+    look = {"health": health, "sample_moves": False, "error": "GET /health took longer"}
+    assert move(state, **look, silent_s=SILENT_S - 0.1) is None
+    assert move(state, **look, silent_s=SILENT_S) == Move("unreachable", "no answer for 1.9 s: GET /health took longer")
+
+
+@pytest.mark.parametrize("state", ["ready", "draining"])
+def test_a_suspended_process_is_taken_out_at_once(state: str) -> None:
+    out = move(state, suspended=True)
+    assert out is not None
+    assert (out.to, "suspended" in out.reason) == ("unreachable", True)
+
+
+def test_busy_is_told_from_dead_by_figures_that_move() -> None:
+    busy = move(health="slow", silent_s=60)
+    assert busy is not None
+    assert (busy.to, busy.reason.startswith("busy")) == ("ready", True)
+    assert move(seen={"reason": busy.reason}, health="slow", silent_s=60) is None
+    assert move(seen={"reason": busy.reason}) == Move("ready", "answers /health and serves the model")
+    assert move("draining", health="slow", silent_s=60) is None
+
+
+@pytest.mark.parametrize("health", ["error", "refused"])
+def test_an_error_is_no_sign_of_work(health: str) -> None:
+    out = move(health=health, silent_s=60)
+    assert out is not None
+    assert out.to == "unreachable"
+
+
+def test_what_answers_again_is_taken_back() -> None:
+    assert move("unreachable") == Move("ready", "answers /health and serves the model")
+    assert move("unreachable", suspended=True) is None
+    assert move("unreachable", health="slow") is None
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (5000, 300)]
+)
+def test_back_off_doubles_up_to_five_minutes(failures: int, seconds: float) -> None:
+    assert backoff_s(failures) == seconds
+
+
+def test_stable_is_ready_for_a_minute() -> None:
+    assert is_stable(SEEN, SEEN.since + STABLE_S)
+    assert not is_stable(SEEN, SEEN.since + STABLE_S - 1)
+    assert not is_stable(dataclasses.replace(SEEN, state="draining"), SEEN.since + STABLE_S)

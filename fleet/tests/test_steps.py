@@ -1,0 +1,341 @@
+"""The reconciler's step without processes: claims, orders, what happens when something is lost."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import redis
+from django.utils import timezone
+
+from fleet import agent, events, selectors, services
+from fleet.agent import in_seconds
+from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
+from fleet.ports import NoPort, is_free, ports_for
+from fleet.publishing import publish_fleet
+from fleet.redis import connect
+from fleet.services import FleetChanged, NotPossible
+from fleet.spec import InvalidFleet
+from fleet.steps import expire_step, publish_step, reconcile_step
+from fleet.tests.world import document
+from fleet.transitions import move
+from router import wire
+
+Orders = list[tuple[str, str, str, int]]
+pytestmark = pytest.mark.usefixtures("db", "live_redis", "fake_kind")
+
+
+def step(now: dt.datetime | None = None) -> Orders:
+    orders: Orders = []
+    reconcile_step(now or timezone.now(), lambda *order: orders.append(order))
+    return orders
+
+
+def heartbeat(name: str = "local") -> None:
+    Node.objects.update_or_create(name=name, defaults={"last_seen": timezone.now()})
+
+
+def declare(replicas: int = 1, state: State = State.READY, **fields: Any) -> Instance:
+    services.apply_fleet(document(replicas), "ada")
+    heartbeat()
+    step()
+    pool = Pool.objects.get()
+    current = services.pool_spec(pool)
+    fields = {"epoch": 1, "config_hash": agent.config_hash(current), "url": "http://127.0.0.1:1", **fields}
+    Instance.objects.update(state=state, since=timezone.now(), **fields)
+    return selectors.instance("p-0")
+
+
+def test_a_pool_is_created_and_then_started_with_one_order_each() -> None:
+    services.apply_fleet(document(2), "ada")
+    heartbeat()
+    assert step() == []
+    assert step() == [("start", "local", "p-0", 1), ("start", "local", "p-1", 1)]
+    assert step() == []
+    assert {row.state for row in Instance.objects.all()} == {State.STARTING}
+
+
+def test_a_node_that_does_not_report_is_given_nothing() -> None:
+    services.apply_fleet(document(1), "ada")
+    step()
+    assert step() == []
+    Node.objects.create(name="local", last_seen=in_seconds(timezone.now(), -31))
+    assert step() == []
+    heartbeat()
+    assert step() == [("start", "local", "p-0", 1)]
+
+
+def test_a_start_order_that_is_lost_is_given_again_in_a_new_epoch_and_the_old_one_is_void() -> None:
+    services.apply_fleet(document(1), "ada")
+    heartbeat()
+    step()
+    step()
+    Instance.objects.update(since=in_seconds(timezone.now(), -30))
+    assert step() == [("start", "local", "p-0", 2)]
+    assert agent.start_instance("p-0", 1) is False
+    assert selectors.instance("p-0").pid is None
+
+
+def test_of_two_who_move_an_instance_only_one_does() -> None:
+    first, second = declare(), selectors.instance("p-0")
+    assert move(first, State.DRAINING, "one")
+    assert not move(second, State.UNREACHABLE, "two")
+    assert selectors.instance("p-0").reason == "one"
+
+
+def test_an_order_for_an_instance_that_is_gone_does_nothing() -> None:
+    assert agent.start_instance("nobody", 1) is False
+    assert agent.signal_instance("nobody", 1, kill=True) is False
+
+
+def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_port(instance: Instance, uses: object) -> dict[str, int]:
+        raise NoPort("no free port between 1 and 2")
+
+    services.apply_fleet(document(1), "ada")
+    heartbeat()
+    step()
+    step()
+    monkeypatch.setattr(agent, "ports_for", no_port)
+    assert agent.start_instance("p-0", 1) is False
+    row = selectors.instance("p-0")
+    assert (row.state, row.failures) == (State.FAILED, 1)
+    assert "no free port between 1 and 2" in row.reason
+    assert row.next_start_at is not None
+
+
+def put_sample(row: Instance, **figures: Any) -> None:
+    value = {"epoch": row.epoch, "at": timezone.now().timestamp() + 2, "running": 0, "waiting": 0, **figures}
+    connect().set(wire.instance_key(row.name), wire.encode(value))
+
+
+@pytest.mark.parametrize(
+    ("figures", "idle"),
+    [
+        ({}, True),
+        ({"running": 1}, False),
+        ({"waiting": 1}, False),
+        ({"running": None}, False),
+        ({"epoch": 0}, False),
+        ({"at": 0}, False),
+    ],
+)
+def test_a_drain_is_over_when_a_later_sample_shows_no_request(figures: dict[str, Any], idle: bool) -> None:
+    row = declare(state=State.DRAINING, desired="stopped")
+    put_sample(row, **figures)
+    assert step() == ([("stop", "local", "p-0", 1)] if idle else [])
+
+
+def test_a_drain_without_any_sample_waits() -> None:
+    declare(state=State.DRAINING, desired="stopped")
+    assert step() == []
+
+
+def test_a_process_that_does_not_end_is_killed_and_killed_again() -> None:
+    declare(state=State.STOPPING, stop_deadline=timezone.now())
+    assert step(timezone.now()) == [("kill", "local", "p-0", 1)]
+    assert step() == []
+    assert step(in_seconds(timezone.now(), 6)) == [("kill", "local", "p-0", 1)]
+
+
+def test_an_instance_that_failed_and_is_not_wanted_comes_to_rest() -> None:
+    declare(state=State.FAILED, desired="stopped", failures=3, next_start_at=in_seconds(timezone.now(), 99))
+    step()
+    row = selectors.instance("p-0")
+    assert (row.state, row.failures, row.next_start_at) == (State.STOPPED, 0, None)
+
+
+def test_a_pool_of_a_kind_that_is_no_more_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare()
+    Pool.objects.create(name="old", model="m", kind="gone", replicas=3)
+    assert step() == []
+
+
+def test_routers_hear_only_of_what_changed() -> None:
+    declare()
+    assert publish_fleet("p") is True
+    assert publish_fleet("p") is False
+    Instance.objects.update(state=State.UNREACHABLE)
+    assert publish_fleet("p") is True
+    value = wire.decode(connect().get(wire.fleet_key("p")))
+    assert value is not None
+    assert (value["pool"], value["model"], value["instances"][0]["routable"]) == ("p", "m", False)
+
+
+def test_what_redis_has_lost_is_written_again(live_redis: redis.Redis) -> None:
+    declare()
+    publish_step()
+    live_redis.flushall()
+    assert publish_step() == ["p"]
+    assert publish_step() == []
+    assert live_redis.smembers(wire.POOLS) == {b"p"}
+
+
+def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None:
+    services.apply_fleet(document(0), "ada")
+    publish_step()
+    Pool.objects.update(removed=True)
+    step()
+    assert not Pool.objects.exists()
+    assert live_redis.keys("weir:fleet:*") == []
+    assert live_redis.smembers(wire.POOLS) == set()
+
+
+def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = redis.Redis.from_url("unix:///nowhere/redis.sock")
+    for module in ("publishing", "events", "snapshot"):
+        monkeypatch.setattr(f"fleet.{module}.connect", lambda: dead)
+    declare(state=State.DRAINING, desired="stopped")
+    Instance.objects.update(since=in_seconds(timezone.now(), -100))
+    assert step() == [("stop", "local", "p-0", 1)]
+    assert publish_fleet("p") is False
+
+
+def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
+    row = declare()
+    events.record(row, "restart", "restart asked by ada", "ada", "leak")
+    _, fields = live_redis.xrevrange(wire.EVENTS, count=1)[0]
+    value = wire.decode(fields[b"e"])
+    assert value is not None
+    assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
+
+
+# Ports
+
+
+def test_ports_are_kept_from_start_to_start(settings: Any) -> None:
+    row = declare()
+    first = ports_for(row, ("http", "events"))
+    assert len(set(first.values())) == 2
+    assert ports_for(row, ("http", "events")) == first
+
+
+def test_a_port_that_somebody_else_took_is_replaced(settings: Any) -> None:
+    import socket
+
+    row = declare()
+    port = ports_for(row, ("http",))["http"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        assert not is_free(port)
+        assert ports_for(row, ("http",))["http"] != port
+
+
+def test_ports_of_another_node_are_given_back() -> None:
+    row = declare()
+    port = ports_for(row, ("http",))["http"]
+    row.node = "gpu-2"
+    ports_for(row, ("http",))
+    assert not Port.objects.filter(node="local", number=port).exists()
+
+
+def test_a_range_that_is_used_up_is_named(settings: Any) -> None:
+    row = declare(2)
+    settings.ENGINE_PORTS = (45_901, 45_901)
+    Port.objects.create(instance=selectors.instance("p-1"), node="local", use="http", number=45_901)
+    with pytest.raises(NoPort, match="between 45901 and 45901 on node local"):
+        ports_for(row, ("http",))
+
+
+# What operators and experiments ask for
+
+
+def test_applying_the_export_changes_nothing() -> None:
+    services.apply_fleet(document(3, flavour=2), "ada")
+    exported = services.export()
+    assert not services.apply_fleet(services.export_yaml(), "bob").drift
+    assert services.export() == exported
+    assert exported["metadata"] == {"name": "test"}
+
+
+def test_a_document_for_an_older_fleet_is_refused() -> None:
+    before = services.digest()
+    services.apply_fleet(document(1), "ada", expected=before)
+    with pytest.raises(FleetChanged):
+        services.apply_fleet(document(2), "bob", expected=before)
+    assert Pool.objects.get().replicas == 1
+
+
+@pytest.mark.parametrize("verb", [services.drain, services.undrain, services.restart])
+def test_what_is_stopped_on_request_must_be_started_first(verb: Any) -> None:
+    declare(state=State.STOPPED, desired="stopped")
+    with pytest.raises(NotPossible, match="start it"):
+        verb("p-0", "ada")
+
+
+def test_wishes_are_remembered_with_actor_and_reason() -> None:
+    declare()
+    services.stop("p-0", "ada", "cable")
+    event = InstanceEvent.objects.filter(kind="stop").get()
+    assert (event.actor, event.reason, event.epoch) == ("ada", "cable", 1)
+
+
+def test_a_restart_cuts_a_back_off_short() -> None:
+    declare(state=State.FAILED, failures=4, next_start_at=in_seconds(timezone.now(), 99))
+    services.restart("p-0", "ada", "fixed")
+    assert step() == [("start", "local", "p-0", 2)]
+    assert selectors.instance("p-0").reason == "restart asked by ada: fixed"
+
+
+def test_wanted_counts_only_what_is_meant_to_run() -> None:
+    declare(3)
+    assert selectors.pool_ready("p") == (3, 3)
+    Instance.objects.filter(name="p-1").update(desired="stopped", state=State.STOPPED)
+    assert selectors.pool_ready("p") == (2, 2)
+    Instance.objects.filter(name="p-2").update(state=State.FAILED)
+    assert selectors.pool_ready("p") == (1, 2)
+    assert selectors.pool_ready("nobody") == (0, 0)
+
+
+def experiment_pool() -> Pool:
+    services.apply_fleet(document(3, flavour=1), "ada")
+    like = Pool.objects.get(name="p")
+    return services.create_ephemeral_pool("exp-7", like, replicas=1, engine_overrides={"flavour": 5}, owner="run 7")
+
+
+def test_a_pool_of_an_experiment_runs_as_any_other_and_is_not_in_the_document() -> None:
+    made = experiment_pool()
+    assert (made.replicas, made.engine, made.model) == (1, {"flavour": 5}, "m")
+    assert [pool.name for pool in selectors.pools()] == ["p"]
+    assert [pool.name for pool in selectors.pools(include_ephemeral=True)] == ["exp-7", "p"]
+    assert [pool["name"] for pool in services.export()["spec"]["pools"]] == ["p"]
+    heartbeat()
+    step()
+    assert ("start", "local", "exp-7-0", 1) in step()
+    assert "exp-7-0" not in [row.name for row in selectors.instances()]
+
+
+def test_pruning_leaves_the_pools_of_experiments_alone() -> None:
+    experiment_pool()
+    services.apply_fleet(document(3, flavour=1), "ada", prune=True)
+    assert not Pool.objects.get(name="exp-7").removed
+
+
+def test_a_pool_of_an_experiment_goes_when_it_is_told_to_or_after_a_day() -> None:
+    experiment_pool()
+    assert services.delete_ephemeral_pool("p", "run 7") is False
+    assert expire_step(timezone.now()) == 0
+    assert expire_step(in_seconds(timezone.now(), 25 * 3600)) == 1
+    assert services.delete_ephemeral_pool("exp-7", "run 7") is True
+    step()
+    assert [pool.name for pool in Pool.objects.all()] == ["p"]
+
+
+def test_options_of_an_experiment_are_checked() -> None:
+    services.apply_fleet(document(1), "ada")
+    like = Pool.objects.get()
+    with pytest.raises(InvalidFleet, match=r"engine\.flavour: out of range; allowed: 0 to 9"):
+        services.create_ephemeral_pool("exp-1", like, engine_overrides={"flavour": 10}, owner="run 1")
+    with pytest.raises(NotPossible, match="begins with exp-"):
+        services.create_ephemeral_pool("other", like, owner="run 1")
+    services.create_ephemeral_pool("exp-1", like, owner="run 1")
+    with pytest.raises(NotPossible, match="already"):
+        services.create_ephemeral_pool("exp-1", like, owner="run 1")
+
+
+def test_events_older_than_a_month_are_dropped() -> None:
+    row = declare()
+    events.record(row, "ready", "now")
+    InstanceEvent.objects.filter(kind="created").update(at=in_seconds(timezone.now(), -31 * 86_400))
+    expire_step(timezone.now())
+    assert [event.kind for event in InstanceEvent.objects.all()] == ["ready"]

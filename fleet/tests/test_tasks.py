@@ -1,0 +1,109 @@
+"""Celery's side: one at a time, orders to the right queues, and the commands that stand beside them."""
+
+from typing import Any
+
+import pytest
+import redis
+from celery import current_app
+from django.core.management import call_command
+
+from fleet import selectors, tasks
+from fleet.models import Node, Pool, State
+from fleet.shutdown import stop_all
+from fleet.tests.world import World, document
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What would go to the broker: (task, arguments, queue, expires)."""
+    found: list[tuple[Any, ...]] = []
+
+    def keep(name: str, args: tuple[Any, ...], queue: str, expires: float) -> None:
+        found.append((name, args, queue, expires))
+
+    monkeypatch.setattr(current_app, "send_task", keep)
+    return found
+
+
+def test_of_two_at_the_same_step_one_does_nothing(live_redis: redis.Redis) -> None:
+    with tasks.alone("x") as first, tasks.alone("x") as second, tasks.alone("y") as other:
+        assert (first, second, other) == (True, False, True)
+    with tasks.alone("x") as again:
+        assert again is True
+
+
+def test_a_lock_that_ran_out_and_was_taken_by_another_is_left_to_them(live_redis: redis.Redis) -> None:
+    with tasks.alone("x"):
+        live_redis.set("weir:lock:x", "theirs")
+    assert live_redis.get("weir:lock:x") == b"theirs"
+
+
+@pytest.mark.parametrize(
+    ("order", "task"),
+    [("start", "fleet.start_instance"), ("stop", "fleet.stop_instance"), ("kill", "fleet.kill_instance")],
+)
+def test_an_order_goes_to_the_queue_of_its_node_and_expires(sent: list[Any], order: str, task: str) -> None:
+    tasks.send(order, "gpu-2", "p-0", 7)
+    assert sent == [(task, ("p-0", 7), "node.gpu-2", 20.0)]
+
+
+def test_nodes_that_the_schedule_does_not_know_are_asked_by_the_reconciler(
+    db: None, live_redis: redis.Redis, sent: list[Any]
+) -> None:
+    for name, node in (("a", "local"), ("b", "gpu-2"), ("c", "gpu-2")):
+        Pool.objects.create(name=name, model="m", kind="sim", replicas=0, node=node)
+    tasks.reconcile()
+    assert sent == [("fleet.scrape", ("gpu-2",), "node.gpu-2", 1)]
+
+
+def test_a_scrape_tells_that_the_node_is_there(db: None, live_redis: redis.Redis) -> None:
+    tasks.scraper.cache_clear()
+    try:
+        tasks.scrape("gpu-2")
+        assert Node.objects.get().name == "gpu-2"
+    finally:
+        tasks.scraper().close()
+        tasks.scraper.cache_clear()
+
+
+def test_everything_stops_at_once_and_what_should_run_stays_declared(world: World) -> None:
+    world.apply(2)
+    world.until_ready(2)
+    assert sorted(stop_all("local", grace_s=5)) == ["p-0", "p-1"]
+    assert not world.processes("p-0")
+    assert {row.state for row in selectors.instances()} == {State.STOPPED}
+    assert world.published()["p-0"]["routable"] is False
+    world.until_ready(2)
+
+
+def test_the_status_command_shows_each_instance_and_fails_while_one_is_missing(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    call_command("fleet_status")
+    assert "p: 1/1 ready, m, fake on local, policy default" in capsys.readouterr().out
+    world.apply(2)
+    with pytest.raises(SystemExit) as caught:
+        call_command("fleet_status")
+    assert caught.value.code == 1
+
+
+def test_the_stop_command_names_what_it_stopped(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    call_command("fleet_stop_all", "--grace", "5")
+    assert capsys.readouterr().out == "1 stopped: p-0\n"
+
+
+def test_the_export_command_prints_what_was_applied(
+    db: None, fake_kind: None, live_redis: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fleet import document as documents
+    from fleet import services
+
+    services.apply_fleet(document(2, flavour=3), "ada")
+    call_command("fleet_export")
+    full = document(2, flavour=3)
+    full["spec"]["pools"][0] |= {"policy": "default", "node": "local"}
+    assert documents.load(capsys.readouterr().out) == full
