@@ -130,7 +130,7 @@ function tick() {
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
 }
 
-new Feed(settings.seconds, {
+globalThis.weirFeed = new Feed(settings.seconds, {
   message: take,
   state(state, seconds) {
     connectionBanner(state, seconds);

@@ -1,0 +1,60 @@
+"""axe finds nothing serious, in both themes, on every page of the dashboard."""
+
+import time
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from controlplane.dashboard.tests.browser.conftest import RunningFleet
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/")
+REPORTED = ("serious", "critical")
+
+
+def with_query(path: str, extra: str) -> str:
+    return f"{path}{'&' if '?' in path else '?'}{extra}"
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_serious(running: RunningFleet, open_page: Any, path: str, theme: str) -> None:
+    running.fleet.states["demo-5"] = ("failed", "ended with exit status 1")
+    running.fleet.kv["demo-3"] = 0.96
+    running.fleet.write_receipt("req-1", time.time())
+    page = open_page(user="" if path == "/login" else "vera").goto(with_query(path, f"theme={theme}"))
+    page.wait_for_timeout(2_500)
+    found = Axe().run(page).response["violations"]
+    serious = [(v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found if v["impact"] in REPORTED]
+    assert serious == []
+
+
+@pytest.mark.parametrize("path", ["/live", "/requests/", "/requests/req-1/", "/login"])
+def test_a_narrow_screen_needs_no_sideways_scrolling(running: RunningFleet, open_page: Any, path: str) -> None:
+    running.fleet.write_receipt("req-1", time.time())
+    page = open_page(user="" if path == "/login" else "vera", width=320, height=700).goto(path)
+    page.wait_for_timeout(1_500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_the_keyboard_reaches_the_skip_link_first_and_every_target_is_large_enough(
+    running: RunningFleet, open_page: Any
+) -> None:
+    page = open_page().goto("/live")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('button, .nav a, .segmented a, summary, select, input')]
+             .filter((node) => node.checkVisibility() && (node.offsetHeight < 24 || node.offsetWidth < 24))
+             .map((node) => node.outerHTML.slice(0, 90))"""
+    )
+    assert small == []
+
+
+def test_the_chosen_theme_is_remembered(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/requests/")
+    page.click("[data-theme-toggle]")
+    chosen = page.evaluate("document.documentElement.dataset.theme")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == chosen

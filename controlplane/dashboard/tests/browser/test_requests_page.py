@@ -1,0 +1,40 @@
+"""The Requests pages in a browser."""
+
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from controlplane.dashboard.tests.browser.conftest import RunningFleet
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+
+def test_filters_go_into_the_url_and_new_requests_wait_to_be_shown(running: RunningFleet, open_page: Any) -> None:
+    now = time.time()
+    running.fleet.write_receipt("req-warm", now - 2)
+    running.fleet.write_receipt("req-heavy", now - 1, **{"class": "heavy"})
+    opened = open_page()
+    page = opened.goto("/requests/")
+    expect(page.locator(".receipts tbody tr")).to_have_count(2)
+    page.select_option("#f-class", "heavy")
+    expect(page.locator(".receipts tbody tr")).to_have_count(1)
+    assert "class=heavy" in page.url
+    running.fleet.write_receipt("req-later", time.time(), **{"class": "heavy"})
+    button = page.locator("#new a")
+    expect(button).to_have_text("Show 1 new request", timeout=10_000)
+    expect(page.locator(".receipts tbody tr")).to_have_count(1)
+    button.click()
+    expect(page.locator(".receipts tbody tr")).to_have_count(2)
+    assert opened.faults == []
+
+
+def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: Any) -> None:
+    running.fleet.write_receipt("req-1", time.time())
+    opened = open_page()
+    page = opened.goto("/requests/")
+    page.click("text=req-1")
+    expect(page.locator("h2").first).to_have_text("Why demo-1")
+    assert page.locator(".phase--prefill").count() == 2
+    assert opened.faults == []

@@ -1,0 +1,101 @@
+"""What needs attention: one test per rule, and what holds for all of them."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.dashboard.frames import Inputs, build_frame
+from controlplane.dashboard.tests.test_frames import NOW, fleet, instance, router, sample, window
+
+LIVE = {"demo": {"policy": "default", "version": 3, "published_at": NOW - 60, "document": {}}}
+
+
+def frame_of(**changes: Any) -> dict[str, Any]:
+    """A fleet with one ready instance, one router on the live version and a worker that runs: nothing to say."""
+    inputs: dict[str, Any] = {
+        "fleets": {"demo": fleet(instance("demo-0"))},
+        "samples": {"demo-0": sample()},
+        "routers": {"r": router()},
+        "policies": LIVE,
+        "control_at": NOW,
+    }
+    return build_frame(NOW, Inputs(**{**inputs, **changes}))
+
+
+def rules(**changes: Any) -> dict[str, str]:
+    return {item["rule"]: item["reason"] for item in frame_of(**changes)["attention"]}
+
+
+def test_a_healthy_fleet_needs_none() -> None:
+    assert frame_of()["attention"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "said"),
+    [
+        ({"samples": {"demo-0": sample(NOW - 5)}}, "worker_gone", "no instance has been sampled for 5 s"),
+        ({"control_at": NOW - 9}, "worker_gone", "has not run for 9 s"),
+        ({"routers": {"r": router(NOW - 6)}}, "router_gone", "not been heard of for 6 s"),
+        ({"routers": {}}, "router_gone", "no router is running"),
+        ({"routers": {"r": {**router(), "degraded": ["Redis is away"]}}}, "router_degraded", "Redis is away"),
+        ({"routers": {"r": router(version=2)}}, "router_behind", "runs v2 in pool demo; v3 is live"),
+        ({"routers": {"r": {**router(), "pools": {}}}}, "router_behind", "runs no version"),
+        ({"fleets": {"demo": fleet(instance("demo-0", "loading"))}}, "pool_empty", "0 of 1"),
+        (
+            {"fleets": {"demo": fleet(instance("demo-0", "failed", "exit status 1"))}},
+            "instance_down",
+            "failed: exit status 1",
+        ),
+        ({"samples": {"demo-0": sample(NOW - 20)}}, "instance_down", "offline: no sample for 20 s"),
+        ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "97% full"),
+        ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8% of warm requests failed"),
+        (
+            {"routers": {"r": router(heavy=window(40, refused=20))}},
+            "class_failing",
+            "50% of heavy requests were refused",
+        ),
+        ({"unreadable": 2}, "unreadable", "2 values could not be read"),
+    ],
+)
+def test_each_rule_says_what_is_wrong(changes: dict[str, Any], rule: str, said: str) -> None:
+    assert said in rules(**changes)[rule]
+
+
+def test_a_few_failures_among_few_requests_say_nothing() -> None:
+    assert rules(routers={"r": router(warm=window(19, error=19))}) == {}
+    assert rules(routers={"r": router(warm=window(100, error=5))}) == {}
+
+
+def test_a_router_has_a_moment_to_take_up_a_new_version() -> None:
+    fresh = {"demo": {**LIVE["demo"], "version": 4, "published_at": NOW - 1}}
+    assert rules(policies=fresh) == {}
+
+
+def test_a_queue_is_growing_when_it_is_well_above_its_own_minute() -> None:
+    calm = frame_of(samples={"demo-0": sample(waiting=4)})
+    inputs = Inputs(
+        fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 1, waiting=9)},
+        routers={"r": router()}, policies=LIVE, control_at=NOW + 1,
+    )  # fmt: skip
+    (item,) = build_frame(NOW + 1, inputs, calm)["attention"]
+    assert (item["rule"], item["subject"]) == ("queue_growing", "demo-0")
+    assert "9 waiting, 4 on average" in item["reason"]
+
+
+def test_worst_comes_first_and_each_links_to_where_it_can_be_looked_at() -> None:
+    names = [instance("demo-0"), instance("demo-1", "failed", "x")]
+    samples = {"demo-0": sample(kv_usage=0.95), "demo-1": sample()}
+    found = frame_of(fleets={"demo": fleet(*names)}, samples=samples)["attention"]
+    assert [(item["severity"], item["subject"]) for item in found] == [(3, "demo-1"), (2, "demo-0")]
+    assert [item["href"] for item in found] == ["/fleet/instances/demo-1/", "/fleet/instances/demo-0/"]
+
+
+def test_since_is_kept_while_the_same_thing_lasts() -> None:
+    first = frame_of(samples={"demo-0": sample(kv_usage=0.95)})
+    later = Inputs(
+        fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 30, kv_usage=0.96)},
+        routers={"r": router(NOW + 30)}, policies=LIVE, control_at=NOW + 30,
+    )  # fmt: skip
+    (item,) = build_frame(NOW + 30, later, first)["attention"]
+    assert item["since"] == NOW
+    assert "96%" in item["reason"]

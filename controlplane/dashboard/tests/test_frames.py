@@ -1,0 +1,160 @@
+"""A frame is built from what Redis holds; what is unknown is None."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.dashboard import frames
+from controlplane.dashboard.frames import Inputs, build_frame
+from router import sketch
+
+NOW = 1_000_000.0
+
+
+def instance(name: str, state: str = "ready", reason: str = "") -> dict[str, Any]:
+    return {"id": name, "state": state, "reason": reason, "kv_blocks": 100}
+
+
+def sample(at: float = NOW, **figures: Any) -> dict[str, Any]:
+    known = {
+        "kv_usage": 0.5,
+        "running": 2,
+        "waiting": 0,
+        "hit_rate": 0.25,
+        "epoch": 1,
+        "generation_tokens_total": 100.0,
+    }
+    return {"at": at, **known, **figures}
+
+
+def window(n: int = 0, ttft: tuple[float, ...] = (), **counts: Any) -> dict[str, Any]:
+    measured: dict[int, int] = {}
+    for value in ttft:
+        sketch.add(measured, value)
+    zero = {"started_10s": 0, "ok": n, "error": 0, "refused": 0, "cancelled": 0, "tpot": {}}
+    # As it comes out of JSON: buckets are text.
+    return {"n": n, **zero, "ttft": {str(key): count for key, count in measured.items()}, **counts}
+
+
+def router(at: float = NOW, version: int = 3, **classes: Any) -> dict[str, Any]:
+    return {
+        "id": "r",
+        "at": at,
+        "url": "u",
+        "pools": {"demo": {"version": version}},
+        "degraded": [],
+        "classes": {"demo": classes},
+    }
+
+
+def fleet(*instances: dict[str, Any]) -> dict[str, Any]:
+    return {"pool": "demo", "model": "m", "instances": list(instances)}
+
+
+def only(frame: dict[str, Any], column: str) -> Any:
+    (value,) = frame["instances"][column]
+    return value
+
+
+def test_an_instance_without_a_sample_has_no_figures_instead_of_zeros() -> None:
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}))
+    assert only(frame, "status") == "unseen"
+    assert [only(frame, key) for key in ("kv", "running", "waiting", "hit_rate", "tokens_s", "age_s")] == [None] * 6
+
+
+def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
+    names = [instance("demo-10"), instance("demo-2"), instance("demo-1")]
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*names), "chat": fleet(instance("zed"))}))
+    assert frame["instances"]["id"] == ["zed", "demo-1", "demo-2", "demo-10"]
+
+
+@pytest.mark.parametrize(
+    ("state", "at", "figures", "status"),
+    [
+        ("ready", NOW - 3, {}, "ready"),
+        ("ready", NOW - 3.1, {}, "stale"),
+        ("ready", NOW - 15, {}, "stale"),
+        ("ready", NOW - 15.1, {}, "offline"),
+        ("ready", NOW, {"kv_usage": 0.9}, "saturated"),
+        ("ready", NOW, {"kv_usage": 0.899}, "ready"),
+        ("ready", NOW, {"waiting": 16}, "saturated"),
+        ("ready", NOW, {"kv_usage": None, "waiting": None}, "ready"),
+        ("draining", NOW, {"kv_usage": 0.99}, "draining"),
+        ("draining", NOW - 4, {}, "stale"),
+        ("failed", NOW, {}, "failed"),
+        ("loading", NOW - 99, {}, "loading"),
+    ],
+)
+def test_the_shown_status_is_the_state_corrected_by_the_sample(
+    state: str, at: float, figures: dict[str, Any], status: str
+) -> None:
+    inputs = Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample(at, **figures)})
+    assert only(build_frame(NOW, inputs), "status") == status
+
+
+def test_totals_per_status_add_up_to_the_fleet() -> None:
+    names = [instance("a"), instance("b", "failed"), instance("c", "loading"), instance("d")]
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*names)}, samples={"a": sample()}))
+    assert frame["counts"] == {"failed": 1, "unseen": 1, "loading": 1, "ready": 1}
+    assert next(iter(frame["counts"])) == "failed"
+
+
+def test_tokens_per_second_come_from_two_samples_of_one_epoch() -> None:
+    fleets = {"demo": fleet(instance("demo-0"))}
+
+    def after(first: dict[str, Any], second: dict[str, Any]) -> Any:
+        previous = build_frame(NOW, Inputs(fleets=fleets, samples={"demo-0": first}))
+        return only(build_frame(NOW + 2, Inputs(fleets=fleets, samples={"demo-0": second}), previous), "tokens_s")
+
+    assert after(sample(), sample(NOW + 2, generation_tokens_total=300.0)) == 100.0
+    assert after(sample(), sample(NOW + 2, generation_tokens_total=300.0, epoch=2)) is None
+    assert after(sample(), sample(NOW + 2, generation_tokens_total=20.0)) is None
+    assert after(sample(generation_tokens_total=None), sample(NOW + 2)) is None
+
+
+def test_tokens_per_second_stand_while_no_newer_sample_has_come() -> None:
+    fleets = {"demo": fleet(instance("demo-0"))}
+    frame = build_frame(NOW, Inputs(fleets=fleets, samples={"demo-0": sample()}))
+    newer = Inputs(fleets=fleets, samples={"demo-0": sample(NOW + 1, generation_tokens_total=150.0)})
+    second = build_frame(NOW + 1, newer, frame)
+    assert only(build_frame(NOW + 2, newer, second), "tokens_s") == 50.0
+
+
+def test_percentiles_are_of_all_routers_together_and_carry_their_n() -> None:
+    routers = {
+        "r1": router(warm=window(2, (10.0, 10.0), started_10s=20)),
+        "r2": router(warm=window(2, (1000.0, 1000.0), started_10s=5)),
+    }
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers=routers))
+    warm = frame["classes"]["demo"]["warm"]
+    assert (warm["n"], warm["ttft_n"], warm["rate"]) == (4, 4, 2.5)
+    assert warm["ttft"][0] == pytest.approx(10.0, rel=0.021)
+    assert warm["ttft"][2] == pytest.approx(1000.0, rel=0.021)
+    assert warm["tpot"] == [None, None, None]
+
+
+def test_a_router_that_is_gone_counts_neither_for_latency_nor_for_acknowledgements() -> None:
+    policies = {"demo": {"policy": "default", "version": 4, "published_at": NOW, "document": {}}}
+    routers = {"here": router(version=4, warm=window(1)), "gone": router(NOW - 6, version=4, warm=window(9))}
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers=routers, policies=policies))
+    assert frame["classes"]["demo"]["warm"]["n"] == 1
+    assert (frame["policies"]["demo"]["acknowledged"], frame["policies"]["demo"]["routers"]) == (1, 1)
+    assert frame["routers"]["gone"].count(True) == 1
+
+
+def test_without_any_router_class_figures_are_unknown() -> None:
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}))
+    assert frame["classes"]["demo"] == {"warm": None, "medium": None, "heavy": None}
+
+
+def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
+    fleets = {"demo": fleet(instance("demo-0")), "exp-7-a": fleet(instance("exp-7-a-0"))}
+    frame = build_frame(NOW, Inputs(fleets=fleets))
+    assert (list(frame["pools"]), frame["instances"]["id"], frame["ephemeral_pools"]) == (["demo"], ["demo-0"], 1)
+    assert frames.ALL_POOLS not in frame["classes"]
+
+
+def test_several_pools_are_also_added_up() -> None:
+    both = {**router(), "classes": {"a": {"warm": window(1)}, "b": {"warm": window(2)}}}
+    frame = build_frame(NOW, Inputs(fleets={"a": fleet(), "b": fleet()}, routers={"r": both}))
+    assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", frames.ALL_POOLS)] == [1, 2, 3]

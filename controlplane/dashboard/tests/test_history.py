@@ -1,0 +1,63 @@
+"""The last hour as columns: thinned, and broken where nothing was seen."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.dashboard import history
+
+NOW = 10_000.0
+
+
+def row(at: float, p50: float = 1.0, kv: float = 0.5) -> dict[str, Any]:
+    return {"at": at, "classes": {"demo": {"warm": [9, 1.0, 0, 0, p50, 2.0, 3.0, 4.0, 5.0, 6.0]}}, "kv": {"demo-0": kv}}
+
+
+def ttft(columns: dict[str, Any]) -> list[float | None]:
+    line: list[float | None] = columns["classes"]["demo"]["warm"]["ttft_p50"]
+    return line
+
+
+def test_a_row_a_second_is_a_point_a_second() -> None:
+    columns = history.columns([row(NOW - 2 + i, p50=i) for i in range(3)], NOW, 300)
+    assert (columns["at"], ttft(columns)) == ([NOW - 2, NOW - 1, NOW], [0, 1, 2])
+
+
+def test_a_hole_is_a_point_without_figures() -> None:
+    columns = history.columns([row(NOW - 20), row(NOW)], NOW, 300)
+    assert (columns["at"], ttft(columns)) == ([NOW - 20, NOW - 19, NOW], [1.0, None, 1.0])
+
+
+def test_one_late_second_is_no_hole() -> None:
+    assert ttft(history.columns([row(NOW - 2), row(NOW)], NOW, 300)) == [1.0, 1.0]
+
+
+def test_an_hour_is_thinned_to_its_bins_and_each_shows_its_last_row() -> None:
+    columns = history.columns([row(NOW - 3599 + i, p50=i) for i in range(3600)], NOW, 3600)
+    assert columns["bin_s"] == 12
+    assert len(columns["at"]) <= history.POINTS + 1
+    assert ttft(columns)[-1] == 3599
+    assert None not in ttft(columns)
+
+
+def test_rows_outside_the_range_are_left_out() -> None:
+    assert history.columns([row(NOW - 301), row(NOW)], NOW, 300)["at"] == [NOW]
+
+
+def test_nothing_kept_is_no_point_at_all() -> None:
+    assert history.columns([], NOW, 300)["at"] == []
+
+
+def test_a_class_that_appears_later_was_unknown_before() -> None:
+    empty = {"at": NOW - 1, "classes": {"demo": {}}, "kv": {}}
+    assert ttft(history.columns([empty, row(NOW)], NOW, 300)) == [None, 1.0]
+
+
+def test_sparks_are_a_value_a_second_over_the_last_minute() -> None:
+    line = history.columns([row(NOW - 61, kv=0.1), row(NOW - 1, kv=0.2), row(NOW, kv=0.3)], NOW, 300)["kv"]["demo-0"]
+    assert (len(line), line[-3:]) == (60, [None, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(("seconds", "width"), [(60, 1), (300, 1), (900, 3), (3600, 12)])
+def test_a_point_stands_for_whole_seconds(seconds: int, width: int) -> None:
+    assert history.bin_seconds(seconds) == width

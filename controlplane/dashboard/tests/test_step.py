@@ -1,0 +1,86 @@
+"""Once a second, by exactly one process."""
+
+import json
+import time
+from typing import Any
+
+import orjson
+import redis
+
+from controlplane.dashboard.step import current, latest, read, rows, step
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from router import wire
+
+NOW = 1_700_000_000.2
+
+
+def test_one_process_builds_the_frame_of_a_second(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write(NOW)
+    assert step(live_redis, NOW, "worker") is not None
+    assert step(live_redis, NOW + 0.5, "worker") is None
+    assert step(live_redis, NOW + 1, "worker") is not None
+
+
+def test_the_web_process_leaves_it_to_the_worker_that_runs(live_redis: redis.Redis) -> None:
+    step(live_redis, NOW, "worker")
+    assert step(live_redis, NOW + 1.4, "web") is None
+    assert step(live_redis, NOW + 1.6, "web") is not None
+
+
+def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=3).write(NOW)
+    with live_redis.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.subscribe(wire.FRAME)
+        subscription.get_message(timeout=5)
+        text = step(live_redis, NOW, "worker")
+        message: Any = subscription.get_message(timeout=5)
+    assert message["data"] == text
+    frame = latest(live_redis)
+    assert frame is not None
+    assert frame["instances"]["id"] == ["demo-0", "demo-1", "demo-2"]
+    (fields,) = [fields for _, fields in live_redis.xrange(wire.FRAMES)]
+    assert set(orjson.loads(fields[b"f"])["kv"]) == {"demo-0", "demo-1", "demo-2"}
+
+
+def test_values_that_cannot_be_read_are_counted_and_left_out(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(NOW)
+    live_redis.set(wire.instance_key("demo-1"), b'{"schema":99}')
+    live_redis.set(wire.router_key("router-1"), b"not json")
+    live_redis.xadd(wire.EVENTS, {"e": "broken"})
+    inputs, _ = read(live_redis, NOW)
+    assert (list(inputs.samples), inputs.routers, inputs.unreadable) == (["demo-0"], {}, 2)
+
+
+def test_an_empty_redis_gives_an_empty_frame(live_redis: redis.Redis) -> None:
+    assert step(live_redis, NOW, "web") is not None
+    frame = latest(live_redis)
+    assert frame is not None
+    assert (frame["pools"], frame["counts"], frame["attention"]) == ({}, {}, [])
+
+
+def test_whoever_looks_gets_a_fresh_frame_though_nobody_has_built_one(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write(NOW)
+    first = current(live_redis, NOW)
+    assert first is not None
+    assert (first["at"], first["built_by"]) == (NOW, "web")
+    again = current(live_redis, NOW + 1)
+    assert again is not None
+    assert again["at"] == NOW
+
+
+def test_what_is_not_a_number_is_written_as_unknown(live_redis: redis.Redis) -> None:
+    fleet = FakeFleet(live_redis, size=1)
+    fleet.write(NOW)
+    broken = {**fleet.sample(0, "demo-0", NOW), "schema": 1, "kv_usage": float("nan")}
+    live_redis.set(wire.instance_key("demo-0"), json.dumps(broken))
+    text = step(live_redis, NOW, "worker")
+    assert text is not None
+    assert orjson.loads(text)["instances"]["kv"] == [None]
+
+
+def test_the_history_is_read_back_oldest_first(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write(NOW)
+    for second in range(3):
+        step(live_redis, NOW + second, "worker")
+    kept = rows(live_redis, time.time(), 60)  # entries are stamped by the server's clock
+    assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2]

@@ -1,0 +1,207 @@
+"""The web process as users meet it: uvicorn in a process of its own, a file database, a private Redis, and Chromium.
+
+Import the fixtures in the conftest.py of a folder of browser tests: `from controlplane.testing_browser import *`.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from playwright.sync_api import Browser, Page, sync_playwright
+
+__all__ = ["browser", "ended", "open_page", "web"]
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+PASSWORD = "correct-horse-battery"  # noqa: S105  # of a user that lives as long as one test run
+START_S = 30.0
+
+USERS = f"""
+from django.contrib.auth.models import Group, User
+for name, role in (("vera", "viewer"), ("olga", "operator"), ("ada", "admin")):
+    user = User.objects.create_user(name, password={PASSWORD!r})
+    user.groups.add(Group.objects.get_or_create(name=role)[0])
+"""
+
+
+@dataclass
+class Web:
+    """One web process with its own data folder and Redis; it can be killed and started again on its port."""
+
+    folder: Path
+    port: int
+    environment: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    signed_in: dict[str, Any] = field(default_factory=dict)  # user -> cookies
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cookies(self, browser: Browser, user: str) -> Any:
+        """Of a person who signed in through the form, once for all tests: hashing a password takes its time."""
+        if user not in self.signed_in:
+            context = browser.new_context()
+            page = context.new_page()
+            page.goto(self.url + "/login?next=/requests/")
+            page.fill("#username", user)
+            page.fill("#password", PASSWORD)
+            page.click("main button[type=submit]")
+            page.wait_for_url("**/requests/")
+            self.signed_in[user] = context.cookies()
+            context.close()
+        return self.signed_in[user]
+
+    @property
+    def redis(self) -> redis.Redis:
+        return redis.Redis.from_url(self.environment["REDIS_URL"], socket_timeout=30)
+
+    def start_redis(self) -> None:
+        from controlplane import redis_server
+
+        path = Path(self.environment["REDIS_URL"].removeprefix("unix://"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = redis_server.arguments(redis_server.find_server(), path)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        redis_server.wait_until_ready(self.environment["REDIS_URL"], process)
+        self.processes["redis"] = process
+
+    def start(self) -> None:
+        log = (self.folder / "web.log").open("ab")
+        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(self.port)]
+        command += ["--lifespan", "off", "--ws", "websockets-sansio", "--log-level", "warning"]
+        process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+        log.close()
+        self.processes["web"] = process
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError(f"the web process did not start: {(self.folder / 'web.log').read_text()[-2000:]}")
+
+    def manage(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"manage.py {arguments[0]}: {done.stderr[-2000:]}")
+
+    def stop(self, name: str) -> None:
+        process = self.processes.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait(timeout=10)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def web() -> Iterator[Web]:
+    """Signed-in people: vera (viewer), olga (operator), ada (admin), all with PASSWORD."""
+    folder = Path(tempfile.mkdtemp(prefix="weir-web-", dir="/tmp"))
+    environment = {
+        **os.environ,
+        "WEIR_DATA_DIR": str(folder),
+        "REDIS_URL": f"unix://{folder / 'run' / 'redis.sock'}",
+        "DATABASE_URL": f"sqlite://{folder / 'weir.sqlite3'}",
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+    }
+    served = Web(folder, _free_port(), environment)
+    try:
+        served.start_redis()
+        served.manage("migrate", "--verbosity", "0")
+        served.manage("shell", "--verbosity", "0", "-c", USERS)
+        served.start()
+        yield served
+    finally:
+        for name in list(served.processes):
+            served.stop(name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium, or name it in WEIR_CHROMIUM")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield launched
+        launched.close()
+
+
+@dataclass
+class Opened:
+    """A page and what went wrong on it: console errors, failed requests, requests to anywhere else."""
+
+    page: Page
+    base: str
+    faults: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("request", self._request)
+        self.page.on("response", self._response)
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"console: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self.base, "data:", self.base.replace("http", "ws", 1))):
+            self.faults.append(f"foreign request: {request.url}")
+
+    def _response(self, response: Any) -> None:
+        if response.status >= 400:
+            self.faults.append(f"{response.status}: {response.url}")
+
+    def goto(self, path: str) -> Page:
+        self.page.goto(self.base + path)
+        return self.page
+
+
+@pytest.fixture
+def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
+    """open_page(user="ada", width=1440, height=900): a fresh browser context, signed in (not with user="")."""
+    contexts = []
+
+    def opened(user: str = "ada", width: int = 1440, height: int = 900, **options: Any) -> Opened:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        if user:
+            context.add_cookies(web.cookies(browser, user))
+        made = Opened(context.new_page(), web.url)
+        made.watch()
+        return made
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def ended(condition: Callable[[], bool], within_s: float = 15.0) -> bool:
+    """Whether `condition` came true in time; polls."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
