@@ -28,6 +28,7 @@ log = logging.getLogger("weir.router")
 
 FIRST_POLL_S = 2.0
 IDLE_CHECK_S = 1.0
+STOP_S = 2.0
 JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -140,9 +141,11 @@ class Router:
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        self.link.stopping.set()
+        _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+        for task in late:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=STOP_S)
         for pool in self.pools.all():
             pool.close()
         with contextlib.suppress(*FAILURES):

@@ -32,6 +32,7 @@ class Call:
     prompt: Prompt = UNREAD
     chunks: list[int] = field(default_factory=list)  # chain hashes of the prompt
     prompt_tokens: int = 0  # L
+    turn: int = 0  # how many requests of the pool came before
     session: str | None = None
     session_shared: bool = False  # other routers know the session by the same name
     pause_s: float | None = None  # since the session's previous request

@@ -25,6 +25,7 @@ class Link:
         self.client = redis.asyncio.Redis.from_url(
             url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )
+        self.stopping = asyncio.Event()  # ends the loops between two steps: a command cut off leaks its connection
         self.up = False
         self.down_since: float | None = time.time()  # s, Unix; None while it answers
         self.why = NOT_ASKED
@@ -53,14 +54,16 @@ class Link:
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         """Run `step` again and again; what Redis does wrong is noted, what we do wrong is logged, and it goes on."""
-        while True:
+        while not self.stopping.is_set():
             try:
                 await step()
             except FAILURES as error:
                 self.failed(error)
             except Exception:
                 log.exception("step failed")
-            await asyncio.sleep(seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
         """A client for waiting on channels; the caller closes it. No time-out on reading: channels may be quiet."""

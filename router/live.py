@@ -20,6 +20,7 @@ log = logging.getLogger("weir.router")
 
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
+LISTEN_S = 0.2  # how long a stop waits for the subscription to notice
 
 
 class Live:
@@ -64,9 +65,7 @@ class Live:
 
     async def poll(self) -> None:
         async with self._lock:
-            client = self._link.client
-            lost = await client.zscore(wire.ROUTERS, self._id) is None
-            listed = set(await self._link.names(client.smembers(wire.POOLS)))
+            lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
             keys = [key for name in names for key in (wire.policy_key(name), wire.fleet_key(name))]
             values = await self._link.mget(keys)
@@ -75,6 +74,14 @@ class Live:
                 self._confirmed.clear()
             await self._take(zip(keys, values, strict=True), listed)
             self.polled_at = time.time()
+
+    async def _listed(self) -> tuple[bool, set[str]]:
+        """Whether Redis has lost what it held since the last time, and the pools that it lists; in one moment."""
+        async with self._link.client.pipeline(transaction=True) as pipe:
+            pipe.set(wire.seen_key(self._id), 1, get=True)
+            pipe.smembers(wire.POOLS)
+            seen, names = await pipe.execute()
+        return seen is None, {name.decode() for name in names}
 
     async def _take(self, items: Iterable[tuple[str, str | None]], listed: set[str]) -> None:
         for key, raw in items:
@@ -130,14 +137,16 @@ class Live:
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""
         client = self._link.subscriber()
+        channel = client.pubsub()
         try:
-            async with client.pubsub() as channel:
-                await channel.subscribe(wire.CHANGED)
-                await self.poll()  # what changed while nobody listened
-                async for message in channel.listen():
-                    if message["type"] == "message":
-                        await self.changed(message["data"].decode())
+            await channel.subscribe(wire.CHANGED)
+            await self.poll()  # what changed while nobody listened
+            while not self._link.stopping.is_set():
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
+                if message is not None:
+                    await self.changed(message["data"].decode())
         finally:
+            await channel.aclose()  # type: ignore[no-untyped-call]
             await client.aclose()
 
     # Taking up
@@ -181,7 +190,7 @@ class Live:
 
     async def follow(self) -> None:
         """`listen`, again and again."""
-        while True:
+        while not self._link.stopping.is_set():
             try:
                 await self.listen()
             except FAILURES as error:

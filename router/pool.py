@@ -100,7 +100,6 @@ class Pool:
         """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
         open_s = self.policy["failure.breaker_open_s"]
         views = [member.view(tried.get(member.id) or member.refusal(now, open_s)) for member in self.members.values()]
-        self.turn += 1
         return decide(request, views, self.policy, random())  # noqa: S311 - ties, no secret
 
     def able(self, tried: Mapping[str, str], now: float) -> bool:

@@ -1,5 +1,6 @@
 """What this router tells Redis: that it lives, its load, what it measured; receipts and sessions in batches."""
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -39,13 +40,18 @@ class Reporter:
         self._pools = pools
         self._recorder = recorder
         self._started_at = time.time()
+        self._reporting = asyncio.Lock()
         self._rate = 0.0  # receipts a second, of the last minute or so
         self._flushed_at = time.monotonic()
         live.on_version = self.acknowledge
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        now = time.time()
+        """One at a time: of two at once the older could be written last."""
+        async with self._reporting:
+            await self._report(time.time())
+
+    async def _report(self, now: float) -> None:
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.set(wire.router_key(self._id), wire.encode(self.document(now)), ex=KEY_TTL_S)
             pipe.zadd(wire.ROUTERS, {self._id: now})
@@ -128,7 +134,7 @@ class Reporter:
         await self.flush()
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.zrem(wire.ROUTERS, self._id)
-            pipe.delete(wire.router_key(self._id))
+            pipe.delete(wire.router_key(self._id), wire.seen_key(self._id))
             await pipe.execute()
 
 

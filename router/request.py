@@ -20,6 +20,7 @@ def build(call: Call, scope: dict[str, Any], own: dict[bytes, bytes], pools: Poo
         raise Refusal(400, "invalid_json", str(error)) from None
     named = own.get(b"x-weir-pool")
     call.pool = pools.pick(named.decode("latin-1") if named is not None else None, read.model)
+    call.turn, call.pool.turn = call.pool.turn, call.pool.turn + 1
     call.target = call.endpoint.encode() + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     call.forwarded = headers.forwarded(scope["headers"], own, call.id)
     call.streamed = read.stream

@@ -58,7 +58,6 @@ class Sessions:
 
     def request(self, call: Call) -> Request:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
-        pool = call.pool
         bound = self._bound(call)
         return Request(
             prompt_tokens=call.prompt_tokens,
@@ -66,7 +65,7 @@ class Sessions:
             bound_to=bound.instance if bound is not None else None,
             history_tokens=bound.history_tokens if bound is not None else 0,
             held=_held(call),
-            turn=pool.turn,
+            turn=call.turn,
         )
 
     def sent(self, call: Call, member: Member) -> None:

@@ -12,6 +12,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |
 | weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], unreadable, inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}} |
+| weir:router:<id>:seen | string | routers | there for as long as Redis has not been lost: what is absent while it is there was deleted |
 | weir:acks | channel | routers | {router, pool, version, at}, once for each policy version taken up |
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
 | weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
@@ -84,6 +85,10 @@ def instance_key(instance: str) -> str:
 
 def router_key(router: str) -> str:
     return f"{PREFIX}router:{router}"
+
+
+def seen_key(router: str) -> str:
+    return f"{router_key(router)}:seen"
 
 
 def affinity_key(pool: str, session: str) -> str:

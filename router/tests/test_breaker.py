@@ -1,0 +1,92 @@
+"""The breaker takes a failing instance out, and one request at a time finds out whether it is well again."""
+
+from router.breaker import Breaker
+from router.tests.engine import hang_up, reply
+
+
+def opened(now=100.0):
+    breaker = Breaker()
+    for _ in range(3):
+        breaker.failed(now, 3)
+    return breaker
+
+
+def test_it_stays_closed_below_the_number_of_failures():
+    breaker = Breaker()
+    breaker.failed(0, 3)
+    breaker.failed(0, 3)
+    assert breaker.refusal(0, 10) == ""
+
+
+def test_it_opens_after_so_many_failures_in_a_row():
+    assert opened().refusal(109.9, 10) == "breaker open after 3 failures in a row"
+
+
+def test_a_success_between_failures_starts_the_count_again():
+    breaker = Breaker()
+    for _ in range(5):
+        breaker.failed(0, 2)
+        breaker.succeeded()
+    assert breaker.state == "closed"
+
+
+def test_after_its_time_it_lets_one_request_through():
+    breaker = opened()
+    assert breaker.refusal(110, 10) == ""
+    breaker.begin()
+    assert breaker.refusal(110, 10) == "breaker half open: one request is trying it"
+
+
+def test_a_probe_that_succeeds_closes_it():
+    breaker = opened()
+    breaker.begin()
+    breaker.succeeded()
+    assert (breaker.state, breaker.refusal(110, 10)) == ("closed", "")
+
+
+def test_a_probe_that_fails_opens_it_for_as_long_again():
+    breaker = opened()
+    breaker.begin()
+    breaker.failed(110, 3)
+    assert breaker.refusal(119.9, 10)
+    assert not breaker.refusal(120, 10)
+
+
+def test_a_probe_that_says_nothing_makes_room_for_another():
+    breaker = opened()
+    breaker.begin()
+    breaker.neutral()
+    assert breaker.refusal(110, 10) == ""
+
+
+async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world):
+    w = await world(hang_up, None, failure__breaker_failures=2, failure__breaker_open_s=60)
+    for _ in range(10):
+        assert (await w.ask()).status_code == 200
+    assert len(w.engines[0].received) == 2
+    w.engines[0].behaviour = reply()
+    member = w.router.pools.get("demo").members["demo-0"]
+    assert member.breaker.state == "open"
+    w.published.policy(failure__breaker_failures=2, failure__breaker_open_s=0.1)
+
+    async def served_by_both():
+        return {(await w.ask()).headers["x-weir-instance"] for _ in range(4)} == {"demo-0", "demo-1"}
+
+    while not await served_by_both():
+        pass
+    assert member.breaker.state == "closed"
+
+
+async def test_back_pressure_does_not_open_it(world):
+    w = await world(reply({"error": "busy"}, 503), None, failure__breaker_failures=1)
+    for _ in range(6):
+        assert (await w.ask()).status_code == 200
+    assert w.router.pools.get("demo").members["demo-0"].breaker.state == "closed"
+    assert len(w.engines[0].received) == 3
+
+
+async def test_errors_of_the_client_do_not_open_it(world):
+    w = await world(reply({"error": "bad"}, 400), failure__breaker_failures=1)
+    for _ in range(3):
+        assert (await w.ask()).status_code == 400
+    assert w.router.pools.get("demo").members["demo-0"].breaker.state == "closed"

@@ -1,0 +1,203 @@
+"""Policy and fleet are taken up while serving, from messages and without them; what cannot be read is left."""
+
+import asyncio
+import json
+import time
+
+from router import wire
+from router.policy import document
+from router.tests.conftest import entry, running
+from router.tests.engine import first_then_wait
+
+
+def demo(w):
+    return w.router.pools.get("demo")
+
+
+async def test_a_published_version_is_taken_up_and_acknowledged(world):
+    w = await world(None)
+    with w.published.client.pubsub() as channel:
+        channel.subscribe(wire.ACKS)
+        channel.get_message(timeout=1)
+        version = w.published.policy(route="least_requests")
+        await w.until(lambda: demo(w).version == version)
+        await asyncio.sleep(0.05)
+        ack = wire.decode(channel.get_message(timeout=5)["data"])
+    assert (ack["router"], ack["pool"], ack["version"]) == ("router-1", "demo", version)
+    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    assert own["pools"]["demo"]["version"] == version
+    assert (await w.ask()).headers["x-weir-policy"] == str(version)
+
+
+async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
+    w = await world(None)
+    made = document.default("lpwl")
+    value = {"policy": "default", "version": 9, "document": made, "sha256": document.sha256(made)}
+    w.published.client.set(wire.policy_key("demo"), wire.encode(value))
+    await w.until(lambda: demo(w).version == 9)
+    assert demo(w).policy.route == "lpwl"
+
+
+async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world):
+    w = await world(None)
+    bad = document.apply_overrides(document.default(), {"classes.heavy_new_tokens": -1})
+    for raw in ("{", '{"schema":99}', wire.encode({"policy": "default", "version": 7, "document": bad})):
+        before = w.router.live.unreadable
+        w.published.client.set(wire.policy_key("demo"), raw)
+        w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
+        await w.until(lambda before=before: w.router.live.unreadable == before + 1)
+    health = (await w.client.get("/healthz")).json()
+    assert health["status"] == "degraded"
+    assert "heavy_new_tokens" in " ".join(health["degraded"])
+    assert (await w.ask()).headers["x-weir-policy"] == "1"
+    version = w.published.policy()
+    await w.until(lambda: demo(w).version == version)
+    await w.until(lambda: not w.router.live.degraded())
+
+
+async def test_an_unreadable_fleet_is_counted_and_the_last_good_one_stays(world):
+    w = await world(None)
+    w.published.client.set(wire.fleet_key("demo"), wire.encode({"model": "llama", "instances": [{"id": "x"}]}))
+    w.published.client.publish(wire.CHANGED, wire.fleet_key("demo"))
+    await w.until(lambda: w.router.live.unreadable)
+    assert (await w.ask()).status_code == 200
+
+
+async def test_a_drained_instance_gets_no_new_requests_and_finishes_its_own(world):
+    w = await world(first_then_wait, None)
+    body = {"model": "llama", "prompt": "x", "stream": True}
+    async with w.client.stream("POST", "/v1/completions", json=body) as running_stream:
+        assert running_stream.headers["x-weir-instance"] == "demo-0"
+        chunks = running_stream.aiter_raw()
+        await anext(chunks)
+        draining = entry("demo-0", w.engines[0].url, state="draining", routable=False, reason="asked to")
+        w.published.fleet(draining, entry("demo-1", w.engines[1].url))
+        await w.until(lambda: demo(w).ready == 1)
+        assert {(await w.ask()).headers["x-weir-instance"] for _ in range(4)} == {"demo-1"}
+        w.engines[0].release.set()
+        rest = b"".join([chunk async for chunk in chunks])
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_session_moves_when_its_instance_drains(world):
+    w = await world(None, None, route="session_sticky")
+    home = (await w.ask(headers={"x-session-id": "s"})).headers["x-weir-instance"]
+    entries = [entry(f"demo-{i}", engine.url) for i, engine in enumerate(w.engines)]
+    w.published.fleet(*(each | {"routable": each["id"] != home, "state": "draining"} for each in entries))
+    await w.until(lambda: demo(w).ready == 1)
+    away = (await w.ask(headers={"x-session-id": "s"})).headers["x-weir-instance"]
+    assert away != home
+    w.published.fleet(*entries)
+    await w.until(lambda: demo(w).ready == 2)
+    assert (await w.ask(headers={"x-session-id": "s"})).headers["x-weir-instance"] == away
+
+
+async def test_a_new_epoch_ends_what_ran_in_the_old_one(world):
+    w = await world(first_then_wait)
+    body = {"model": "llama", "prompt": "x", "stream": True}
+    async with w.client.stream("POST", "/v1/completions", json=body) as running_stream:
+        chunks = running_stream.aiter_raw()
+        await anext(chunks)
+        w.published.fleet(entry("demo-0", w.engines[0].url, epoch=2))
+        rest = b"".join([chunk async for chunk in chunks])
+    assert b"upstream_failed" in rest
+
+
+async def test_a_new_epoch_forgets_what_the_instance_had_cached(world):
+    w = await world(None)
+    await w.ask(prompt="x" * 5_000)
+    assert demo(w).index.chunks("demo-0") > 0
+    w.published.fleet(entry("demo-0", w.engines[0].url, epoch=2))
+    await w.until(lambda: demo(w).index.chunks("demo-0") == 0)
+
+
+async def test_a_deleted_pool_is_served_no_more(world):
+    w = await world(None)
+    w.published.client.srem(wire.POOLS, "demo")
+    w.published.client.delete(wire.fleet_key("demo"))
+    w.published.client.publish(wire.CHANGED, wire.fleet_key("demo"))
+    await w.until(lambda: demo(w) is None)
+    assert (await w.ask()).status_code == 503
+
+
+async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
+    w = await world(None)
+    w.published.fleet(pool="exp-1", model="m")
+    await w.until(lambda: w.router.pools.get("exp-1"))
+    await w.router.live.poll()
+    w.published.client.srem(wire.POOLS, "exp-1")
+    w.published.client.delete(wire.fleet_key("exp-1"))
+    await w.until(lambda: w.router.pools.get("exp-1") is None)
+
+
+async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
+    w = await world(None)
+    w.published.client.flushall()
+    await w.router.live.poll()
+    await w.router.live.poll()
+    assert (await w.ask()).status_code == 200
+    assert "not in Redis any more" in " ".join((await w.client.get("/healthz")).json()["degraded"])
+
+
+async def test_the_scraped_figures_reach_the_policys_view(world):
+    w = await world(None)
+    sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
+    w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
+    member = demo(w).members["demo-0"]
+    await w.until(lambda: member.kv_usage == 0.5)
+    assert (member.view("").kv_usage, member.view("").waiting) == (0.5, 3)
+
+
+async def test_a_sample_of_an_earlier_life_says_nothing(world):
+    w = await world(None)
+    sample = {"id": "demo-0", "epoch": 0, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
+    w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
+    member = demo(w).members["demo-0"]
+    await w.until(lambda: member.sampled_at == sample["at"])
+    assert (member.kv_usage, member.waiting) == (0.0, 0)
+
+
+async def test_the_load_of_the_other_routers_counts(world, redis_url):
+    w = await world(first_then_wait)
+    async with running(redis_url, "router-2") as (other, client):
+        await w.until(lambda: other.pools.get("demo") is not None)
+        asking = asyncio.ensure_future(
+            client.post("/v1/completions", json={"model": "llama", "prompt": "x", "stream": True})
+        )
+        member = demo(w).members["demo-0"]
+        await w.until(lambda: member.others == (1, 0, 1), "its stream is seen here")
+        assert (member.view("").running, member.view("").decodes) == (1, 1)
+        w.engines[0].release.set()
+        await asking
+        await w.until(lambda: member.others == (0, 0, 0))
+
+
+async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(world, redis_url, live_redis):
+    await world(None)
+    async with running(redis_url, "router-9"):
+        while live_redis.zscore(wire.ROUTERS, "router-9") is None:
+            await asyncio.sleep(0.01)
+        own = wire.decode(live_redis.get(wire.router_key("router-9")))
+        assert own["id"] == "router-9"
+        assert own["pools"]["demo"]["policy"] == "default"
+    assert live_redis.zscore(wire.ROUTERS, "router-9") is None
+    assert live_redis.get(wire.router_key("router-9")) is None
+
+
+async def test_health_tells_version_age_and_instances(world):
+    w = await world(None)
+    health = (await w.client.get("/healthz")).json()
+    assert (health["status"], health["degraded"], health["redis"]) == ("ok", [], True)
+    assert health["pools"]["demo"]["version"] == 1
+    assert health["pools"]["demo"]["fleet_age_s"] < 5
+    assert (health["pools"]["demo"]["ready"], health["pools"]["demo"]["instances"]) == (1, 1)
+
+
+async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(world, live_redis):
+    w = await world(None)
+    w.published.fleet(entry("b-0", w.engines[0].url), pool="bare", model="other")
+    await w.until(lambda: w.router.pools.get("bare"))
+    assert (await w.ask(model="other")).headers["x-weir-policy"] == "0"
+    health = (await w.client.get("/healthz")).json()
+    assert "pool bare: no policy has been published" in " ".join(health["degraded"])
+    assert json.loads(live_redis.get(wire.fleet_key("bare")))["model"] == "other"

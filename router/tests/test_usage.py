@@ -1,0 +1,106 @@
+"""Usage is read from every API's answers, and its chunk is taken out of streams that did not ask for it."""
+
+import json
+
+import pytest
+
+from router.tests.engine import USAGE, events, reply, stream
+from router.usage import Strip, Usage, combined, find
+
+CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "usage"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 2)),
+        ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(9, None, 2)),
+        ({"prompt_tokens": 9, "total_tokens": 9}, Usage(9, None, None)),
+        ({"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 2)),
+        ({"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 2}, Usage(9, 4, 2)),
+        ({"input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2}, Usage(8, None, 2)),
+        ({"prompt_tokens": -1, "completion_tokens": True}, Usage(None, None, None)),
+    ],
+)
+def test_each_apis_usage_is_understood(raw, usage):
+    assert find(b'{"a":1,"usage":' + json.dumps(raw).encode() + b',"z":null}') == usage
+
+
+def test_text_that_looks_like_usage_is_not_usage():
+    written = json.dumps({"text": '"usage":{"prompt_tokens":1}'}).encode()
+    assert find(written) is None
+
+
+def test_usage_that_is_cut_off_or_null_is_none():
+    assert find(b'"usage": {"prompt_tokens": 1') is None
+    assert find(b'"usage":null}') is None
+
+
+def test_anthropic_streams_tell_it_in_two_places():
+    first, last = Usage(9, 4, 1), Usage(None, None, 50)
+    assert combined(first, last) == Usage(9, 4, 50)
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_the_chunk_is_found_however_the_stream_is_cut(end):
+    whole = b"".join(events()).replace(b"\n\n", end)
+    expected = b"".join(events(usage=False)).replace(b"\n\n", end)
+    for cut in range(len(whole)):
+        strip = Strip()
+        parts = [strip.feed(whole[:cut]), strip.feed(whole[cut:]), strip.finish()]
+        assert b"".join(parts) == expected
+
+
+def test_a_chunk_with_choices_and_usage_stays():
+    event = b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1}}\n\n'
+    assert Strip().feed(event) == event
+
+
+def test_an_endless_event_is_not_kept_for_ever():
+    strip = Strip()
+    sent = sum(len(strip.feed(b"x" * 10_000)) for _ in range(100))
+    assert sent > 900_000
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_a_stream_without_the_wish_for_usage_is_asked_for_it_and_stripped(world, path):
+    w = await world(None)
+    response = await w.ask(path, stream=True)
+    assert w.engines[0].received[0].document["stream_options"] == {"include_usage": True}
+    assert response.content == b"".join(events(usage=False))
+    receipt = await w.receipt(response)
+    assert (receipt["actual_prompt_tokens"], receipt["cached_tokens"], receipt["output_tokens"]) == (100, 64, 3)
+
+
+async def test_other_stream_options_are_kept(world):
+    w = await world(None)
+    options = {"include_usage": False, "continuous_usage_stats": False}
+    response = await w.ask(stream=True, stream_options=options)
+    assert w.engines[0].received[0].document["stream_options"] == {**options, "include_usage": True}
+    assert CHUNK not in response.content
+
+
+async def test_a_stream_with_the_wish_for_usage_is_left_alone(world):
+    w = await world(None)
+    raw = json.dumps({"model": "llama", "prompt": "x", "stream": True, "stream_options": {"include_usage": True}})
+    response = await w.client.post("/v1/completions", content=raw)
+    assert w.engines[0].received[0].body == raw.encode()
+    assert CHUNK in response.content
+    assert (await w.receipt(response))["output_tokens"] == 3
+
+
+async def test_an_engine_without_usage_gives_null_and_never_zero(world):
+    w = await world(stream(events(usage=False)))
+    receipt = await w.receipt(await w.ask(stream=True))
+    assert receipt["outcome"] == "ok"
+    assert [receipt[key] for key in ("actual_prompt_tokens", "cached_tokens", "output_tokens", "tpot_ms")] == [None] * 4
+    assert receipt["ttft_ms"] > 0
+
+
+async def test_an_engine_that_leaves_out_zero_cached_tokens_is_understood(world):
+    """vLLM omits the field when nothing was cached; one that never sends it does not tell at all."""
+    without = {"usage": {"prompt_tokens": 100, "completion_tokens": 3}}
+    w = await world(None)
+    w.engines[0].script += [reply(without), reply(), reply(without)]
+    receipts = [await w.receipt(await w.ask()) for _ in range(3)]
+    assert [receipt["cached_tokens"] for receipt in receipts] == [None, 64, 0]

@@ -1,0 +1,136 @@
+"""Redis may die, hang, or not be there yet: serving goes on with what was known last."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from controlplane import redis_server
+from router import wire
+from router.tests.conftest import Published, World, entry, running
+from router.tests.engine import engine
+
+
+class OwnRedis:
+    """A server of this test, to be killed, stopped and started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "r.sock"
+        self.url = f"unix://{self.socket}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        server = redis_server.find_server()
+        self.process = subprocess.Popen(redis_server.arguments(server, self.socket), stdout=subprocess.DEVNULL)
+        redis_server.wait_until_ready(self.url, self.process)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    @contextmanager
+    def published(self):
+        with redis.Redis.from_url(self.url) as client:
+            yield Published(client)
+
+
+@pytest.fixture
+def own_redis():
+    with tempfile.TemporaryDirectory(prefix="weir-", dir="/tmp") as folder:
+        own = OwnRedis(Path(folder))
+        yield own
+        own.kill()
+
+
+@pytest.fixture
+async def served(own_redis):
+    own_redis.start()
+    async with engine() as made:
+        with own_redis.published() as published:
+            published.policy()
+            published.fleet(entry("demo-0", made.url))
+            async with running(own_redis.url) as (router, client):
+                yield World(router, client, [made], published)
+
+
+async def health(w):
+    return (await w.client.get("/healthz")).json()
+
+
+async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_redis):
+    own_redis.kill()
+    await served.until(lambda: not served.router.link.up)
+    for _ in range(3):
+        response = await served.ask(headers={"x-session-id": "s"})
+        assert (response.status_code, response.headers["x-weir-policy"]) == (200, "1")
+    told = await health(served)
+    assert (told["status"], told["redis"]) == ("degraded", False)
+    assert "Redis has not answered" in told["degraded"][0]
+
+
+async def test_serving_goes_on_when_redis_hangs(served, own_redis):
+    own_redis.signal(signal.SIGSTOP)
+    try:
+        await served.until(lambda: not served.router.link.up)
+        assert (await served.ask(headers={"x-session-id": "s"})).status_code == 200
+    finally:
+        own_redis.signal(signal.SIGCONT)
+    await served.until(lambda: served.router.link.up)
+
+
+async def test_what_was_recorded_meanwhile_is_written_when_it_is_back(served, own_redis):
+    own_redis.kill()
+    await served.until(lambda: not served.router.link.up)
+    await served.ask(headers={"x-request-id": "meanwhile"})
+    own_redis.start()
+    await served.until(lambda: served.published.client.exists(wire.receipt_key("meanwhile")))
+
+
+async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
+    own_redis.kill()
+    await served.until(lambda: not served.router.link.up)
+    own_redis.start()
+    version = served.published.policy(route="lpwl")
+    await served.until(lambda: served.router.pools.get("demo").version == version)
+
+
+async def test_the_subscription_comes_back_as_well(served, own_redis):
+    own_redis.kill()
+    own_redis.start()
+    await served.until(lambda: served.published.client.pubsub_numsub(wire.CHANGED)[0][1] == 1)
+
+
+async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redis):
+    async with engine() as made, running(own_redis.url) as (router, client):
+        w = World(router, client, [made], None)
+        assert (await w.ask()).status_code == 503
+        assert (await health(w))["status"] == "degraded"
+        own_redis.start()
+        with own_redis.published() as published:
+            published.policy()
+            published.fleet(entry("demo-0", made.url))
+            await w.until(lambda: router.pools.get("demo") is not None and router.pools.get("demo").ready)
+            assert (await w.ask()).status_code == 200
+
+
+async def test_receipts_are_bounded_while_redis_is_away(served, own_redis, monkeypatch):
+    monkeypatch.setattr("router.recorder.PENDING", 3)
+    own_redis.kill()
+    await served.until(lambda: not served.router.link.up)
+    for _ in range(6):
+        await served.ask()
+    assert len(served.router.recorder.pending) <= 3
+    assert served.router.recorder.lost >= 3
+    await asyncio.sleep(0)
