@@ -98,7 +98,8 @@ def _expectation(item: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, A
     value = value_of(arm, item["class"], item["metric"])
     low, high = item.get("min"), item.get("max")
     within = value is not None and (low is None or value >= low) and (high is None or value <= high)
-    limits = " and ".join([f"at least {low:g}"] * (low is not None) + [f"at most {high:g}"] * (high is not None))
+    bounds = (("at least", low), ("at most", high))
+    limits = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
     return {
         "arm": arm["name"],
         "class": item["class"],

@@ -1,0 +1,37 @@
+"""Stands in for the fleet and the routers: runs are played against one given endpoint."""
+
+from typing import Any
+
+from controlplane.experiments import arena
+
+
+class StandIn:
+    """Takes the place of what `running` wants of `arena`."""
+
+    def __init__(self, url: str, fails: Exception | None = None) -> None:
+        self.url, self.fails = url, fails
+        self.set_up_for: list[str] = []
+        self.torn_down: list[str] = []
+
+    def install(self, patch: Any) -> None:
+        """`patch(name, value)` replaces one function of the arena."""
+        patch("set_up", self.set_up)
+        patch("tear_down", self.torn_down.append)
+        patch("keep_policy", lambda run, arm: None)
+        patch("context_tokens", lambda pool: 131_072)
+        patch("bytes_per_token", lambda pool: 4.0)
+        patch("router_urls", lambda: [self.url])
+        patch("instance_names", lambda pool: ["fake-0", "fake-1"])
+        patch("instance_urls", lambda pool: [])
+
+    def set_up(self, run: Any, experiment: Any, arm: dict[str, Any], pulse: Any) -> Any:
+        from fleet.models import Pool
+
+        pulse.beat("starting the pool")
+        self.set_up_for.append(arm["name"])
+        if self.fails is not None:
+            raise self.fails
+        return Pool(name=run.pool_name, model="fake", kind="sim")
+
+
+RunFailed = arena.RunFailed

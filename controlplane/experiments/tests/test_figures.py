@@ -1,0 +1,93 @@
+"""From records to figures."""
+
+import pytest
+
+from controlplane.experiments import comparison, figures
+from controlplane.experiments.tests.conftest import record
+from controlplane.experiments.validity import warnings_of
+
+
+def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
+    found = [record(i, ttft_ms=float(i)) for i in range(1, 5)]
+    found += [record(5, outcome="refused", ttft_ms=None), record(6, outcome="error", ttft_ms=None)]
+    found += [record(7, trace_class="heavy", ttft_ms=900.0)]
+    warm = figures.class_figures(figures.of_class(found, "warm"))
+    assert (warm["n"], warm["ok"], warm["refused"], warm["errors"]) == (6, 4, 1, 1)
+    assert (warm["ttft_p50_ms"], warm["low_n"]) == (2.5, True)
+    assert figures.class_figures(figures.of_class(found, "heavy"))["ttft_p99_ms"] == 900
+    assert figures.class_figures(figures.of_class(found, "medium"))["ttft_p50_ms"] is None
+
+
+def test_the_hit_ratio_weighs_by_tokens_and_leaves_out_what_is_not_told():
+    found = [record(0, prompt_tokens=1000, cached_tokens=0), record(1, prompt_tokens=3000, cached_tokens=3000)]
+    found.append(record(2, prompt_tokens=9000, cached_tokens=None))
+    assert figures.hit_ratio(found) == 0.75
+    assert figures.hit_ratio([]) is None
+
+
+def test_balance_counts_the_instances_that_got_nothing():
+    found = [record(i, instance="a", prompt_tokens=100) for i in range(4)]
+    assert figures.balance(found, ["a", "b"]) == (2.0, {"a": 400, "b": 0})
+    assert figures.balance([], ["a"]) == (None, {"a": 0})
+
+
+def test_tokens_per_second_are_of_the_engines_time():
+    found = [record(0, sent_s=0.0, e2e_ms=1000.0, output_tokens=50), record(1, sent_s=1.0, e2e_ms=1000.0)]
+    assert figures.output_tokens_per_s(found) == 50
+
+
+def test_the_best_is_named_only_where_arms_differ():
+    def arm(name: str, ttft: float) -> dict:
+        return {"name": name, **figures.run_figures([record(0, ttft_ms=ttft)], ["exp-0"])}
+
+    best = comparison.best([arm("a", 5.0), arm("b", 4.0)])
+    assert best["all"]["ttft_p50_ms"] == "b"
+    assert "hit_ratio" not in best["all"]
+    assert best["heavy"] == {}
+
+
+def test_pairs_are_the_requests_that_every_arm_answered():
+    one = {(1, i): record(i) for i in range(4)}
+    other = {(1, i): record(i, ttft_ms=None if i == 2 else 1.0) for i in range(3)}
+    assert comparison.paired({"a": one, "b": other}, "all", "ttft") == {"a": [100.0, 101.0], "b": [1.0, 1.0]}
+
+
+def facts(**changes):
+    return {"sim_lag_p99_s": 0.0005, "machine_busy": 0.5} | changes
+
+
+@pytest.mark.parametrize(
+    ("changed", "late_ms", "expected"),
+    [
+        ({}, 0.5, []),
+        ({"machine_busy": 0.99}, 0.5, ["99% busy"]),
+        ({"sim_lag_p99_s": 0.05}, 0.5, ["engines ran late: p99 500 ms"]),
+        ({}, 50.0, ["sent requests late: p99 500 ms"]),
+        ({"sim_lag_p99_s": None, "machine_busy": None}, 0.5, []),
+    ],
+)
+def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected):
+    own = figures.run_figures([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
+    told = warnings_of(own, facts(**changed), time_scale=10)
+    assert len(told) == len(expected)
+    assert all(part in text for part, text in zip(expected, told, strict=True))
+
+
+def test_a_policy_that_refuses_is_said_to_look_fast():
+    found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
+    told = warnings_of(figures.run_figures(found, []), facts(), 1)
+    assert "1 of 10 requests were refused or failed" in told[0]
+
+
+def test_an_expectation_is_judged_for_the_arms_that_it_is_about():
+    arms = [
+        {"name": name, **figures.run_figures([record(0, ttft_ms=ttft)], [])} for name, ttft in (("a", 5.0), ("b", 9.0))
+    ]
+    expect = [
+        {"metric": "ttft_p90_ms", "class": "all", "arm": "", "min": None, "max": 6},
+        {"metric": "ttft_p90_ms", "class": "heavy", "arm": "a", "min": None, "max": 6},
+        {"metric": "hit_ratio", "class": "all", "arm": "b", "min": 0.3, "max": 0.5},
+    ]
+    judged = comparison.expectations(expect, arms)
+    assert [(item["arm"], item["passed"]) for item in judged] == [("a", True), ("b", False), ("a", False), ("b", True)]
+    assert judged[3]["limits"] == "at least 0.3 and at most 0.5"

@@ -1,0 +1,105 @@
+"""Results over REST and as files."""
+
+import csv
+import io
+from xml.etree import ElementTree
+
+import pytest
+
+from controlplane.experiments.models import Run
+from controlplane.experiments.results import results_of
+from controlplane.experiments.tests.conftest import record, write_records
+
+pytestmark = pytest.mark.django_db
+
+
+def test_results_hold_figures_differences_and_distributions_of_each_arm(ci, ended):
+    answer = ci.get(f"/experiments/{ended().pk}/results").json()
+    assert answer["schema"] == 1
+    assert [arm["name"] for arm in answer["arms"]] == ["round_robin", "adaptive_v1"]
+    assert answer["arms"][0]["classes"]["all"]["ttft_p50_ms"] == 219.5
+    assert answer["arms"][1]["classes"]["all"]["ttft_p50_ms"] == 199.5
+    row = next(
+        row
+        for row in answer["differences"]
+        if (row["arm"], row["metric"], row["class"]) == ("adaptive_v1", "ttft_p50_ms", "all")
+    )
+    assert (row["difference"], row["verdict"], row["n"]) == (-20, "better", 40)
+    assert answer["best"]["all"]["ttft_p50_ms"] == "adaptive_v1"
+    assert answer["ecdf"]["all"]["ttft"]["adaptive_v1"]["ms"][0] == 180
+    assert "time scale 10" in answer["time"]
+    assert answer["partial"] is False
+
+
+def test_results_are_made_anew_when_a_run_has_more_records(ended):
+    experiment = ended()
+    before = results_of(experiment)
+    run = Run.objects.get(experiment=experiment, arm="round_robin")
+    write_records(run, [record(99, ttft_ms=1e6)])
+    after = results_of(experiment)
+    assert before["arms"][0]["classes"]["all"]["n"] + 1 == after["arms"][0]["classes"]["all"]["n"]
+
+
+def test_figures_of_a_running_experiment_are_shown_without_differences(ended):
+    results = results_of(ended(status="running"))
+    assert results["partial"]
+    assert results["differences"] == []
+    assert results["arms"][0]["classes"]["all"]["n"] == 40
+
+
+def test_the_csv_has_a_row_for_each_request(ci, ended):
+    answer = ci.get(f"/experiments/{ended().pk}/results?format=csv")
+    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+    assert len(rows) == 80
+    assert rows[0]["arm"] == "round_robin"
+    assert float(rows[0]["ttft_ms"]) == 200.0
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_defused(ci, ended):
+    experiment = ended()
+    write_records(Run.objects.filter(experiment=experiment)[0], [record(77, error="=cmd()", outcome="error")])
+    answer = ci.get(f"/experiments/{experiment.pk}/results?format=csv")
+    assert "'=cmd()" in b"".join(answer.streaming_content).decode()
+
+
+def test_the_report_names_the_verdicts_against_the_chosen_baseline(ci, ended):
+    number = ended().pk
+    text = ci.get(f"/experiments/{number}/report.md?baseline=adaptive_v1").content.decode()
+    assert "# A vs B" in text
+    assert "## Against adaptive_v1" in text
+    assert "| round_robin | all | TTFT p50 | 20 ms |" in text
+    assert ci.get(f"/experiments/{number}/report.md?baseline=nobody").status_code == 422
+
+
+def test_junit_has_a_case_for_each_run_and_each_expectation(ci, ended):
+    expect = [
+        {"metric": "ttft_p90_ms", "class": "all", "arm": "adaptive_v1", "min": None, "max": 1000.0},
+        {"metric": "ttft_p90_ms", "class": "all", "arm": "round_robin", "min": None, "max": 1.0},
+    ]
+    answer = ci.get(f"/experiments/{ended(expect=expect).pk}/junit.xml")
+    suite = ElementTree.fromstring(answer.content)
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "0")
+    assert suite.findall("testcase/failure")[0].get("message").startswith("ttft_p90_ms is")
+
+
+def test_junit_waits_for_the_end_and_calls_a_failed_run_an_error(ci, ended):
+    assert ci.get(f"/experiments/{ended(status='running').pk}/junit.xml").status_code == 409
+    suite = ElementTree.fromstring(ci.get(f"/experiments/{ended(status='failed').pk}/junit.xml").content)
+    assert suite.get("errors") == "2"
+
+
+def test_the_list_pages_by_id(ci, ended):
+    first, second = ended().pk, ended().pk
+    assert [row["id"] for row in ci.get("/experiments").json()] == [second, first]
+    assert [row["id"] for row in ci.get(f"/experiments?before={second}").json()] == [first]
+
+
+def test_progress_counts_runs_and_requests(ci, ended):
+    progress = ci.get(f"/experiments/{ended().pk}").json()["progress"]
+    assert (progress["runs_done"], progress["runs"]) == (2, 2)
+    assert (progress["requests_done"], progress["requests"], progress["eta_s"]) == (80, 80, None)
+
+
+def test_an_unknown_experiment_is_a_problem(ci):
+    for path in ("", "/results", "/report.md", "/junit.xml"):
+        assert ci.get(f"/experiments/999{path}").status_code == 404

@@ -1,0 +1,61 @@
+"""What an unbounded cache would hold, and the classes that follow from it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.experiments.traces.seen import Seen
+from controlplane.experiments.traces.summary import classify, ideal_hits, summarise, trace_classes
+from controlplane.experiments.traces.types import TraceRequest
+
+runs = st.lists(
+    st.builds(lambda start, length: range(start, start + length), st.integers(0, 30), st.integers(0, 8)), max_size=12
+)
+
+
+@given(runs, st.integers(0, 40), st.integers(0, 8))
+def test_intervals_answer_as_a_set_of_ids_would(added, start, length):
+    seen, plain = Seen(), set()
+    for run in added:
+        seen.add(run)
+        plain.update(run)
+    run = range(start, start + length)
+    expected = 0
+    while expected < len(run) and run[expected] in plain:
+        expected += 1
+    assert seen.matched(run) == expected
+
+
+def request(index: int, tokens: int, *blocks: range) -> TraceRequest:
+    return TraceRequest(index, float(index), "", tokens, 10, blocks, 512, 0.0)
+
+
+def test_a_hit_ends_at_the_first_block_that_nobody_has_brought():
+    requests = [request(0, 1536, range(3)), request(1, 2048, range(2), range(9, 10), range(2, 3))]
+    assert ideal_hits(requests) == [0, 1024]
+
+
+def test_a_hit_is_never_longer_than_the_prompt():
+    assert ideal_hits([request(0, 600, range(2)), request(1, 600, range(2))]) == [0, 600]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hit", "expected"),
+    [
+        (200_000, 120_000, "heavy"),
+        (20_000, 0, "heavy"),
+        (19_999, 0, "medium"),
+        (19_999, 10_000, "warm"),
+        (4_999, 0, "warm"),
+        (5_000, 0, "medium"),
+        (10_000, 5_000, "medium"),
+    ],
+)
+def test_classes_are_told_in_the_order_of_the_rules(tokens, hit, expected):
+    assert classify(tokens, hit) == expected
+
+
+def test_a_summary_counts_what_is_there():
+    summary = summarise([request(0, 30_720, range(60)), request(1, 30_720, range(60))])
+    assert (summary.requests, summary.duration_s, summary.ideal_hit_share, summary.heavy_share) == (2, 1.0, 0.5, 0.5)
+    assert trace_classes([request(0, 30_720, range(60)), request(1, 30_720, range(60))]) == {0: "heavy", 1: "warm"}

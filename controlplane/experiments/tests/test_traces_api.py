@@ -1,0 +1,96 @@
+"""Uploading, listing and naming traces."""
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from controlplane.audit.models import AuditEntry
+from controlplane.experiments import library
+from controlplane.experiments.models import Trace
+from controlplane.experiments.tests.conftest import mooncake_line
+from controlplane.experiments.traces import formats
+
+pytestmark = pytest.mark.django_db
+LINES = "\n".join(mooncake_line(timestamp=1000 * i) for i in range(3)).encode()
+
+
+def upload(ci, data: bytes, name: str = "mine.jsonl", content_type: str = "application/octet-stream"):
+    headers = {"Authorization": f"Bearer {ci.token}"}
+    return ci._client.generic("POST", f"/api/v1/traces?name={name}", data, content_type, headers=headers)
+
+
+def test_a_raw_upload_is_stored_by_its_hash_and_can_be_named(ci, data_dir):
+    answer = upload(ci, LINES)
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["summary"]["requests"] == 3
+    row = Trace.objects.get()
+    assert (data_dir / "traces" / row.sha256).read_bytes() == LINES
+    assert len(library.load("mine.jsonl", seed=1).requests) == 3
+    assert AuditEntry.objects.get(action="trace.upload").subject == "trace mine.jsonl"
+
+
+def test_curls_own_content_type_is_taken(ci, data_dir):
+    assert upload(ci, LINES, content_type="application/x-www-form-urlencoded").status_code == 201
+
+
+def test_a_form_upload_takes_its_name_from_the_file(ci, data_dir):
+    file = SimpleUploadedFile("form.jsonl", LINES)
+    headers = {"Authorization": f"Bearer {ci.token}"}
+    answer = ci._client.post("/api/v1/traces", {"file": file}, headers=headers)
+    assert (answer.status_code, answer.json()["name"]) == (201, "form.jsonl")
+
+
+def test_the_same_content_again_is_no_conflict_and_other_content_is(ci, data_dir):
+    upload(ci, LINES)
+    assert upload(ci, LINES).status_code == 200
+    assert upload(ci, LINES + b"\n" + mooncake_line().encode()).status_code == 409
+    assert upload(ci, LINES, name="agentic-demo").status_code == 409
+    assert Trace.objects.count() == 1
+
+
+def test_a_bad_line_is_refused_with_line_field_value_and_range(ci, data_dir):
+    answer = upload(ci, LINES + b"\n" + mooncake_line(input_length=-4).encode())
+    assert answer.status_code == 422
+    (fault,) = answer.json()["errors"]
+    assert (fault["path"], fault["value"]) == ("line 4, input_length", "-4")
+    assert "whole number from 1 to" in fault["message"]
+    assert not Trace.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["", "..%2Fx", "a%20b", "-x", "x" * 101])
+def test_a_name_that_is_no_name_is_refused(ci, data_dir, name):
+    assert upload(ci, LINES, name=name).status_code == 422
+
+
+def test_a_file_that_is_too_large_is_refused(ci, data_dir, monkeypatch):
+    monkeypatch.setattr(formats, "MAX_BYTES", 100)
+    answer = upload(ci, LINES)
+    assert answer.status_code == 422
+    assert "at most 100 bytes" in answer.json()["errors"][0]["message"]
+
+
+def test_files_of_the_trace_folder_can_be_named_and_are_read_again_when_they_change(ci, data_dir, monkeypatch):
+    folder = data_dir / "given"
+    folder.mkdir()
+    (folder / "day.jsonl").write_bytes(LINES)
+    (folder / "notes.txt").write_text("no trace")
+    (folder / "other.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setenv("WEIR_TRACE_DIR", str(folder))
+    listed = {row["name"]: row for row in ci.get("/traces").json()}
+    assert set(listed) == {"agentic-demo", "day.jsonl"}
+    assert listed["day.jsonl"]["summary"] is None
+    assert ci.get("/traces/day.jsonl").json()["summary"]["requests"] == 3
+    assert {row["name"]: row for row in ci.get("/traces").json()}["day.jsonl"]["summary"]["requests"] == 3
+    (folder / "day.jsonl").write_bytes(LINES + b"\n" + mooncake_line(timestamp=9000).encode())
+    assert ci.get("/traces/day.jsonl").json()["summary"]["requests"] == 4
+
+
+def test_the_built_in_trace_has_its_figures(ci):
+    answer = ci.get("/traces/agentic-demo").json()
+    assert answer["source"] == "built-in"
+    assert answer["summary"]["sessions"] > 100
+
+
+def test_an_unknown_trace_names_those_that_there_are(ci):
+    answer = ci.get("/traces/nothing")
+    assert answer.status_code == 404
+    assert "agentic-demo" in answer.json()["detail"]
