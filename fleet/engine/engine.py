@@ -88,13 +88,13 @@ class Engine:
         self._requests: dict[str, Request] = {}
 
     def add_request(self, request: Request, now_s: float) -> None:
-        """Arrivals come in order of time. Raises RequestTooLong."""
+        """Arrivals come in order of time; one that is late queues behind the others. Raises RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         room = self.pool.total * self.limits.block_size
         if total > room:
             raise RequestTooLong(f"{request.id}: {total} tokens, the KV cache holds {room}")
         request.arrived_s = now_s
-        request.ready_s = now_s + self._api_s
+        request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
         self._requests[request.id] = request
 

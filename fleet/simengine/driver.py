@@ -6,7 +6,7 @@ meanwhile are caught up together and their tokens go out as one chunk, as vLLM m
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fleet.engine.engine import Engine, Stats, StepResult
 from fleet.engine.request import Request
@@ -32,9 +32,10 @@ class Driver:
         """Virtual seconds since the start."""
         return (time.monotonic() - self._origin) * self._scale
 
-    def add(self, request: Request) -> None:
+    def add(self, requests: Iterable[Request], arrived_s: float) -> None:
         """Raises RequestTooLong."""
-        self._engine.add_request(request, self.now_s())
+        for request in requests:
+            self._engine.add_request(request, arrived_s)
         self._set_timer()
 
     def abort(self, request: Request) -> bool:

@@ -19,7 +19,7 @@ from fleet.simengine import tokens
 
 TOPIC = "kv"
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
-REPLAY_BYTES = 8_000_000  # what those batches may hold; long prompts carry all their tokens
+REPLAY_BYTES = 4_000_000  # what those batches may hold; long prompts carry all their tokens
 HIGH_WATER_MARK = 100_000
 END = (-1).to_bytes(8, "big", signed=True)
 

@@ -32,7 +32,11 @@ class Service:
         if name is not None and name != self.about.model:
             raise unknown_model(name)
 
-    def start(self, ask: Ask, request_id: str) -> Job:
+    def now_s(self) -> float:
+        """Virtual seconds."""
+        return self._driver.now_s()
+
+    def start(self, ask: Ask, request_id: str, arrived_s: float) -> Job:
         """Raises Refusal; then nothing was started."""
         self.check_model(ask.model)
         job = Job(request_id, self.about.model, ask)
@@ -40,8 +44,7 @@ class Service:
             for turn in range(ask.n):
                 job.parts.append(self._part(job, prompt, turn))
         job.unfinished = len(job.parts)
-        for part in job.parts:
-            self._driver.add(part.request)
+        self._driver.add((part.request for part in job.parts), arrived_s)
         self.load += 1
         return job
 

@@ -269,3 +269,12 @@ def test_steps_within_a_span_are_as_many_as_fit(span: float, first: float, growt
     steps = steps_within(span, first, growth)
     assert steps == 0 or run_s(steps, first, growth) <= span * (1 + 1e-12)
     assert run_s(steps + 1, first, growth) > span * (1 - 1e-12)
+
+
+def test_a_late_arrival_queues_behind_those_before_it() -> None:
+    late, first = request("late", 100, 1), request("first", 100, 1)
+    queue = engine()
+    queue.add_request(first, 1.0)
+    queue.add_request(late, 0.9)
+    assert (late.arrived_s, late.ready_s) == (0.9, first.ready_s)
+    assert [result.emitted for result in run(queue)] == [[first, late]]
