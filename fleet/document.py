@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-LIMIT_BYTES = 1_000_000
+LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 kB
+DEPTH_LIMIT = 50
 
 
 class UnreadableDocument(Exception):
@@ -16,6 +17,8 @@ class UnreadableDocument(Exception):
 class _Loader(yaml.SafeLoader):
     """SafeLoader that refuses aliases and a key given twice (PyYAML silently keeps the last one)."""
 
+    depth = 0
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.constructor.ConstructorError(
@@ -24,7 +27,12 @@ class _Loader(yaml.SafeLoader):
                 "aliases (*name) are not allowed",
                 self.peek_event().start_mark,  # type: ignore[no-untyped-call]
             )
-        return super().compose_node(parent, index)
+        self.depth += 1
+        if self.depth > DEPTH_LIMIT:
+            raise yaml.constructor.ConstructorError(None, None, f"nested deeper than {DEPTH_LIMIT}", None)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()

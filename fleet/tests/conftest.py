@@ -9,7 +9,7 @@ from fleet.kinds import KINDS
 from fleet.tests.world import FAKE, World
 
 # Machines that run tests are busy; how long one example takes says nothing.
-hypothesis.settings.register_profile("fleet", deadline=None)
+hypothesis.settings.register_profile("fleet", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fleet")
 
 
