@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ START_S = 30.0
 
 USERS = f"""
 from django.contrib.auth.models import Group, User
-for name, role in (("vera", "viewer"), ("olga", "operator"), ("ada", "admin")):
+for name, role in (("vera", "viewer"), ("otto", "operator"), ("ada", "admin")):
     user = User.objects.create_user(name, password={PASSWORD!r})
     user.groups.add(Group.objects.get_or_create(name=role)[0])
 """
@@ -111,9 +112,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def web() -> Iterator[Web]:
-    """Signed-in people: vera (viewer), olga (operator), ada (admin), all with PASSWORD."""
+@contextmanager
+def serving() -> Iterator[Web]:
+    """A web process with the people vera (viewer), otto (operator) and ada (admin), all with PASSWORD."""
     folder = Path(tempfile.mkdtemp(prefix="weir-web-", dir="/tmp"))
     environment = {
         **os.environ,
@@ -133,6 +134,12 @@ def web() -> Iterator[Web]:
         for name in list(served.processes):
             served.stop(name)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def web() -> Iterator[Web]:
+    with serving() as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

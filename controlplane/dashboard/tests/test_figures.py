@@ -1,0 +1,37 @@
+"""Figures on pages: three digits, a unit, and a dash for what is not known."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.dashboard.templatetags import figures
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (figures.significant, 0.1234, "0.123"),
+        (figures.significant, 12.34, "12.3"),
+        (figures.significant, 12.0, "12"),
+        (figures.significant, 1234.5, "1,234"),
+        (figures.significant, 0, "0"),
+        (figures.whole, 1_234_567, "1,234,567"),
+        (figures.percent, 0.534, "53 %"),
+        (figures.ms, 14.24, "14.2 ms"),
+        (figures.ms, 999.4, "999 ms"),
+        (figures.ms, 1240.0, "1.24 s"),
+        (figures.seconds, 0.84, "0.8 s"),
+        (figures.seconds, 75, "75 s"),
+        (figures.seconds, 600, "10 min"),
+        (figures.seconds, 90_000, "25 h"),
+        (figures.seconds, 400_000, "5 d"),
+    ],
+)
+def test_a_figure_is_written(write: Any, value: float, text: str) -> None:
+    assert write(value) == text
+
+
+@pytest.mark.parametrize("write", [figures.significant, figures.whole, figures.percent, figures.ms, figures.seconds])
+@pytest.mark.parametrize("unknown", [None, ""])
+def test_what_is_unknown_is_a_dash_and_never_0(write: Any, unknown: Any) -> None:
+    assert write(unknown) == "–"

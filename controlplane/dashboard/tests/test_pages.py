@@ -1,0 +1,105 @@
+"""Live and the wall as the server writes them: whole before any script has run."""
+
+import time
+
+import pytest
+import redis
+from django.test import Client
+
+from controlplane.dashboard import page
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.testing import ApiCaller
+
+AHEAD = time.time() + 600  # samples from a clock that is ahead do not age while a loaded machine renders a page
+
+
+def shown(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_the_first_paint_has_every_instance_and_figure(vera_client: Client, live_redis: redis.Redis) -> None:
+    fleet = FakeFleet(live_redis)
+    fleet.kv["demo-3"] = 0.95
+    fleet.write(AHEAD)
+    text = shown(vera_client, "/live")
+    assert text.count('class="tile"') == 9  # eight and the template
+    assert 'data-status="saturated"' in text
+    assert "20,000 new tokens or more" in text
+    assert "default v3" in text
+    assert " style=" not in text
+
+
+def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
+    text = shown(vera_client, "/live")
+    assert "No instances" in text
+    assert "Nothing needs attention" in text
+
+
+def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis_away: None) -> None:
+    text = shown(vera_client, "/live")
+    assert "Redis does not answer" in text
+    assert "Routers serve on" in text
+
+
+def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(AHEAD)
+    FakeFleet(live_redis, size=3, pool="chat").write(AHEAD)
+    text = shown(vera_client, "/live?pool=chat&range=900")
+    assert 'data-id="chat-2"' in text
+    assert 'data-id="demo-1"' not in text
+    assert "<title>chat · Live · Weir</title>" in text
+    assert "?range=900&amp;pool=demo" in text or "?pool=demo&amp;range=900" in text
+
+
+@pytest.mark.parametrize("asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc"])
+def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
+    FakeFleet(live_redis, size=1).write(AHEAD)
+    assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
+
+
+def test_an_slo_in_the_url_reaches_the_charts(vera_client: Client, live_redis: redis.Redis) -> None:
+    assert '"slo": {"ttft": 1000.0}' in shown(vera_client, "/live?slo_ttft_ms=1000")
+
+
+def test_a_kiosk_has_no_navigation(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write(AHEAD)
+    text = shown(vera_client, "/wall?kiosk=1")
+    assert "topbar" not in text
+    assert text.count('class="wall-tile"') == 9
+
+
+def test_the_wall_shows_as_many_as_fit_and_says_so(vera_client: Client, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=200).write(AHEAD)
+    assert "showing 128 of 200" in shown(vera_client, "/wall")
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall", "/requests/", "/requests/some-id/"])
+def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/login")
+
+
+def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
+    limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
+    assert page.means("warm", limits) == "more than 50% cached or under 5,000 new tokens"
+    assert page.means("warm", {}) == ""
+
+
+def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=2).write(AHEAD)
+    live = ci.get("/live")
+    assert live.status_code == 200
+    assert live.json()["instances"]["id"] == ["demo-0", "demo-1"]
+    past = ci.get("/live/history?seconds=60").json()
+    assert (past["seconds"], past["bin_s"], len(past["at"])) == (60, 1, 1)
+    assert ci.get("/live/history?seconds=59").status_code == 422
+
+
+def test_the_api_without_redis_is_not_available(ci: ApiCaller, redis_away: None) -> None:
+    for path in ("/live", "/live/history", "/receipts", "/receipts/x"):
+        answer = ci.get(path)
+        assert answer.status_code == 503
+        assert "Redis does not answer" in answer.json()["detail"]

@@ -1,0 +1,178 @@
+"""Receipts: the list and its filters, one explained, and what is said when there is none."""
+
+import time
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+
+from controlplane.dashboard import explain
+from controlplane.dashboard.receipts import Filters, newer_than, recent, written_at
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.testing import ApiCaller
+from router import wire
+
+NOW = time.time()
+
+
+@pytest.fixture
+def written(live_redis: redis.Redis) -> FakeFleet:
+    fleet = FakeFleet(live_redis)
+    fleet.write(NOW)
+    fleet.write_receipt("req-warm", NOW - 3)
+    fleet.write_receipt("req-heavy", NOW - 2, **{"class": "heavy", "instance": "demo-2"})
+    fleet.write_receipt(
+        "req-failed", NOW - 1, outcome="error", status=502, code="upstream_failed", error="connection reset"
+    )
+    return fleet
+
+
+def ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["request_id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (Filters(), ["req-failed", "req-heavy", "req-warm"]),
+        (Filters(request_class="heavy"), ["req-heavy"]),
+        (Filters(instance="demo-2"), ["req-heavy"]),
+        (Filters(outcome="error"), ["req-failed"]),
+        (Filters(pool="demo", request_class="warm"), ["req-failed", "req-warm"]),
+        (Filters(pool="other"), []),
+    ],
+)
+def test_recent_receipts_come_newest_first_and_filtered(
+    written: FakeFleet, live_redis: redis.Redis, filters: Filters, found: list[str]
+) -> None:
+    assert ids(recent(live_redis, filters, 10)) == found
+
+
+def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
+    assert ids(recent(live_redis, Filters(), 2)) == ["req-failed", "req-heavy"]
+
+
+def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: redis.Redis) -> None:
+    live_redis.xadd(wire.RECEIPTS, {"r": "broken"})
+    assert len(recent(live_redis, Filters(), 10)) == 3
+
+
+def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.dashboard.receipts.PAGE", 2)
+    fleet = FakeFleet(live_redis)
+    for i in range(5):
+        fleet.write_receipt(f"req-{i}", NOW - 5 + i)
+    assert ids(recent(live_redis, Filters(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
+
+
+def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redis: redis.Redis) -> None:
+    made = written_at(live_redis)
+    assert newer_than(live_redis, Filters(), made) == 0
+    written.write_receipt("req-new", NOW, **{"class": "heavy"})
+    assert newer_than(live_redis, Filters(), made) == 1
+    assert newer_than(live_redis, Filters(request_class="warm"), made) == 0
+
+
+def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
+    text = " ".join(explain.sentences(written.receipt("req-1", NOW)))
+    assert "12,345 tokens (L)" in text
+    assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
+    assert "Route adaptive_v1 of policy default v3 chose demo-1 by the rule “session”" in text
+    assert "found 8,192 tokens in its cache, as expected" in text
+    assert "answered in full with 180 output tokens after 2.95 s" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cached_tokens": 0}, "8,192 fewer than the index expected"),
+        ({"cached_tokens": 12_000}, "3,808 more than the index expected"),
+        ({"outcome": "cancelled"}, "The client went away"),
+        ({"outcome": "refused", "instance": "", "status": 429, "code": "queue_full"}, "HTTP 429, queue_full"),
+        ({"outcome": "error", "status": 502, "code": "", "error": "reset"}, "HTTP 502, no code: reset"),
+        (
+            {
+                "retries": 1,
+                "attempts": [{"instance": "demo-0", "status": None, "error": "refused"}, {"instance": "demo-1"}],
+            },
+            "retried 1 time(s) before anything was sent to the client (demo-0: refused)",
+        ),
+    ],
+)
+def test_what_came_of_it_is_told_too(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+    assert said in " ".join(explain.sentences(written.receipt("req-1", NOW, **changes)))
+
+
+def test_a_receipt_with_nothing_known_is_still_explained() -> None:
+    assert explain.sentences({"request_id": "x", "at": NOW, "outcome": "ok"}) == ["It was answered in full."]
+    assert explain.phases({"request_id": "x"}) == []
+
+
+def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> None:
+    phases = explain.phases(written.receipt("req-1", NOW))
+    assert [(phase.name, round(phase.ms)) for phase in phases] == [("queue", 3), ("prefill", 402), ("decode", 2545)]
+    assert sum(phase.width for phase in phases) == pytest.approx(100)
+
+
+def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet) -> None:
+    phases = explain.phases(written.receipt("req-1", NOW, ttft_ms=None, first_byte_ms=None))
+    assert [phase.name for phase in phases] == ["queue", "engine"]
+
+
+def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) -> None:
+    listed = vera_client.get("/requests/?outcome=error").content.decode()
+    assert "req-failed" in listed
+    assert "req-warm" not in listed
+    one = vera_client.get("/requests/req-warm/").content.decode()
+    assert "Why demo-1" in one
+    assert "not considered" in one
+    assert 'href="/api/v1/receipts/req-warm"' in one
+    assert " style=" not in one
+
+
+def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, written: FakeFleet) -> None:
+    headers = {"HX-Request": "true", "HX-Target": "receipts"}
+    text = vera_client.get("/requests/?class=heavy", headers=headers).content.decode()
+    assert "<html" not in text
+    assert "req-heavy" in text
+
+
+def test_a_receipt_that_is_not_kept_has_a_useful_page(vera_client: Client, live_redis: redis.Redis) -> None:
+    answer = vera_client.get("/requests/gone/")
+    assert answer.status_code == 404
+    assert "kept for 60 minutes" in answer.content.decode()
+
+
+def test_the_search_leads_to_the_receipt(vera_client: Client) -> None:
+    assert vera_client.get("/requests/find/?id=+req-1+").headers["Location"] == "/requests/req-1/"
+    assert vera_client.get("/requests/find/?id=").headers["Location"] == "/requests/"
+
+
+def test_without_redis_the_pages_say_so(vera_client: Client, redis_away: None) -> None:
+    assert "Redis does not answer" in vera_client.get("/requests/").content.decode()
+    assert vera_client.get("/requests/x/").status_code == 503
+
+
+def test_markup_in_a_receipt_is_shown_as_text(vera_client: Client, written: FakeFleet) -> None:
+    written.write_receipt("req-x", NOW, reasons=["<script>alert(1)</script>"])
+    assert "<script>alert" not in vera_client.get("/requests/req-x/").content.decode()
+
+
+def test_the_api_lists_and_gives_one(ci: ApiCaller, written: FakeFleet) -> None:
+    listed = ci.get("/receipts?class=heavy&limit=5").json()["receipts"]
+    assert [(row["request_id"], row["class"]) for row in listed] == [("req-heavy", "heavy")]
+    one = ci.get("/receipts/req-heavy").json()
+    assert [row["id"] for row in one["candidates"]] == ["demo-0", "demo-1", "demo-2"]
+    assert one["ttft_ms"] == 405.0
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "class=huge", "outcome=lost"])
+def test_the_api_refuses_what_is_out_of_range(ci: ApiCaller, live_redis: redis.Redis, query: str) -> None:
+    assert ci.get(f"/receipts?{query}").status_code == 422
+
+
+def test_the_api_has_no_receipt_that_is_not_kept(ci: ApiCaller, live_redis: redis.Redis) -> None:
+    answer = ci.get("/receipts/gone")
+    assert answer.status_code == 404
+    assert "'gone'" in answer.json()["detail"]

@@ -1,0 +1,146 @@
+"""The WebSocket: who may join, what is sent, and that quiet and slow sockets are treated well."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from asgiref.testing import ApplicationCommunicator
+from django.contrib.auth.models import AnonymousUser
+
+from controlplane.accounts.permissions import ROLE_SCOPES, Principal
+from controlplane.asgi import application
+from controlplane.dashboard import bridge as bridges
+from controlplane.dashboard import consumers
+from controlplane.dashboard.bridge import Viewer
+from controlplane.dashboard.step import step
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+
+VERA = Principal("user", "vera", "viewer", ROLE_SCOPES["viewer"], 1)
+NOBODY = AnonymousUser()
+
+
+def joining(user: Any, query: str = "") -> ApplicationCommunicator:
+    """The consumer as the session middleware hands a socket to it (the browser tests go through all of it)."""
+    session = SimpleNamespace(session_key="key")
+    scope = {"type": "websocket", "path": "/ws/live", "query_string": query.encode(), "user": user, "session": session}
+    return ApplicationCommunicator(consumers.LiveConsumer.as_asgi(), scope)
+
+
+async def connected(socket: Any) -> bool:
+    await socket.send_input({"type": "websocket.connect"})
+    return (await socket.receive_output(timeout=10))["type"] == "websocket.accept"
+
+
+async def left(socket: Any) -> None:
+    await socket.send_input({"type": "websocket.disconnect", "code": 1001})
+    await socket.wait(timeout=10)
+
+
+async def received(socket: Any) -> dict[str, Any]:
+    message: dict[str, Any] = orjson.loads((await socket.receive_output(timeout=10))["text"])
+    return message
+
+
+@pytest.fixture
+async def vera_socket(live_redis: redis.Redis) -> AsyncIterator[Any]:
+    FakeFleet(live_redis).write()
+    socket = joining(VERA, "seconds=300")
+    assert await connected(socket)
+    yield socket
+    await left(socket)
+
+
+async def test_a_viewer_gets_a_snapshot_and_then_frames(vera_socket: Any, live_redis: redis.Redis) -> None:
+    snapshot = await received(vera_socket)
+    assert snapshot["type"] == "snapshot"
+    assert len(snapshot["frame"]["instances"]["id"]) == 8
+    assert snapshot["history"]["seconds"] == 300
+    following = await received(vera_socket)
+    assert following["type"] == "frame"
+    assert following["frame"]["at"] > snapshot["frame"]["at"]
+
+
+async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_redis: redis.Redis) -> None:
+    await received(vera_socket)
+    await received(vera_socket)  # the subscription stands
+    text = await asyncio.to_thread(step, live_redis, time.time() + 5, "worker")
+    assert text is not None
+    sent = await received(vera_socket)
+    while sent["frame"]["built_by"] != "worker":
+        sent = await received(vera_socket)
+    assert sent["frame"] == orjson.loads(text)
+
+
+@pytest.mark.parametrize("user", [NOBODY, Principal("user", "no role", "", frozenset(), 2)])
+async def test_who_may_not_look_is_told_so(live_redis: redis.Redis, user: Any) -> None:
+    socket = joining(user)
+    assert await connected(socket)
+    assert await socket.receive_output(timeout=10) == {"type": "websocket.close", "code": 4401}
+
+
+async def test_another_origin_is_refused() -> None:
+    headers = [(b"host", b"127.0.0.1:8000"), (b"origin", b"https://elsewhere.example")]
+    scope = {"type": "websocket", "path": "/ws/live", "query_string": b"", "headers": headers, "subprotocols": []}
+    assert not await connected(ApplicationCommunicator(application, scope))
+
+
+async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def signed_out(scope: dict[str, Any]) -> AnonymousUser:
+        return NOBODY
+
+    monkeypatch.setattr(consumers, "SIGNED_IN_CHECK_S", 0.1)
+    monkeypatch.setattr(consumers, "get_user", signed_out)
+    socket = joining(VERA)
+    assert await connected(socket)
+    message = await socket.receive_output(timeout=10)
+    while message["type"] != "websocket.close":
+        message = await socket.receive_output(timeout=10)
+    assert message["code"] == 4401
+
+
+async def test_without_redis_the_trouble_is_named(redis_away: None) -> None:
+    socket = joining(VERA)
+    assert await connected(socket)
+    assert (await received(socket))["what"] == "redis"
+    await left(socket)
+
+
+@pytest.mark.slow
+async def test_a_socket_that_hears_nothing_for_7_s_stays_open(
+    vera_socket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py 8 cuts blocking reads after 5 s unless told otherwise."""
+    monkeypatch.setattr(bridges, "FRAME_EVERY_S", 9.0)
+    while not await vera_socket.receive_nothing(timeout=7):
+        await vera_socket.receive_output()
+    monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.5)
+    assert (await received(vera_socket))["type"] == "frame"
+
+
+async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
+    viewer = Viewer()
+    for text in ("1", "2", "3"):
+        viewer.put(text)
+    assert await viewer.take() == "3"
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.take(), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ("", 300),
+        ("seconds=900", 900),
+        ("seconds=301", 900),
+        ("seconds=99999", 3600),
+        ("seconds=-5", 300),
+        ("seconds=x", 300),
+    ],
+)
+def test_a_socket_gets_one_of_the_offered_ranges(query: str, seconds: int) -> None:
+    assert consumers.asked_seconds({"query_string": query.encode(), "user": AnonymousUser()}) == seconds
