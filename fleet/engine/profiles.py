@@ -86,7 +86,7 @@ FITS = {
 DEFAULT_GPU = "h100_sxm"
 DEFAULT_MODEL = "Llama-3.1-8B"
 
-MEMORY_USED = 0.9  # share of device memory the engine takes (vLLM's gpu_memory_utilization before 0.13)
+MEMORY_USED = 0.9  # share of device memory the engine takes: vLLM's gpu_memory_utilization
 # Activations of an 8192-token step, CUDA graphs and the embedding table: leaves an H100 0.41M tokens of Llama-3.1-8B.
 ACTIVATION_BYTES = 3e9
 

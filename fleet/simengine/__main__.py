@@ -68,8 +68,9 @@ async def serve(arguments: Arguments) -> None:
     # What exists now stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    print(f"simengine: {arguments.model} on {arguments.host}:{listening.getsockname()[1]}", flush=True)
+    print(f"simengine: {_described(arguments, service.about)}{listening.getsockname()[1]}", flush=True)
     await Server(config).serve([listening])
+    print("simengine: stopped", flush=True)
     if publisher is not None:
         publisher.close()
 
@@ -101,6 +102,13 @@ def _service(arguments: Arguments, publisher: Publisher | None) -> Service:
     window = min(arguments.max_model_len, blocks * size)  # one request must always fit
     about = About(arguments.model, size, blocks, arguments.time_scale, window)
     return Service(engine, about, arguments.seed, publisher)
+
+
+def _described(arguments: Arguments, about: About) -> str:
+    return (
+        f"{arguments.gpu} {arguments.model_profile}, {about.blocks} KV blocks of {about.block_size} tokens, "
+        f"window {about.window}, time scale {about.time_scale:g}, serving {about.model} on {arguments.host}:"
+    )
 
 
 if __name__ == "__main__":

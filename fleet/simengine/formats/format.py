@@ -14,6 +14,7 @@ class Format:
     parse: Callable[[Body], Ask]
     whole: Callable[[Job], bytes]
     begin: Callable[[Job], bytes]  # the events before the first token
-    chunk: Callable[[Job, Part, str], bytes]  # the next tokens of one answer
+    # The next tokens of one answer; their text needs no escaping in JSON (answers.py).
+    chunk: Callable[[Job, Part, str], bytes]
     end: Callable[[Job], bytes]  # the events after the last token
     refuse: Callable[[Refusal], bytes]
