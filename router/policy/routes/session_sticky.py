@@ -1,5 +1,6 @@
 """A session stays where it is."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -26,8 +27,7 @@ def rank(view: View) -> Pick:
 def _by_hash(view: View, session: str) -> Pick:
     """Rendezvous hashing: the least of the hashes of (session, instance). Of n instances one leaving moves 1/n of the
     sessions, and routers that share nothing agree."""
-    key = _hash(session)
-    scores = [_mix(key ^ _hash(instance.id)) for instance in view.instances]
+    scores = _mixed(_hash(session), [instance.id for instance in view.instances])
     instance = view.instances[scores.index(min(scores))]
     reasons = ("the session has no instance yet: the one that its hash says",)
     ranked = [score / _MASK for score in scores]
@@ -39,11 +39,14 @@ def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def _mix(value: int) -> int:
-    """The finaliser of splitmix64: an xor of two hashes alone would rank the instances alike for many sessions."""
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)
+def _mixed(key: int, names: Iterable[str]) -> list[int]:
+    """64-bit hashes of (key, name). An xor of two hashes alone would rank the names alike for many keys; one
+    multiplication as in splitmix64 is enough, since both are good hashes before."""
+    mixed = []
+    for name in names:
+        both = key ^ _hash(name)
+        mixed.append((both ^ (both >> 32)) * 0xBF58476D1CE4E5B9 & _MASK)
+    return mixed
 
 
 ROUTE = Route(
