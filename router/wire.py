@@ -22,6 +22,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:frames:control-at | string | Celery | when the control worker last had its second |
 | weir:frame | channel | web or Celery | each frame, one a second |
 | weir:frame:second:<s> | string with TTL | web or Celery | who claimed that second and builds its frame |
+| weir:signin:<hash> | counter with TTL | web | failed sign-ins of one name from one address (both only in the hash) |
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
@@ -56,6 +57,7 @@ FRAMES = PREFIX + "frames"
 FRAMES_LATEST = PREFIX + "frames:latest"
 FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
 EVENTS = PREFIX + "events"
+SIGNIN = PREFIX + "signin"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
 FRAME = PREFIX + "frame"

@@ -1,0 +1,96 @@
+"""What the router reads in bodies: growing conversations share a prefix, whatever API they come through."""
+
+import json
+
+import pytest
+
+from router.prompt import RENDERERS, InvalidBody, read, with_usage
+
+
+def rendered(endpoint, **document):
+    return read(json.dumps(document).encode(), endpoint).rendered
+
+
+def test_a_completions_prompt_is_taken_as_it_is():
+    assert rendered("/v1/completions", prompt="héllo") == "héllo".encode()
+
+
+def test_token_ids_are_counted_and_packed():
+    prompt = read(b'{"prompt": [1, 2, 3]}', "/v1/completions")
+    assert (prompt.token_ids, len(prompt.rendered)) == (3, 12)
+
+
+def test_several_prompts_are_taken_together():
+    assert read(b'{"prompt": [[1, 2], [3]]}', "/v1/completions").token_ids == 3
+    assert read(b'{"prompt": ["ab", "cd"]}', "/v1/completions").rendered == b"abcd"
+    assert read(b'{"prompt": ["ab", [1]]}', "/v1/completions").token_ids is None
+
+
+@pytest.mark.parametrize("prompt", [None, 7, [], {}, [None], [1, "x"], [1, -1], [1, 2**40], [1.5], [True, {}]])
+@pytest.mark.parametrize("endpoint", RENDERERS)
+def test_nonsense_is_left_for_the_engine_to_refuse(endpoint, prompt):
+    body = {"prompt": prompt, "input": prompt, "messages": prompt, "system": prompt, "tools": prompt}
+    read(json.dumps(body).encode(), endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/messages"])
+def test_a_longer_conversation_begins_with_the_shorter(endpoint):
+    first = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    more = [
+        *first,
+        {"role": "assistant", "content": "hi"},
+        {"role": "user", "content": [{"type": "text", "text": "?"}]},
+    ]
+    assert rendered(endpoint, messages=more).startswith(rendered(endpoint, messages=first))
+
+
+def test_text_and_text_parts_are_the_same():
+    whole = rendered("/v1/chat/completions", messages=[{"role": "user", "content": "ab"}])
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert rendered("/v1/chat/completions", messages=[{"role": "user", "content": parts}]) == whole
+
+
+def test_responses_input_may_be_text_or_turns():
+    text = rendered("/v1/responses", instructions="be brief", input="hello")
+    turns = rendered("/v1/responses", instructions="be brief", input=[{"role": "user", "content": "hello"}])
+    assert text == turns
+
+
+def test_tools_and_tool_calls_are_part_of_the_prompt():
+    plain = rendered("/v1/chat/completions", messages=[{"role": "user", "content": "x"}])
+    tools = rendered("/v1/chat/completions", messages=[{"role": "user", "content": "x"}], tools=[{"name": "f"}])
+    calls = rendered("/v1/chat/completions", messages=[{"role": "user", "content": "x", "tool_calls": [{"id": 1}]}])
+    assert len({plain, tools, calls}) == 3
+
+
+def test_an_image_counts_by_its_identity_and_not_by_its_bytes():
+    def image(data):
+        part = {"type": "image_url", "image_url": {"url": "data:" + data}}
+        return rendered("/v1/chat/completions", messages=[{"role": "user", "content": [part]}])
+
+    assert len(image("a" * 100_000)) < 100
+    assert image("a" * 100_000) != image("b" * 100_000)
+
+
+def test_anthropics_system_may_be_text_or_blocks():
+    blocks = [{"type": "text", "text": "be brief"}]
+    assert rendered("/v1/messages", system="be brief", messages=[]) == rendered(
+        "/v1/messages", system=blocks, messages=[]
+    )
+
+
+def test_text_with_lone_surrogates_does_not_fail():
+    with pytest.raises(InvalidBody):
+        read(b'{"prompt": "\\ud800"}', "/v1/completions")
+
+
+def test_the_wish_for_usage_is_spliced_in_and_the_rest_kept():
+    body = b' {"a": 1.0, "stream": true, "b":"\\u00e9"}'
+    made = with_usage(body)
+    assert json.loads(made) == {**json.loads(body), "stream_options": {"include_usage": True}}
+    assert made.endswith(b'"a": 1.0, "stream": true, "b":"\\u00e9"}')
+
+
+def test_a_prompt_that_names_stream_options_is_not_taken_for_them():
+    body = json.dumps({"stream": True, "prompt": 'say "stream_options"'}).encode()
+    assert json.loads(with_usage(body))["stream_options"] == {"include_usage": True}

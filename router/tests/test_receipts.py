@@ -1,0 +1,106 @@
+"""A receipt explains one request: the decision, its reasons, and what came of it."""
+
+import asyncio
+import json
+
+from router import wire
+from router.tests.engine import break_off, events, hang, hang_up, reply
+
+
+async def test_a_served_request_leaves_a_whole_receipt(world):
+    w = await world(None, None, route="adaptive_v1")
+    response = await w.ask(
+        "/v1/chat/completions", stream=True, user="alice", messages=[{"role": "user", "content": "x"}]
+    )
+    receipt = await w.receipt(response)
+    assert receipt["schema"] == wire.SCHEMA
+    assert (receipt["router"], receipt["pool"], receipt["model"]) == ("router-1", "demo", "llama")
+    assert (receipt["endpoint"], receipt["stream"], receipt["status"]) == ("/v1/chat/completions", True, 200)
+    assert (receipt["policy"], receipt["version"], receipt["route"]) == ("default", 1, "adaptive_v1")
+    assert (receipt["class"], receipt["flow"], receipt["outcome"]) == ("warm", "colocated", "ok")
+    assert receipt["instance"] == response.headers["x-weir-instance"]
+    assert receipt["reasons"]
+    assert [candidate["id"] for candidate in receipt["candidates"]] == ["demo-0", "demo-1"]
+    assert receipt["predicted_cached"] + receipt["new_tokens"] == receipt["prompt_tokens"]
+    assert 0 < receipt["first_byte_ms"] <= receipt["ttft_ms"] <= receipt["e2e_ms"]
+    assert receipt["tpot_ms"] >= 0
+    assert receipt["session"]
+    assert "alice" not in json.dumps(receipt)
+
+
+async def test_the_streams_copy_has_no_candidates(world):
+    w = await world(None)
+    await w.receipt(await w.ask(headers={"x-request-id": "r1"}))
+    listed = w.published.client.xrange(wire.RECEIPTS)
+    receipt = json.loads(listed[0][1][b"r"])
+    assert receipt["request_id"] == "r1"
+    assert "candidates" not in receipt
+
+
+async def test_a_whole_answer_tells_no_time_to_first_token(world):
+    w = await world(None)
+    receipt = await w.receipt(await w.ask())
+    assert (receipt["ttft_ms"], receipt["tpot_ms"], receipt["output_tokens"]) == (None, None, 3)
+
+
+async def test_retries_are_told_with_what_failed(world):
+    w = await world(hang_up, None)
+    receipt = await w.receipt(await w.ask())
+    assert receipt["retries"] == 1
+    first, second = receipt["attempts"]
+    assert (first["instance"], first["status"]) == ("demo-0", None)
+    assert "closed the connection" in first["error"]
+    assert second == {"instance": "demo-1", "status": 200, "error": ""}
+    refused = next(candidate for candidate in receipt["candidates"] if candidate["id"] == "demo-0")
+    assert "closed the connection" in refused["refused"]
+
+
+async def test_each_outcome_has_its_name(world):
+    w = await world(None)
+    w.engines[0].script += [reply({}, 400), reply({}, 429), break_off(events()[:1])]
+    told = [await w.receipt(await w.ask(stream=True)) for _ in range(3)]
+    assert [receipt["outcome"] for receipt in told] == ["error", "refused", "error"]
+    assert told[2]["code"] == "upstream_failed"
+    unknown = await w.receipt(await w.ask(model="nope"))
+    assert (unknown["outcome"], unknown["code"], unknown["class"]) == ("refused", "model_not_found", None)
+
+
+async def test_what_the_cache_held_is_told_beside_what_was_predicted(world):
+    w = await world(None)
+    first = await w.receipt(await w.ask(prompt="x" * 4096))
+    second = await w.receipt(await w.ask(prompt="x" * 4096))
+    assert first["predicted_cached"] == 0
+    assert second["predicted_cached"] > 0
+    assert second["cached_tokens"] == 64
+
+
+async def test_receipts_end_by_themselves(world):
+    w = await world(None)
+    await w.receipt(await w.ask(headers={"x-request-id": "r1"}))
+    assert 0 < w.published.client.ttl(wire.receipt_key("r1")) <= wire.RECEIPT_TTL_S
+
+
+async def test_the_window_of_a_class_counts_what_ended(world):
+    w = await world(None)
+    for _ in range(3):
+        await w.ask(stream=True, user="s")
+    w.engines[0].script.append(reply({}, 400))
+    await w.ask()
+    await w.router.reporter.report()
+    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    window = own["classes"]["demo"]["warm"]
+    assert [window[key] for key in ("n", "started_10s", "ok", "error", "retries")] == [4, 4, 3, 1, 0]
+    assert sum(window["ttft"].values()) == sum(window["e2e"].values()) == 3
+    assert sum(window["new_tokens"].values()) == window["hit_share"]["n"] == 4
+    assert sum(window["reuse_gap"].values()) == 2
+
+
+async def test_load_in_flight_is_told_to_the_other_routers(world):
+    w = await world(hang)
+    asking = asyncio.ensure_future(w.ask(prompt="x" * 400))
+    await w.until(lambda: w.engines[0].received)
+    await w.router.reporter.report()
+    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    assert own["inflight"] == {"demo-0": [1, 100, 0]}
+    w.engines[0].release.set()
+    await asking

@@ -1,0 +1,111 @@
+"""A session keeps its instance, whichever way it is named and whichever router it comes through."""
+
+import pytest
+
+from router import wire
+from router.affinity import Affinity
+from router.headers import LONGEST_SESSION
+from router.prompt import read
+from router.tests.conftest import running
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"headers": {"x-session-id": "s"}},
+        {"user": "s"},
+        {"session_id": "s"},
+        {"metadata": {"session_id": "s"}},
+        {"metadata": {"user_id": "s"}},
+    ],
+)
+async def test_a_session_stays_on_its_instance(world, named):
+    w = await world(None, None, None, route="session_sticky")
+    instances = {(await w.ask(**named)).headers["x-weir-instance"] for _ in range(6)}
+    assert len(instances) == 1
+
+
+async def test_the_header_is_stronger_than_the_body(world):
+    w = await world(None, None, route="session_sticky")
+    await w.ask(headers={"x-session-id": "a"}, user="b")
+    affinity = w.router.pools.get("demo").affinity
+    assert affinity.get("a", 0, 60)
+    assert not affinity.get("b", 0, 60)
+
+
+async def test_a_growing_conversation_without_a_name_is_recognised(world):
+    w = await world(None, None, None, route="session_sticky")
+    messages = [{"role": "user", "content": "tell me " * 100}]
+    instances = set()
+    for turn in range(5):
+        response = await w.ask("/v1/chat/completions", messages=messages)
+        instances.add(response.headers["x-weir-instance"])
+        messages += [
+            {"role": "assistant", "content": f"answer {turn} " * 50},
+            {"role": "user", "content": "more " * 80},
+        ]
+    assert len(instances) == 1
+
+
+async def test_conversations_that_only_share_a_system_prompt_are_told_apart():
+    affinity = Affinity()
+    assert affinity.session_of_chain([1, 2, 3]) != affinity.session_of_chain([1, 2, 4])
+    assert affinity.session_of_chain([1, 2, 3, 5]) == affinity.session_of_chain([1, 2, 3])
+    assert affinity.session_of_chain([]) is None
+
+
+async def test_a_session_is_found_by_another_router(world, redis_url):
+    w = await world(None, None, None, route="session_sticky")
+    home = (await w.ask(user="s")).headers["x-weir-instance"]
+    await w.until(lambda: w.published.client.get(wire.affinity_key("demo", "s")) == home.encode())
+    async with running(redis_url, "router-2") as (_, client):
+        for _ in range(3):
+            response = await client.post("/v1/completions", json={"model": "llama", "prompt": "x", "user": "s"})
+            assert response.headers["x-weir-instance"] == home
+
+
+async def test_a_binding_in_redis_ends_with_its_time_to_live(world):
+    w = await world(None, affinity__ttl_s=100)
+    await w.ask(user="s")
+    await w.until(lambda: 0 < w.published.client.ttl(wire.affinity_key("demo", "s")) <= 100)
+
+
+def test_a_binding_ends_with_its_time_to_live():
+    affinity = Affinity()
+    affinity.bind("s", "demo-0", now=1000, ttl_s=60)
+    assert affinity.get("s", 1060, 60).instance == "demo-0"
+    assert affinity.get("s", 1061, 60) is None
+
+
+def test_a_binding_is_written_when_it_moves_and_then_only_now_and_again():
+    affinity = Affinity()
+    affinity.bind("s", "demo-0", now=0, ttl_s=100)
+    assert affinity.changed == {"s": ("demo-0", 100)}
+    affinity.changed = {}
+    affinity.bind("s", "demo-0", now=20, ttl_s=100)
+    assert affinity.changed == {}
+    affinity.bind("s", "demo-0", now=30, ttl_s=100)
+    assert affinity.changed == {"s": ("demo-0", 100)}
+    affinity.changed = {}
+    affinity.bind("s", "demo-1", now=31, ttl_s=100)
+    assert affinity.changed == {"s": ("demo-1", 100)}
+
+
+def test_sessions_are_bounded(monkeypatch):
+    monkeypatch.setattr("router.affinity.KEPT", 10)
+    affinity = Affinity()
+    for i in range(50):
+        affinity.bind(f"s{i}", "demo-0", now=i, ttl_s=100)
+        affinity.session_of_chain([i])
+    assert len(affinity) == 10
+    assert affinity.get("s49", 49, 100)
+
+
+async def test_an_endless_session_name_is_cut(world):
+    w = await world(None)
+    await w.ask(headers={"x-session-id": "s" * 5000})
+    assert w.router.pools.get("demo").affinity.get("s" * LONGEST_SESSION, 0, 60)
+
+
+def test_a_session_that_is_no_text_is_none():
+    assert read(b'{"user": 7, "metadata": "x"}', "/v1/completions").session is None

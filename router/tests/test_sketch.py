@@ -1,0 +1,40 @@
+"""A sketch answers quantiles within two percent, and adds up."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router import sketch
+
+values = st.lists(st.floats(min_value=0.002, max_value=1e7), min_size=1, max_size=200)
+
+
+def made(items):
+    filled: sketch.Sketch = {}
+    for item in items:
+        sketch.add(filled, item)
+    return filled
+
+
+@given(values, st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0]))
+def test_a_quantile_is_within_two_percent(items, share):
+    exact = sorted(items)[math.floor(share * (len(items) - 1))]
+    assert abs(sketch.quantile(made(items), share) - exact) <= exact * sketch.RELATIVE_ERROR * 1.0001
+
+
+@given(values, values)
+def test_merging_is_the_sketch_of_both(left, right):
+    assert sketch.merge([made(left), made(right)]) == made(left + right)
+
+
+def test_keys_may_come_out_of_json():
+    assert sketch.merge([{"3": 2}, {3: 1}]) == {3: 3}
+
+
+def test_nothing_has_no_quantile():
+    assert sketch.quantile({}, 0.5) is None
+
+
+def test_zero_stays_zero():
+    assert sketch.quantile(made([0, 0, 0]), 0.5) == 0.0
