@@ -17,7 +17,12 @@ def body_of(asked: ExperimentIn) -> dict[str, Any]:
     """What the API takes to start the same; optional fields only where they say something."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
-    return {key: value for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
+    return {key: _plain(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
+
+
+def _plain(value: Any) -> Any:
+    """600, not 600.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:

@@ -20,7 +20,7 @@ def about(experiment: Experiment) -> dict[str, Any]:
         "Load factor": f"{experiment.load_factor:g}",
         "Seeds": ", ".join(map(str, experiment.seeds)),
         "Started by": experiment.actor,
-        "Started": experiment.created_at.isoformat(timespec="seconds"),
+        "Started": f"{experiment.created_at:%Y-%m-%d %H:%M:%S} UTC",
     }
 
 

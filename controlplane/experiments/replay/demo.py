@@ -18,8 +18,8 @@ from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.traces.generated import BLOCK_TOKENS, Turn, session_turns
 from controlplane.experiments.traces.types import TraceRequest
 
-SESSIONS = 10
-FIRST_STARTS_S = 2.0  # the first sessions begin this far apart: every class occurs within seconds
+SESSIONS = 16
+FIRST_STARTS_S = 1.5  # the first sessions begin this far apart: every class occurs within seconds
 AWAY_S = 2.0  # pause before trying again when nobody answers
 
 

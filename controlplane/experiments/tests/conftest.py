@@ -79,7 +79,7 @@ def ended(db: None, data_dir: Any) -> Callable[..., Experiment]:
     """An experiment of two arms whose second is 20 ms faster, with its records in the data folder."""
 
     def make(n: int = 40, status: str = "done", **changes: Any) -> Experiment:
-        arms = [_arm("round_robin"), _arm("adaptive_v1")]
+        arms = [arm_of("round_robin"), arm_of("adaptive_v1")]
         experiment = Experiment.objects.create(
             name="A vs B",
             trace="agentic-demo",
@@ -118,7 +118,7 @@ def write_records(run: Run, found: list[Record]) -> None:
     appender.close()
 
 
-def _arm(route: str) -> dict[str, Any]:
+def arm_of(route: str) -> dict[str, Any]:
     from router.policy import document
 
     whole = document.default(route)

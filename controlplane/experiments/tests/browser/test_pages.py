@@ -1,0 +1,85 @@
+"""What only a browser shows of experiments: charts, live parts, the command that follows the form, axe."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), pytest.mark.usefixtures("made")]
+PAGES = (
+    "/experiments/",
+    "/experiments/1/",
+    "/experiments/2/",
+    "/experiments/3/",
+    "/experiments/new",
+    "/experiments/traces/",
+)
+
+
+def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(open_page: Any) -> None:
+    opened = open_page("vera")
+    page = opened.goto("/experiments/1/")
+    first = page.locator("[data-ecdf=ttft]")
+    expect(first.locator(".scatterlayer .trace")).to_have_count(3, timeout=30_000)
+    page.locator("figure").first.get_by_text("View as table").click()
+    expect(page.locator("figure").first.locator("tbody tr")).to_have_count(3)
+    assert opened.faults == []
+
+
+def test_an_arm_can_be_greyed_out_and_the_url_keeps_it(open_page: Any) -> None:
+    page = open_page("vera").goto("/experiments/1/?class=heavy")
+    toggle = page.locator("[data-toggles] button").nth(1)
+    toggle.click()
+    expect(toggle).to_have_attribute("aria-pressed", "false")
+    assert "hide=cache_aware" in page.url
+    assert "class=heavy" in page.url
+    page.reload()
+    expect(page.locator("[data-toggles] button").nth(1)).to_have_attribute("aria-pressed", "false")
+
+
+def test_the_command_follows_the_form(open_page: Any) -> None:
+    page = open_page("otto").goto("/experiments/new")
+    page.fill("#f-name", "Typed just now")
+    expect(page.locator("#curl")).to_contain_text('"name": "Typed just now"')
+    page.fill("#f-time_scale", "fast")
+    expect(page.locator("#curl")).to_contain_text("allowed is a number from 0.1 to 100")
+
+
+def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
+    page = open_page("otto").goto("/experiments/new")
+    page.fill("#f-time_scale", "fast")
+    page.click("text=Start experiment >> nth=-1")
+    expect(page.locator("#faults")).to_be_focused()
+    expect(page.locator("#f-time_scale")).to_have_value("fast")
+
+
+def test_an_operator_cancels_a_queued_experiment(open_page: Any) -> None:
+    page = open_page("otto").goto("/experiments/3/")
+    page.get_by_role("button", name="Cancel experiment").click()
+    expect(page.locator(".status--cancelled").first).to_be_visible()
+    expect(page.get_by_text("cancelled by otto").first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> None:
+    page = open_page("otto").goto(f"{path}?theme={theme}")
+    page.wait_for_timeout(1_500)
+    found = Axe().run(page).response["violations"]
+    assert [
+        (v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found if v["impact"] in ("serious", "critical")
+    ] == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, path: str) -> None:
+    page = open_page("vera", width=320, height=700).goto(path)
+    page.wait_for_timeout(1_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_everything_but_the_chart_is_there_without_javascript(open_page: Any) -> None:
+    page = open_page("vera", java_script_enabled=False).goto("/experiments/1/?class=warm&baseline=round_robin")
+    expect(page.locator("[data-metric=ttft_p50_ms]")).to_have_count(3)
+    expect(page.get_by_text("▼ better").first).to_be_visible()
