@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,20 @@ def redis_url() -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
+    """Starts a Redis server of the test's own on a socket, and returns once it answers; the test ends it."""
+    from controlplane import redis_server
+
+    def start(socket: Path) -> "subprocess.Popen[bytes]":
+        command = redis_server.arguments(redis_server.find_server(), socket)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        redis_server.wait_until_ready(f"unix://{socket}", process)
+        return process
+
+    return start
 
 
 @pytest.fixture
