@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
-from controlplane import redis_server
 from router import wire
 from router.tests.conftest import Published, World, entry, running
 from router.tests.engine import engine
@@ -20,15 +20,14 @@ from router.tests.engine import engine
 class OwnRedis:
     """A server of this test, to be killed, stopped and started again at the same address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, start: Callable[[Path], subprocess.Popen[bytes]]) -> None:
+        self._start = start
         self.socket = folder / "r.sock"
         self.url = f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        server = redis_server.find_server()
-        self.process = subprocess.Popen(redis_server.arguments(server, self.socket), stdout=subprocess.DEVNULL)
-        redis_server.wait_until_ready(self.url, self.process)
+        self.process = self._start(self.socket)
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -47,9 +46,9 @@ class OwnRedis:
 
 
 @pytest.fixture
-def own_redis():
+def own_redis(start_redis):
     with tempfile.TemporaryDirectory(prefix="weir-", dir="/tmp") as folder:
-        own = OwnRedis(Path(folder))
+        own = OwnRedis(Path(folder), start_redis)
         yield own
         own.kill()
 
