@@ -37,6 +37,7 @@ app.conf.update(
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "experiments.reap": every(5.0, "experiments.reap"),
+        "api.clean_up": every(3600.0, "api.clean_up"),
     },
 )
 app.user_options["worker"].add(

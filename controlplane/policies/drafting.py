@@ -115,7 +115,7 @@ def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
         return gone(policy, mine)
     base = policy.versions.filter(number=draft.based_on).first()
     return Conflict(
-        f"the draft was saved by {draft.updated_by} meanwhile (revision {draft.revision})",
+        f"The draft was saved by {draft.updated_by} meanwhile (revision {draft.revision})",
         kind="draft",
         base=base.document if base else None,
         theirs=draft.document,
@@ -127,7 +127,7 @@ def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
 def gone(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
     live = selectors.live_version(policy)
     return Conflict(
-        f"there is no open draft of {policy.name}; v{live.number} by {live.actor_name} is live",
+        f"There is no open draft of {policy.name}; v{live.number} by {live.actor_name} is live",
         kind="gone",
         theirs=live.document,
         mine=mine,

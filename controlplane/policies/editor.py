@@ -24,6 +24,13 @@ SECTIONS = {
 }
 
 
+def _named(path: str, value: Any, unit: str) -> str:
+    """Routes by their titles, as in the select."""
+    if path == ROUTE_NAME.path and value in ROUTES:
+        return ROUTES[value].title
+    return shown(value, unit)
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     parameter: Parameter
@@ -43,7 +50,7 @@ class Field:
 
     @property
     def default(self) -> str:
-        return shown(self.parameter.default, self.parameter.unit)
+        return _named(self.path, self.parameter.default, self.parameter.unit)
 
     @property
     def metric(self) -> str:
@@ -104,7 +111,7 @@ def sections(
         field = Field(
             parameter=parameter,
             text=posted.get(path, as_input(value)),
-            live=shown(lived.get(path), parameter.unit),
+            live=_named(path, lived.get(path), parameter.unit),
             error=errors.get(path, ""),
             changed=value != lived.get(path),
             figure=figures.get(parameter.metric),

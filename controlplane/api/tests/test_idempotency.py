@@ -108,3 +108,12 @@ def test_a_token_is_not_kept_in_the_clear(ada_api):
     again = ada_api.post("/tokens", {"name": "x", "scopes": ["policy:read"]}, Idempotency_Key="k1")
     assert (again.status_code, again.json()["detail"][:13]) == (409, "this was done")
     assert AuditEntry.objects.filter(action="token.create").count() == 1
+
+
+def test_the_daily_task_cleans_up(policy, ci):
+    from controlplane.api.tasks import clean_up
+
+    ci.post("/policies/default/draft", Idempotency_Key="old")
+    IdempotentAnswer.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    clean_up()
+    assert not IdempotentAnswer.objects.exists()

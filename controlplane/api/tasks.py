@@ -1,0 +1,13 @@
+"""Celery's side of the API."""
+
+from celery import shared_task
+from django.core.management import call_command
+
+from controlplane.api.idempotency import forget_old
+
+
+@shared_task(name="api.clean_up", ignore_result=True)
+def clean_up() -> None:
+    """Answers kept for repeated requests, and sessions, that have had their day."""
+    forget_old()
+    call_command("clearsessions")

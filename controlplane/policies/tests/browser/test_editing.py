@@ -1,0 +1,173 @@
+"""What only a browser shows: saving by itself, marks at fields, two people at once, all of it without JavaScript."""
+
+import itertools
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from controlplane.testing_browser import Web
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+NAMES = (f"night-{number}" for number in itertools.count(1))
+HEAVY = "#f-classes-heavy-new-tokens"
+RETRIES = "#f-failure-retries"
+STATE = "#draft-state"
+WHY = "less prefill on warm instances"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_policy(web: Web) -> None:
+    web.manage("shell", "--verbosity", "0", "-c",
+               "from controlplane.policies.services import ensure_default_policy as e; e()")  # fmt: skip
+
+
+@pytest.fixture
+def policy(open_page: Any) -> str:
+    """A policy of the test's own, made by otto on the list."""
+    name = next(NAMES)
+    page = open_page("otto").goto("/policies/")
+    page.fill("#new-name", name)
+    page.fill("#new-reason", "for one browser test")
+    page.click("text=Make policy")
+    page.wait_for_url(f"**/policies/{name}/")
+    return name
+
+
+def editor(open_page: Any, policy: str, user: str = "otto", **options: Any) -> Page:
+    page: Page = open_page(user, **options).goto(f"/policies/{policy}/")
+    page.locator(".page-head").get_by_text("Edit").click()
+    page.wait_for_url("**/draft")
+    return page
+
+
+def put(page: Page, selector: str, text: str) -> None:
+    page.fill(selector, text)
+    page.press(selector, "Tab")
+
+
+def test_a_change_is_saved_by_itself(open_page, policy):
+    page = editor(open_page, policy)
+    put(page, HEAVY, "12,000")
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")
+    page.reload()
+    expect(page.locator(HEAVY)).to_have_value("12000")
+
+
+def test_arrow_keys_step_by_the_parameters_step(open_page, policy):
+    page = editor(open_page, policy)
+    page.focus(HEAVY)
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(HEAVY)).to_have_value("21000")
+    page.keyboard.press("Shift+ArrowDown")
+    expect(page.locator(HEAVY)).to_have_value("11000")
+
+
+def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
+    page = editor(open_page, policy)
+    put(page, HEAVY, "plenty")
+    expect(page.locator(f"{HEAVY}-error")).to_contain_text("allowed is a whole number from 256")
+    expect(page.locator(HEAVY)).to_have_value("plenty")
+    expect(page.locator(HEAVY)).to_have_attribute("aria-invalid", "true")
+    put(page, HEAVY, "12000")
+    expect(page.locator(f"{HEAVY}-error")).to_be_hidden()
+    expect(page.locator(STATE)).to_contain_text("Draft saved")
+
+
+def test_leaving_warns_only_when_something_would_be_lost(open_page, policy):
+    page = editor(open_page, policy)
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    put(page, HEAVY, "12000")
+    expect(page.locator(STATE)).to_contain_text("1 change")
+    page.reload()
+    assert asked == []
+    put(page, HEAVY, "plenty")
+    expect(page.locator(STATE)).to_contain_text("Not saved yet")
+    page.reload()
+    assert asked == ["beforeunload"]
+
+
+def test_another_route_shows_its_own_fields(open_page, policy):
+    page = editor(open_page, policy)
+    page.select_option("#f-route-name", "cache_aware")
+    expect(page.locator("[name='route.hit_weight']")).to_be_visible()
+    expect(page.locator("[name='route.heavy_cache_loss_max']")).to_have_count(0)
+
+
+def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
+    otto, ada = editor(open_page, policy), editor(open_page, policy, "ada")
+    put(ada, RETRIES, "5")
+    expect(ada.locator(STATE)).to_contain_text("1 change")
+    expect(otto.locator("#draft-watch")).to_contain_text("ada saved this draft", timeout=15_000)
+    put(otto, HEAVY, "12000")
+    expect(otto.locator(STATE)).to_contain_text("saved by ada meanwhile")
+    otto.click("text=Review changes")
+    expect(otto.locator("h1")).to_have_text("Somebody else changed this meanwhile")
+    expect(otto.locator("[name='choose-failure.retries'][value=theirs]")).to_be_checked()
+    expect(otto.locator("[name='choose-classes.heavy_new_tokens'][value=mine]")).to_be_checked()
+    otto.click("text=Save and review")
+    expect(otto.locator("main")).to_contain_text("12,000 tokens")
+    expect(otto.locator("main")).to_contain_text("5 retries")
+
+
+def test_cancel_has_the_focus_on_the_review(open_page, policy):
+    page = editor(open_page, policy)
+    put(page, HEAVY, "12000")
+    expect(page.locator(STATE)).to_contain_text("1 change")
+    page.click("text=Review changes")
+    expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+
+
+def test_without_javascript_a_threshold_is_edited_published_and_rolled_back(open_page, policy):
+    page = editor(open_page, policy, java_script_enabled=False)
+    page.fill(HEAVY, "7")
+    page.click("text=Review changes")
+    expect(page.locator("#error-summary")).to_contain_text("7 is below 256")
+    page.fill(HEAVY, "12000")
+    page.click("text=Review changes")
+    page.fill("#reason", WHY)
+    page.click("button:has-text('Publish v2')")
+    expect(page.locator("h1")).to_contain_text(f"{policy} v2")
+    page.click("a:has-text('Roll back to v1')")
+    page.click("button:has-text('Publish v3')")
+    expect(page.locator("h1")).to_contain_text(f"{policy} v3")
+
+
+def test_a_viewer_finds_controls_disabled_and_why(open_page, policy):
+    page = open_page("vera").goto(f"/policies/{policy}/")
+    expect(page.get_by_role("button", name="Edit")).to_be_disabled()
+    expect(page.locator("#locked")).to_contain_text("takes the role operator; ask ada, otto")
+
+
+def pages_of(open_page: Any, policy: str) -> tuple[str, ...]:
+    page = editor(open_page, policy)
+    put(page, HEAVY, "12000")
+    expect(page.locator(STATE)).to_contain_text("1 change")
+    base = f"/policies/{policy}/"
+    return (
+        "/policies/", base, f"{base}draft", f"{base}draft/review", f"{base}versions/1/", f"{base}compare",
+        f"{base}rollback", "/audit/", "/tokens/", "/users/", "/api/v1/docs",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_axe_finds_nothing_and_the_console_stays_clean(open_page, policy, theme):
+    opened = open_page("ada")
+    found = {}
+    for path in pages_of(open_page, policy):
+        page = opened.goto(f"{path}?theme={theme}")
+        violations = Axe().run(page).response["violations"]
+        found |= {f"{path} {v['id']}": [n["html"][:120] for n in v["nodes"]][:3] for v in violations}
+    assert found == {}
+    assert opened.faults == []
+
+
+def test_a_narrow_screen_needs_no_sideways_scrolling(open_page, policy):
+    opened = open_page("ada", width=320, height=700)
+    widths = {}
+    for path in pages_of(open_page, policy):
+        widths[path] = opened.goto(path).evaluate("document.documentElement.scrollWidth")
+    assert {path: width for path, width in widths.items() if width > 320} == {}
