@@ -15,6 +15,7 @@ from fleet.reconcile import CLAIM_S
 from fleet.redis import connect
 from fleet.scrape import Scraper
 from fleet.steps import expire_step, publish_step, reconcile_step
+from router import wire
 
 LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
@@ -27,7 +28,7 @@ _scraping = threading.Lock()
 @contextmanager
 def alone(name: str) -> Iterator[bool]:
     """Whether nobody else is at it (SET NX PX); a tick that finds it taken does nothing."""
-    client, key, token = connect(), f"weir:lock:{name}", uuid.uuid4().hex
+    client, key, token = connect(), wire.lock_key(name), uuid.uuid4().hex
     taken = bool(client.set(key, token, nx=True, px=LOCK_MS))
     try:
         yield taken

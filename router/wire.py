@@ -23,6 +23,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:frame | channel | web or Celery | each frame, one a second |
 | weir:frame:second:<s> | string with TTL | web or Celery | who claimed that second and builds its frame |
 | weir:signin:<hash> | counter with TTL | web | failed sign-ins of one name from one address (both only in the hash) |
+| weir:lock:<step> | string with TTL | Celery | whoever is at that step; another tick of it does nothing |
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
@@ -107,6 +108,10 @@ def worker_key(name: str) -> str:
 
 def frame_claim_key(second: int) -> str:
     return f"{FRAME}:second:{second}"
+
+
+def lock_key(step: str) -> str:
+    return f"{PREFIX}lock:{step}"
 
 
 def encode(value: dict[str, Any]) -> str:
