@@ -24,7 +24,9 @@ def record(instance: Instance, kind: str, text: str, actor: str = "", reason: st
         reason=reason,
         at=timezone.now(),
     )
-    announce(kind, instance.name, text, actor, event.at.timestamp())
+    # Experiments come and go with their pools; the ticker is about the fleet.
+    if not instance.pool.ephemeral_owner:
+        announce(kind, instance.name, f"{instance.name}: {text}", actor, event.at.timestamp())
     return event
 
 

@@ -197,6 +197,16 @@ def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
     value = wire.decode(fields[b"e"])
     assert value is not None
     assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
+    assert value["text"] == "p-0: restart asked by ada"
+
+
+def test_the_pools_of_experiments_stay_off_the_ticker(live_redis: redis.Redis) -> None:
+    row = declare()
+    Pool.objects.update(ephemeral_owner="run 7")
+    row = Instance.objects.select_related("pool").get(pk=row.pk)
+    before = live_redis.xlen(wire.EVENTS)
+    events.record(row, "stopped", "the pool is removed")
+    assert live_redis.xlen(wire.EVENTS) == before
 
 
 # Ports
