@@ -41,7 +41,7 @@ $(STAMP): requirements.txt
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.txt
+	@$(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input --require-hashes -r requirements.txt
 	@touch $(STAMP)
 
 lock:

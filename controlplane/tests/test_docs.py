@@ -97,7 +97,8 @@ def test_every_redis_key_is_in_the_table_of_the_contract():
         for name, function in vars(wire).items()
         if name.endswith("_key")
     }
-    assert (named | made) - {wire.PREFIX} <= table
+    known = table | {key.rstrip(":") for key in table}  # a constant may name the part before the variable one
+    assert (named | made) - {wire.PREFIX} <= known
 
 
 def test_every_metric_of_the_router_is_documented():
