@@ -1,6 +1,6 @@
 """Reading the fleet."""
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from fleet import logs
 from fleet.models import Instance, InstanceEvent, Pool, State, Wish
@@ -48,8 +48,3 @@ def events(instance_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
 
 def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
     return InstanceEvent.objects.filter(pool=pool_name)[:limit]
-
-
-def with_process() -> Q:
-    """Instances whose process should be there."""
-    return Q(pid__isnull=False)

@@ -21,6 +21,7 @@ from fleet.models import Instance, Node, Pool, State, Wish
 
 LOG_LINES = 60
 EVENTS = 30
+POOL_EVENTS = 12
 
 
 def permissions(request: HttpRequest) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     if pool is None:
         raise Http404(f"no pool is named {name}")
     (row,) = pool_rows([pool])
-    context = {"row": row, "options": options(pool), "events": selectors.pool_events(name, EVENTS)}
+    context = {"row": row, "options": options(pool), "events": selectors.pool_events(name, POOL_EVENTS)}
     return _render(request, "pool", {**context, **permissions(request)})
 
 
