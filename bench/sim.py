@@ -10,14 +10,15 @@ import contextlib
 import os
 import random
 import re
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CACHED = re.compile(rb'"cached_tokens":(\d+)')
@@ -66,36 +67,26 @@ def parse(words: list[str]) -> argparse.Namespace:
 def sims(options: argparse.Namespace) -> Iterator[list[Sim]]:
     started = [start(options.time_scale) for _ in range(options.sims)]
     try:
-        for sim in started:
-            wait_until_ready(sim)
-        yield started
+        yield [Sim(process, port_of(process)) for process in started]
     finally:
-        for sim in started:
-            sim.process.terminate()
-        for sim in started:
-            sim.process.wait(timeout=10)
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(timeout=10)
 
 
-def start(time_scale: float) -> Sim:
-    port, events, replay = (free_port() for _ in range(3))
-    flags = {"port": port, "events-port": events, "replay-port": replay, "model": "sim", "time-scale": time_scale}
+def start(time_scale: float) -> subprocess.Popen[bytes]:
+    flags = {"port": 0, "events-port": 0, "replay-port": 0, "model": "sim", "time-scale": time_scale}
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    process = subprocess.Popen([sys.executable, "-m", "fleet.simengine", *words], stdout=subprocess.DEVNULL)
-    return Sim(process, port)
+    return subprocess.Popen([sys.executable, "-m", "fleet.simengine", *words], stdout=subprocess.PIPE, cwd=ROOT)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-def wait_until_ready(sim: Sim) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", sim.port), timeout=1):
-            return
-        time.sleep(0.02)
-    raise SystemExit(f"the engine on port {sim.port} did not come up")
+def port_of(process: subprocess.Popen[bytes]) -> int:
+    """It says where it listens in its first line."""
+    line = process.stdout.readline() if process.stdout else b""
+    if not line:
+        raise SystemExit("an engine did not come up")
+    return int(line.rsplit(b":", 1)[1])
 
 
 async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[Figures, list[float], float]:

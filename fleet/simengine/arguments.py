@@ -45,7 +45,7 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--max-num-seqs", type=positive, default=256)
     parser.add_argument("--max-num-batched-tokens", type=positive, default=8192)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB); needs --replay-port")
+    parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
     found = parser.parse_args(words)
     if (found.events_port is None) != (found.replay_port is None):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -58,11 +57,6 @@ class Sim:
 StartSim = Callable[..., Sim]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 def launch(**flags: object) -> subprocess.Popen[str]:
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return subprocess.Popen(
@@ -76,10 +70,8 @@ def launch(**flags: object) -> subprocess.Popen[str]:
 
 
 def start(**flags: object) -> Sim:
-    events, replay = free_port(), free_port()
     process = launch(
-        **{"port": 0, "model": "sim", "time_scale": FAST, "seed": 1, "events_port": events, "replay_port": replay}
-        | flags
+        **{"port": 0, "model": "sim", "time_scale": FAST, "seed": 1, "events_port": 0, "replay_port": 0} | flags
     )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -88,7 +80,8 @@ def start(**flags: object) -> Sim:
         raise AssertionError(f"the engine did not start: {error}")
     url = f"http://{line.split()[-1]}"
     client = httpx.Client(base_url=url, timeout=20)
-    return Sim(process, client, url, f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}")
+    source = client.get("/kv_event_sources").json()["0"]
+    return Sim(process, client, url, source["endpoint"], source["replay_endpoint"])
 
 
 @pytest.fixture

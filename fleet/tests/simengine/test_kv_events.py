@@ -115,8 +115,9 @@ def test_evicted_blocks_and_a_reset_are_told(context: zmq.Context, start_sim: St
 
 def test_the_sources_name_the_endpoints(sim: Sim) -> None:
     source = sim.http.get("/kv_event_sources").json()["0"]
-    assert (source["publisher"], source["topic"]) == ("zmq", "kv")
-    assert (source["endpoint"], source["replay_endpoint"]) == (sim.events, sim.replay)
+    assert (source["enable_kv_cache_events"], source["publisher"], source["topic"]) == (True, "zmq", "kv")
+    for endpoint in (source["endpoint"], source["replay_endpoint"]):
+        assert 0 < int(endpoint.removeprefix("tcp://127.0.0.1:")) < 65_536
 
 
 def test_an_odd_replay_request_is_passed_over(context: zmq.Context, sim: Sim) -> None:
