@@ -31,11 +31,12 @@ def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str
     lines += [f"- Times: {results['time']}", ""]
     if results["partial"]:
         lines += ["**Partial results**: not every run ended.", ""]
+    # First, because they say how far the rest can be believed.
+    lines += _bullets("Warnings", results["warnings"])
     for request_class in results["classes"]:
         lines += _class_table(results, request_class)
     lines += _differences(results, baseline)
     lines += _bullets("Expectations", (_expectation(item) for item in results["expectations"]))
-    lines += _bullets("Warnings", results["warnings"])
     return "\n".join(lines).rstrip() + "\n"
 
 
