@@ -106,7 +106,11 @@ def measure(count: int, first: int) -> None:
 
 
 def main(counts: list[int]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="weir-bench-", dir="/tmp"))
+    with tempfile.TemporaryDirectory(prefix="weir-scrape-", dir="/tmp") as folder:
+        run(counts, Path(folder))
+
+
+def run(counts: list[int], folder: Path) -> None:
     os.environ |= {"WEIR_DATA_DIR": str(folder), "REDIS_URL": f"unix://{folder}/redis.sock"}
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
     import django
