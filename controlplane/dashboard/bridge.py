@@ -59,8 +59,6 @@ class Bridge:
             yield viewer
         finally:
             self._viewers.discard(viewer)
-            if not self._viewers:
-                self._task.cancel()
 
     def tell(self, text: str) -> None:
         for viewer in self._viewers:
@@ -88,20 +86,23 @@ class Bridge:
         return text
 
     async def _run(self) -> None:
-        while True:
+        # Ends by itself within a second of the last viewer's leaving. Not cancelled: who joins in that moment, as a
+        # page that is reloaded does, must find it either running or gone, never dying.
+        while self._viewers:
             try:
                 await self._pass_on()
             except redis.RedisError as error:
                 log.warning("live.redis_down", error=str(error))
                 self.tell(trouble("redis"))
                 await asyncio.sleep(RECONNECT_S)
+        self._task = None
 
     async def _pass_on(self) -> None:
         client = connect_async()
         try:
             async with client.pubsub(ignore_subscribe_messages=True) as subscription:
                 await subscription.subscribe(wire.FRAME)
-                while True:
+                while self._viewers:
                     await self._next(subscription)
         finally:
             await client.aclose()

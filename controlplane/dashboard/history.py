@@ -84,9 +84,14 @@ def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
     """KV use of each instance second by second over the last minute."""
     end = math.floor(now)
     by_second = {math.floor(item["at"]): item["kv"] for item in rows if item["at"] > now - SPARK_S - 1}
-    names = _keys(by_second.values())
     seconds = range(end - SPARK_S + 1, end + 1)
-    return {name: [by_second.get(second, {}).get(name) for second in seconds] for name in names}
+    shown = [_near(by_second, second) for second in seconds]
+    return {name: [kv.get(name) for kv in shown] for name in _keys(by_second.values())}
+
+
+def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
+    """The second's own row, or the one just before it: a frame that comes a moment late leaves no hole."""
+    return next((by_second[at] for at in range(second, second - math.floor(GAP_S), -1) if at in by_second), {})
 
 
 def _keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:

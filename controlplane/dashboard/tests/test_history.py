@@ -54,8 +54,10 @@ def test_a_class_that_appears_later_was_unknown_before() -> None:
 
 
 def test_sparks_are_a_value_a_second_over_the_last_minute() -> None:
-    line = history.columns([row(NOW - 61, kv=0.1), row(NOW - 1, kv=0.2), row(NOW, kv=0.3)], NOW, 300)["kv"]["demo-0"]
-    assert (len(line), line[-3:]) == (60, [None, 0.2, 0.3])
+    kept = [row(NOW - 61, kv=0.1), row(NOW - 9, kv=0.2), row(NOW - 1, kv=0.3), row(NOW, kv=0.4)]
+    line = history.columns(kept, NOW, 300)["kv"]["demo-0"]
+    # A row stands for the two seconds after it as well: what comes a moment late leaves no hole.
+    assert line == [None] * 50 + [0.2] * 3 + [None] * 5 + [0.3, 0.4]
 
 
 @pytest.mark.parametrize(("seconds", "width"), [(60, 1), (300, 1), (900, 3), (3600, 12)])

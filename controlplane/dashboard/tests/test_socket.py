@@ -62,7 +62,7 @@ async def test_a_viewer_gets_a_snapshot_and_then_frames(vera_socket: Any, live_r
     assert snapshot["history"]["seconds"] == 300
     following = await received(vera_socket)
     assert following["type"] == "frame"
-    assert following["frame"]["at"] > snapshot["frame"]["at"]
+    assert following["frame"]["at"] >= snapshot["frame"]["at"]
 
 
 async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_redis: redis.Redis) -> None:
@@ -120,6 +120,17 @@ async def test_a_socket_that_hears_nothing_for_7_s_stays_open(
         await vera_socket.receive_output()
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.5)
     assert (await received(vera_socket))["type"] == "frame"
+
+
+async def test_who_joins_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis).write()
+    first, second = joining(VERA), joining(VERA)
+    assert await connected(first)
+    assert (await received(first))["type"] == "snapshot"
+    await left(first)
+    assert await connected(second)
+    assert [(await received(second))["type"] for _ in range(2)] == ["snapshot", "frame"]
+    await left(second)
 
 
 async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
