@@ -11,8 +11,8 @@ POLICY = document.parse(document.default())
 
 
 def test_nobody_able_is_explained_by_counts_of_reasons() -> None:
-    instances = [Instance(f"i-{number}", refused="draining") for number in range(3)]
-    instances += [Instance("last", running=512)]
+    instances = [Instance("first", running=512)]
+    instances += [Instance(f"i-{number}", refused="draining") for number in range(3)]
     assert decide(Request(1_000), instances, POLICY, 0.5).reasons == (
         "no instance can take the request",
         "3 of 4: draining",

@@ -189,6 +189,38 @@ def test_what_is_believed_of_an_instance_shrinks_with_errors_and_grows_back_with
     assert index.chunks("a") == 80
 
 
+def test_trust_comes_back_in_proportion_to_the_limit() -> None:
+    index = PrefixIndex()
+    index.limit("a", 1_024)
+    prompt = chain("x" * 1_000)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 0)
+    index.insert("a", 1, prompt)
+    index.correct("a", prompt, 500)
+    index.correct("a", prompt, 500)  # as predicted: 1024 / 256 + 1 chunks are given back
+    index.insert("a", 1, prompt)
+    index.insert("a", 1, prompt)
+    assert index.match(prompt) == {"a": 505}
+
+
+def test_the_same_prompt_twice_at_once_is_no_eviction() -> None:
+    """The second finds nothing either when it starts before the first is computed."""
+    index = PrefixIndex()
+    prompt = chain("x" * 100)
+    index.insert("a", 1, prompt)
+    index.insert("a", 1, prompt)
+    assert index.correct("a", prompt, 0) == 0
+    assert index.chunks("a") == 100
+
+
+def test_instances_that_come_and_go_leave_no_places_behind() -> None:
+    index = PrefixIndex()
+    for number in range(100):
+        index.insert(f"run-{number}", 1, chain("abc"))
+        index.purge(f"run-{number}")
+    assert len(index._names) == 1
+
+
 def test_corrections_for_the_unknown_are_ignored() -> None:
     index = index_with(a="abc")
     assert index.correct("nobody", chain("abc"), 0) == 0
