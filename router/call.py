@@ -51,7 +51,9 @@ class Call:
     error: str = ""
     first_byte: float | None = None
     last_byte: float | None = None
-    ended: float = 0.0
+    e2e_ms: float = 0.0
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
     usage: Usage | None = None
 
     @property
@@ -62,28 +64,19 @@ class Call:
     def instance(self) -> str:
         return self.decision.instance if self.decision is not None else ""
 
-    def let_go(self) -> None:
-        """What is large and no longer needed once the call is over; the receipt is written later."""
-        self.body = b""
-        self.forwarded = b""
+    def end(self, now: float) -> None:
+        """It is over: what can be said of its times, and away with what is large; the receipt is written later."""
+        self.e2e_ms = (now - self.started) * 1000
+        if self.streamed and self.first_byte is not None:  # the one byte time of a whole answer tells of no first token
+            self.ttft_ms = (self.first_byte - self.started) * 1000
+            self.tpot_ms = self._tpot_ms(self.first_byte)
+        self.body = self.forwarded = b""
         self.chunks = []
         self.prompt = UNREAD
 
-    @property
-    def e2e_ms(self) -> float:
-        return (self.ended - self.started) * 1000
-
-    @property
-    def ttft_ms(self) -> float | None:
-        """Streams only: the one byte time of a whole answer says nothing about its first token."""
-        if not self.streamed or self.first_byte is None:
-            return None
-        return (self.first_byte - self.started) * 1000
-
-    @property
-    def tpot_ms(self) -> float | None:
+    def _tpot_ms(self, first_byte: float) -> float | None:
         """Per output token after the first; None without `usage` or with fewer than two tokens."""
         tokens = self.usage.output_tokens if self.usage is not None else None
-        if not self.streamed or self.first_byte is None or self.last_byte is None or not tokens or tokens < 2:
+        if not tokens or tokens < 2 or self.last_byte is None:
             return None
-        return (self.last_byte - self.first_byte) * 1000 / (tokens - 1)
+        return (self.last_byte - first_byte) * 1000 / (tokens - 1)

@@ -21,7 +21,8 @@ _HOP_BY_HOP = {
 _NOT_FORWARDED = frozenset(
     _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
 )
-_NOT_RETURNED = frozenset(_HOP_BY_HOP | {b"x-request-id"})
+_OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow"}
+_NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 LONGEST_SESSION = 256  # bytes
 
@@ -50,7 +51,7 @@ def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> byt
 
 def returned(headers: Headers, *, without_length: bool) -> list[tuple[bytes, bytes]]:
     """Those of the engine's answer that the client gets."""
-    kept = [header for header in headers if header[0] not in _NOT_RETURNED and not header[0].startswith(b"x-weir-")]
+    kept = [header for header in headers if header[0] not in _NOT_RETURNED]
     return [header for header in kept if header[0] != b"content-length"] if without_length else kept
 
 

@@ -31,14 +31,14 @@ class RouterCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         record = self._recorder
-        yield _counter("requests", "Requests by how they ended", ("pool", "class", "outcome"), record.requests)
+        yield _counter("requests", "Requests by how they ended", ("pool", "class", "outcome"), record.outcomes())
         yield _counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries)
-        yield _counter("errors", "Errors that clients were given", ("pool", "code"), record.refusals)
+        yield _counter("errors", "Errors that clients were given", ("pool", "code"), record.errors)
         yield _counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions)
-        yield _counter("tokens", "Tokens as engines report them, and as predicted", ("pool", "kind"), record.tokens)
-        yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", record.ttft)
-        yield _histogram("time_per_output_token_seconds", "Per output token after the first", record.tpot)
-        yield _histogram("request_seconds", "Whole requests that were served", record.e2e)
+        yield _counter("tokens", "Tokens as engines report them, and as predicted", ("pool", "kind"), record.tokens())
+        yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", _of(record, "ttft"))
+        yield _histogram("time_per_output_token_seconds", "Per output token after the first", _of(record, "tpot"))
+        yield _histogram("request_seconds", "Whole requests that were served", _of(record, "e2e"))
 
     def _instances(self) -> Iterator[Metric]:
         labels = ("pool", "instance")
@@ -85,6 +85,11 @@ def render(pools: Pools, recorder: Recorder, live: Live) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RouterCollector(pools, recorder, live))
     return generate_latest(registry)
+
+
+def _of(record: Recorder, name: str) -> dict[tuple[str, str], Histogram]:
+    histograms = {key: getattr(tally, name) for key, tally in record.tallies.items()}
+    return {key: histogram for key, histogram in histograms.items() if any(histogram.counts)}
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[Labels, int]) -> CounterMetricFamily:

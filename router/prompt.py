@@ -46,9 +46,13 @@ def read(body: bytes, endpoint: str) -> Prompt:
 
 
 def session_of(document: dict[str, Any]) -> str | None:
+    for name in (document.get("user"), document.get("session_id")):
+        if isinstance(name, str) and name:
+            return name
     metadata = document.get("metadata")
-    inner = metadata if isinstance(metadata, dict) else {}
-    named = (document.get("user"), document.get("session_id"), inner.get("session_id"), inner.get("user_id"))
+    if not isinstance(metadata, dict):
+        return None
+    named = (metadata.get("session_id"), metadata.get("user_id"))
     return next((name for name in named if isinstance(name, str) and name), None)
 
 

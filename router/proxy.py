@@ -52,8 +52,8 @@ class Proxy:
                 call.error = "the router was stopped"
                 await _cut_short(call, send)
         finally:
-            call.ended = time.perf_counter()
             call.outcome = call.outcome or "error"
+            call.end(time.perf_counter())
             self._recorder.ended(call)
 
     async def _serve(
@@ -63,7 +63,8 @@ class Proxy:
         watch = ClientWatch(receive, _gone(call, asyncio.current_task()))
         try:
             build(call, scope, own, self._pools)
-            await self._sessions.bind(call)
+            if self._sessions.bind(call):
+                await self._sessions.look_up(call)
             await self._answer(call, send)
         finally:
             watch.stop()

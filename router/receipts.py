@@ -7,6 +7,7 @@ import xxhash
 
 from router import wire
 from router.call import Call
+from router.policy.candidates import Candidates
 
 
 def receipt(call: Call, router: str) -> dict[str, Any]:
@@ -65,16 +66,7 @@ def encoded(call: Call, router: str) -> tuple[str, bytes, bytes]:
     short = receipt(call, router)
     brief = orjson.dumps(short)
     candidates = call.decision.candidates if call.decision is not None else ()
-    listed = [
-        {
-            "id": candidate.id,
-            "cached_tokens": candidate.cached_tokens,
-            "new_tokens": candidate.new_tokens,
-            "score": candidate.score,
-            "refused": candidate.refused,
-        }
-        for candidate in candidates
-    ]
+    listed = candidates.rows() if isinstance(candidates, Candidates) else list(candidates)
     return call.id, b'%b,"candidates":%b}' % (brief[:-1], orjson.dumps(listed)), brief
 
 

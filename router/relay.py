@@ -101,7 +101,7 @@ def _usage(call: Call, first: bytes, tail: deque[bytes]) -> usage.Usage | None:
     last = usage.find(b"".join(tail)[-usage.TAIL :])
     if call.endpoint != "/v1/messages":
         return last
-    return usage.combined(usage.find(first[: usage.TAIL], last=False), last)
+    return usage.combined(usage.find_first(first[: usage.TAIL]), last)
 
 
 def own_headers(call: Call) -> list[tuple[bytes, bytes]]:

@@ -21,18 +21,14 @@ class Sessions:
         self._link = link
         self._live = live
 
-    async def bind(self, call: Call) -> None:
-        """Find out which session the request belongs to and where that lives."""
-        pool = call.pool
+    def bind(self, call: Call) -> bool:
+        """Find out which session the request belongs to; True when Redis is to be asked where that lives."""
         if call.session is None:
-            call.session = pool.affinity.session_of_chain(call.chunks)
-            bound = self._bound(call)
-        else:
-            bound = self._bound(call)
-            if self._link.up and self._may_have_moved(bound, call.at):
-                bound = await self._look_up(call)
+            call.session = call.pool.affinity.session_of_chain(call.chunks)
+        bound = self._bound(call)
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
+        return call.session_shared and self._link.up and self._may_have_moved(bound, call.at)
 
     def _bound(self, call: Call) -> Bound | None:
         pool = call.pool
@@ -43,18 +39,20 @@ class Sessions:
     def _may_have_moved(self, bound: Bound | None, now: float) -> bool:
         return bound is None or (self._live.others > 0 and now - bound.used_at > RECHECK_S)
 
-    async def _look_up(self, call: Call) -> Bound | None:
+    async def look_up(self, call: Call) -> None:
+        """Take up what another router has written about the session."""
         pool, session = call.pool, call.session or ""
         before = self._bound(call)
         try:
             async with asyncio.timeout(LOOK_UP_S):
                 instance = await self._link.get(wire.affinity_key(pool.name, session))
+        except TimeoutError:
+            return
         except FAILURES as error:
             self._link.failed(error)
-            return before
+            return
         if instance is not None and (before is None or before.instance != instance):
             pool.affinity.learned(session, instance, call.at)
-        return before
 
     def request(self, call: Call) -> Request:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""

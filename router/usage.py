@@ -1,5 +1,6 @@
 """What an engine says it used, and the usage chunk that the client of a stream did not ask for. Pure."""
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import orjson
 
 TAIL = 16 * 1024  # bytes at the end of an answer in which its usage is looked for
+LONGEST = 4096  # bytes of a usage object
 HELD = 64 * 1024  # a longer unfinished event is passed on as it is
 
 # Inside a JSON text the quotes would be escaped, so this is a key and never something that the model wrote.
-_KEY = re.compile(rb'"usage"\s*:\s*\{')
+_KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _END = re.compile(rb"\r?\n\r?\n")
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,21 @@ class Usage:
     output_tokens: int | None = None
 
 
-def find(data: bytes, last: bool = True) -> Usage | None:
-    """The last (or first) usage object in a part of an answer, whichever API it is written in; None without one."""
-    found = list(_KEY.finditer(data))
-    for match in reversed(found) if last else found:
-        raw = _object_at(data, match.end() - 1)
+def find(data: bytes) -> Usage | None:
+    """The last usage object in a part of an answer, whichever API it is written in; None without one."""
+    end = len(data)
+    while (start := data.rfind(b'"usage"', 0, end)) >= 0:
+        raw = _object_after(data, start)
         if raw is not None:
             return parse(raw)
+        end = start
     return None
+
+
+def find_first(data: bytes) -> Usage | None:
+    match = _KEY.search(data)
+    raw = _object_after(data, match.start()) if match is not None else None
+    return parse(raw) if raw is not None else None
 
 
 def parse(raw: dict[str, Any]) -> Usage:
@@ -67,18 +77,16 @@ def _count(raw: object, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _object_at(data: bytes, start: int) -> dict[str, Any] | None:
-    """The JSON object that begins at `start`; a usage object has no braces inside texts."""
-    depth = 0
-    for index in range(start, min(len(data), start + TAIL)):
-        byte = data[index]
-        if byte == 0x7B:
-            depth += 1
-        elif byte == 0x7D:
-            depth -= 1
-            if not depth:
-                return _loaded(data[start : index + 1])
-    return None
+def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
+    """The object that is the value of the usage key at `start`, None when there is none or not all of it."""
+    match = _KEY.match(data, start)
+    if match is None:
+        return None
+    try:
+        value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _loaded(raw: bytes) -> dict[str, Any] | None:
@@ -123,14 +131,22 @@ class Strip:
 
 
 def _without_usage(data: bytes) -> bytes:
-    kept, start = [], 0
-    for match in _END.finditer(data):
-        event = data[start : match.end()]
-        start = match.end()
-        if not _is_usage_chunk(event):
-            kept.append(event)
-    kept.append(data[start:])
-    return b"".join(kept)
+    """Only the events with a usage key are looked at: usually one, among the last of many."""
+    end = len(data)
+    while (key := data.rfind(b'"usage"', 0, end)) >= 0:
+        start, stop = _event_around(data, key)
+        if _is_usage_chunk(data[start:stop]):
+            data = data[:start] + data[stop:]
+        end = start
+    return data
+
+
+def _event_around(data: bytes, position: int) -> tuple[int, int]:
+    """Where the event begins and where it ends, its blank line included."""
+    bare, crlf = data.rfind(b"\n\n", 0, position), data.rfind(b"\r\n\r\n", 0, position)
+    start = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+    end = _END.search(data, position)
+    return start, end.end() if end is not None else len(data)
 
 
 def _is_usage_chunk(event: bytes) -> bool:

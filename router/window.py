@@ -76,10 +76,10 @@ def _sketch(slot: _Slot, call: Call) -> None:
     sketches, add = slot.sketches, sketch.add
     if call.outcome == "ok":
         add(sketches["e2e"], call.e2e_ms)
-        if (ttft := call.ttft_ms) is not None:
-            add(sketches["ttft"], ttft)
-        if (tpot := call.tpot_ms) is not None:
-            add(sketches["tpot"], tpot)
+        if call.ttft_ms is not None:
+            add(sketches["ttft"], call.ttft_ms)
+        if call.tpot_ms is not None:
+            add(sketches["tpot"], call.tpot_ms)
     if call.decision is not None:
         share = call.decision.cached_tokens / call.prompt_tokens if call.prompt_tokens else 0.0
         add(sketches["new_tokens"], call.decision.new_tokens)

@@ -49,7 +49,7 @@ static void prepare(void) {
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = 0;
     const char *usage = "\"usage\":{\"prompt_tokens\":1024,\"completion_tokens\":64,\"total_tokens\":1088,"
-                        "\"prompt_tokens_details\":{\"cached_tokens\":512}}";
+                        "\"prompt_tokens_details\":{\"cached_tokens\":1008}}";
     int size = sprintf(body, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"model\":\"bench\",\"choices\":[{\"index\":0,"
                              "\"text\":\"%s\",\"finish_reason\":\"length\"}],%s}", text, usage);
     unary_size = (size_t)sprintf(unary, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", size, body);

@@ -1,7 +1,7 @@
 """The candidates of a decision, made when somebody looks: a hot path of a hundred instances only passes them on."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, overload
 
 from router.policy.types import Candidate, Instance, Request
 from router.policy.view import Pick, cached_tokens
@@ -48,11 +48,31 @@ class Candidates(Sequence[Candidate]):
             self._made = tuple(self._make())
         return self._made
 
+    def rows(self) -> list[dict[str, Any]]:
+        """As a receipt has them: a candidate's fields by name, without making candidates."""
+        scores, cached, prompt = (
+            self._scores(),
+            cached_tokens(self._request, self._instances),
+            self._request.prompt_tokens,
+        )
+        return [
+            {
+                "id": instance.id,
+                "cached_tokens": cached[place],
+                "new_tokens": prompt - cached[place],
+                "score": scores.get(instance.id),
+                "refused": self._refusals.get(place, ""),
+            }
+            for place, instance in enumerate(self._instances)
+        ]
+
+    def _scores(self) -> dict[str, float]:
+        if self._pick is None:
+            return {}
+        return {one.id: score for one, score in zip(self._pick.ranked, self._pick.scores, strict=True)}
+
     def _make(self) -> Iterator[Candidate]:
-        prompt = self._request.prompt_tokens
-        scores: dict[str, float] = {}
-        if self._pick is not None:
-            scores = {one.id: score for one, score in zip(self._pick.ranked, self._pick.scores, strict=True)}
+        prompt, scores = self._request.prompt_tokens, self._scores()
         cached = cached_tokens(self._request, self._instances)
         for place, instance in enumerate(self._instances):
             yield Candidate(
