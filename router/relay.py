@@ -77,13 +77,13 @@ async def _stream(call: Call, connection: Connection, strip: usage.Strip | None,
         while True:
             data = await connection.read()
             if data:
-                call.last_byte = time.perf_counter()
                 first = first or data
                 tail.append(data)
             done = connection.done
             if strip is not None:
                 data = strip.feed(data) + strip.finish() if done else strip.feed(data)
             if done:
+                call.last_byte = time.perf_counter()
                 call.usage = _usage(call, first, tail)  # before the client can ask for its receipt
             if data or done:
                 await send({"type": "http.response.body", "body": data, "more_body": not done})

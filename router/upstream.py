@@ -121,7 +121,8 @@ class Connection(asyncio.Protocol):
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            self._waiter = self._loop.create_future()  # not by _wait: this is where every chunk passes
+            await self._waiter
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
