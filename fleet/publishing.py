@@ -64,7 +64,7 @@ def _instances(pool_name: str) -> dict[str, Any] | None:
     if pool is None:
         return None
     listed = [_entry(pool, instance) for instance in pool.instances.order_by("ordinal")]
-    return {"pool": pool.name, "model": pool.model, "at": 0, "instances": listed}
+    return {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}
 
 
 def _entry(pool: Pool, instance: Instance) -> dict[str, Any]:

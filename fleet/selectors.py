@@ -3,12 +3,17 @@
 from django.db.models import QuerySet
 
 from fleet import logs
-from fleet.models import Instance, InstanceEvent, Pool, State, Wish
+from fleet.models import Fleet, Instance, InstanceEvent, Pool, State, Wish
 
 
 def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
     found = Pool.objects.filter(removed=False)
     return found if include_ephemeral else found.filter(ephemeral_owner="")
+
+
+def fleet_name() -> str:
+    """Of the document that was applied; empty before the first."""
+    return Fleet.objects.values_list("name", flat=True).first() or ""
 
 
 def pool(name: str) -> Pool:

@@ -7,7 +7,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 |---|---|---|---|
 | weir:pools | set | web, Celery | names of the pools that routers serve |
 | weir:policy:<pool> | string | web | {schema, pool, policy, version, sha256, document, rollout: {"mode": "full"}, published_at} |
-| weir:fleet:<pool> | string | Celery | {schema, pool, model, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks}]} |
+| weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks}]} |
 | weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |

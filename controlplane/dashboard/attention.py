@@ -88,6 +88,17 @@ def pool_empty(now: float, frame: Json) -> Iterator[Found]:
             yield 3, pool, f"pool has no ready instance (0 of {known['wanted']})", "/fleet/"
 
 
+def policy_missing(now: float, frame: Json) -> Iterator[Found]:
+    for pool, known in frame["pools"].items():
+        declared, live = known["policy"], frame["policies"].get(pool)
+        if not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
+            continue
+        link = f"/fleet/pools/{quote(pool)}/"
+        if live is None or live["policy"] != declared:
+            runs = "the built-in default" if live is None else f"{live['policy']} v{live['version']}"
+            yield 2, pool, f"pool names policy {declared}, which has no version: routers run {runs}", link
+
+
 def instance_down(now: float, frame: Json) -> Iterator[Found]:
     for name, status, reason in _rows(frame["instances"], "id", "status", "reason"):
         if status in INSTANCE_SEVERITY:
@@ -118,7 +129,9 @@ def _shares(pool: str, name: str, window: Json) -> Iterator[Found]:
     for key, word, severity in (("errors", "failed", 3), ("refused", "were refused", 2)):
         if window["n"] >= ERRORS_FROM and window[key] > ERROR_SHARE * window["n"]:
             share = window[key] / window["n"]
-            reason = f"{share:.0%} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
+            reason = (
+                f"{share * 100:.0f} % of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
+            )
             yield severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}"
 
 
@@ -132,6 +145,7 @@ RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
     "worker_gone": worker_gone,
     "router_gone": router_gone,
     "pool_empty": pool_empty,
+    "policy_missing": policy_missing,
     "instance_down": instance_down,
     "class_failing": class_failing,
     "router_behind": router_behind,

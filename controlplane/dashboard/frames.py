@@ -61,7 +61,13 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
 
 
 def _pool(fleet: Json) -> dict[str, Any]:
-    return {"model": fleet.get("model"), "wanted": len(fleet.get("instances", ()))}
+    instances = fleet.get("instances", ())
+    return {
+        "model": fleet.get("model"),
+        "wanted": len(instances),
+        "policy": fleet.get("policy"),  # as declared; what routers run is in `policies`
+        "changed_at": fleet.get("at"),
+    }
 
 
 def _counts(statuses: Iterable[str]) -> dict[str, int]:

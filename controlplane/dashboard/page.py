@@ -82,7 +82,7 @@ def means(name: str, limits: Json) -> str:
         return ""
     heavy, warm, share = limits["heavy_new_tokens"], limits["warm_new_tokens"], limits["warm_hit_share"]
     return {
-        "warm": f"more than {share:.0%} cached or under {warm:,} new tokens",
+        "warm": f"more than {share * 100:.0f} % cached or under {warm:,} new tokens",
         "medium": f"{warm:,} to {heavy:,} new tokens",
         "heavy": f"{heavy:,} new tokens or more",
     }[name]

@@ -45,7 +45,7 @@ def shown_status(state: str, sample: Mapping[str, Any] | None, now: float) -> tu
 def _load(sample: Mapping[str, Any]) -> tuple[str, str]:
     kv, waiting = sample.get("kv_usage"), sample.get("waiting")
     if kv is not None and kv >= KV_SATURATED:
-        return "saturated", f"KV cache {kv:.0%} full (threshold {KV_SATURATED:.0%})"
+        return "saturated", f"KV cache {kv * 100:.0f} % full (threshold {KV_SATURATED * 100:.0f} %)"
     if waiting is not None and waiting >= WAITING_SATURATED:
         return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
     return "ready", ""

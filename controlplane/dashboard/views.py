@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
 from controlplane.dashboard.step import current, rows
+from fleet import selectors
 from fleet.redis import connect
 
 log = structlog.get_logger(__name__)
@@ -46,6 +47,7 @@ def wall(request: HttpRequest) -> HttpResponse:
     pool = asked_pool(request, snapshot["frame"])
     context = {
         "snapshot": snapshot,
+        "fleet_name": selectors.fleet_name(),
         "settings": {"seconds": WALL_S, "pool": pool, "kiosk": request.GET.get("kiosk") == "1", "slo": slo(request)},
         **page.context(snapshot["frame"], pool),
     }

@@ -47,12 +47,22 @@ def test_a_healthy_fleet_needs_none() -> None:
             "failed: exit status 1",
         ),
         ({"samples": {"demo-0": sample(NOW - 20)}}, "instance_down", "offline: no sample for 20 s"),
-        ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "97% full"),
-        ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8% of warm requests failed"),
+        ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "97 % full"),
+        ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8 % of warm requests failed"),
         (
             {"routers": {"r": router(heavy=window(40, refused=20))}},
             "class_failing",
-            "50% of heavy requests were refused",
+            "50 % of heavy requests were refused",
+        ),
+        (
+            {"fleets": {"demo": {**fleet(instance("demo-0")), "policy": "chat"}}},
+            "policy_missing",
+            "names policy chat, which has no version: routers run default v3",
+        ),
+        (
+            {"fleets": {"demo": {**fleet(instance("demo-0")), "policy": "chat"}}, "policies": {}},
+            "policy_missing",
+            "names policy chat, which has no version: routers run the built-in default",
         ),
         ({"unreadable": 2}, "unreadable", "2 values could not be read"),
     ],
@@ -98,4 +108,10 @@ def test_since_is_kept_while_the_same_thing_lasts() -> None:
     )  # fmt: skip
     (item,) = build_frame(NOW + 30, later, first)["attention"]
     assert item["since"] == NOW
-    assert "96%" in item["reason"]
+    assert "96 %" in item["reason"]
+
+
+def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
+    just = {**fleet(instance("demo-0")), "policy": "chat", "at": NOW - 1}
+    assert frame_of(fleets={"demo": just})["attention"] == []
+    assert frame_of(fleets={"demo": {**just, "policy": "default", "at": NOW - 60}})["attention"] == []

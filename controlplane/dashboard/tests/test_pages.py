@@ -84,7 +84,7 @@ def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> N
 
 def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
-    assert page.means("warm", limits) == "more than 50% cached or under 5,000 new tokens"
+    assert page.means("warm", limits) == "more than 50 % cached or under 5,000 new tokens"
     assert page.means("warm", {}) == ""
 
 
