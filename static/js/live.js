@@ -48,7 +48,7 @@ function render() {
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = shown.length > 0;
   text(byId("tile-note"), shown.length > SHOWN ? `showing ${SHOWN} of ${shown.length}` : count(shown.length));
-  tiles.update(shown, series.kv);
+  tiles.update(shown, series.kv, frame.kv_threshold);
   counts(shown);
   policies(frame, settings.pool);
   totals(shown);

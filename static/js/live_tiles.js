@@ -8,12 +8,12 @@ const OFFLINE_S = 15;
 const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
 export const SHOWN = 128;
 const MANY = 24; // from here on tiles are small
+const ROOMY_PX = 48; // a spark of this height has room for more than its line
 
 export class Tiles {
-  constructor(grid, template, kvTick) {
+  constructor(grid, template) {
     this.grid = grid;
     this.template = template;
-    this.kvTick = kvTick;
     this.tiles = new Map();
     for (const node of grid.children) this.tiles.set(node.dataset.id, parts(node));
     new ResizeObserver(() => this.sizeSparks()).observe(grid);
@@ -21,11 +21,13 @@ export class Tiles {
   }
 
   // rows: [{id, status, reason, age_s, kv, running, waiting, hit_rate}] in their stable order
-  update(rows, sparks) {
+  // threshold: the share of the KV cache from which an instance counts as saturated
+  update(rows, sparks, threshold) {
     const shown = rows.slice(0, SHOWN);
     this.match(shown);
     this.rows = shown;
     this.sparks = sparks;
+    this.threshold = threshold;
     for (const row of shown) this.write(this.tiles.get(row.id), row);
     this.drawSparks();
   }
@@ -96,11 +98,10 @@ export class Tiles {
 
   drawSparks() {
     if (!this.sparks) return;
-    const ink = colour("series-1");
-    const absent = colour("absent");
+    const inks = { line: colour("series-1"), absent: colour("absent"), rule: colour("rule"), limit: colour("control") };
     for (const row of this.rows) {
       const tile = this.tiles.get(row.id);
-      if (tile.spark) spark(tile.spark, this.sparks[row.id] ?? [], row.status === "stale" ? absent : ink);
+      if (tile.spark) spark(tile.spark, this.sparks[row.id] ?? [], row.status === "stale" ? { ...inks, line: inks.absent } : inks, this.threshold);
     }
   }
 }
@@ -124,23 +125,53 @@ function attribute(node, name, value) {
   if (node && node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
 
-// A minute of KV use on a fixed 0–100 % scale; holes stay holes.
-function spark(canvas, values, ink) {
+// A minute of KV use on a fixed 0–100 % scale; holes stay holes. Where there is room, the threshold is a line too.
+function spark(canvas, values, inks, threshold) {
   const context = canvas.getContext("2d");
   const { width, height } = canvas;
   context.clearRect(0, 0, width, height);
-  if (!width || !values.length) return;
-  context.beginPath();
-  let drawing = false;
+  if (!width || values.length < 2) return;
+  const scale = Math.max(1, Math.round(globalThis.devicePixelRatio || 1));
+  const x = (i) => (i / (values.length - 1)) * (width - 2) + 1;
+  const y = (value) => height - 2 - value * (height - 4);
+  if (height > ROOMY_PX * scale) {
+    stroke(context, [[0, y(0)], [width, y(0)]], inks.rule, scale);
+    stroke(context, [[0, y(threshold)], [width, y(threshold)]], inks.limit, scale, [4 * scale, 4 * scale]);
+  }
+  for (const run of runs(values)) {
+    const points = run.map(([i, value]) => [x(i), y(value)]);
+    fill(context, points, y(0), inks.line);
+    stroke(context, points, inks.line, scale * (height > ROOMY_PX * scale ? 2 : 1.25));
+  }
+}
+
+// [[i, value], …] for each stretch without a hole.
+function runs(values) {
+  const found = [];
   values.forEach((value, i) => {
-    if (value == null) { drawing = false; return; }
-    const x = (i / (values.length - 1)) * (width - 2) + 1;
-    const y = height - 2 - value * (height - 4);
-    if (drawing) context.lineTo(x, y);
-    else context.moveTo(x, y);
-    drawing = true;
+    if (value == null) return;
+    if (i === 0 || values[i - 1] == null) found.push([]);
+    found.at(-1).push([i, value]);
   });
-  context.lineWidth = Math.max(1, Math.round(globalThis.devicePixelRatio || 1)) * 1.25;
+  return found;
+}
+
+function stroke(context, points, ink, width, dash = []) {
+  context.beginPath();
+  for (const point of points) context.lineTo(...point);
+  context.setLineDash(dash);
+  context.lineWidth = width;
   context.strokeStyle = ink;
   context.stroke();
+}
+
+function fill(context, points, floor, ink) {
+  context.beginPath();
+  context.moveTo(points[0][0], floor);
+  for (const point of points) context.lineTo(...point);
+  context.lineTo(points.at(-1)[0], floor);
+  context.globalAlpha = 0.16;
+  context.fillStyle = ink;
+  context.fill();
+  context.globalAlpha = 1;
 }

@@ -12,6 +12,7 @@ const OLD_S = 3;
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
 const EVENTS = 3;
+const EMPTY_CELLS = 2; // how much a row with holes in it counts against a good shape
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 const settings = read("settings");
@@ -46,7 +47,7 @@ function columnsFor(number, width, height) {
   for (let columns = 1; columns <= number; columns++) {
     const rows = Math.ceil(number / columns);
     const shape = Math.abs(Math.log((width / columns) / (height / rows) / wanted));
-    const cost = shape + (columns * rows - number) / number;
+    const cost = shape + (EMPTY_CELLS * (columns * rows - number)) / number;
     if (cost < least) { least = cost; best = columns; }
   }
   return best;
@@ -79,7 +80,7 @@ function classPanel({ panel, name, lines }, window) {
     const n = window?.[`${key}_n`];
     line.classList.toggle("few", n != null && n < LOW_N);
     line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
-    text(line.querySelector('[data-part="n"]'), `n ${count(n)}${n != null && n < LOW_N ? " few" : ""}`);
+    text(line.querySelector('[data-part="n"]'), `${count(n)}${n != null && n < LOW_N ? " (few)" : ""}`);
   }
   lines.draw(series.at, series.classes[shownPool()]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
 }
@@ -91,7 +92,7 @@ function render() {
   const shown = Math.min(all.length, SHOWN);
   text(byId("tile-note"), all.length > SHOWN ? `showing ${SHOWN} of ${all.length}` : "");
   if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
-  tiles.update(all, series.kv);
+  tiles.update(all, series.kv, frame.kv_threshold);
   nameTiles(all);
   counts(all);
   policies(frame, settings.pool);

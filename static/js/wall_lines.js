@@ -28,7 +28,8 @@ export class Lines {
     const font = Number.parseFloat(getComputedStyle(document.documentElement).fontSize) * (globalThis.devicePixelRatio || 1);
     const shown = this.shown(columns);
     this.scale(shown, slo);
-    const box = { left: font * 3.6, right: width - 2, top: font * 0.55, bottom: height - font * 0.35 };
+    context.font = fontOf(font);
+    const box = { left: Math.max(context.measureText(ms(this.top)).width, font * 3) + font * 0.6, right: width - 2, top: font * 0.55, bottom: height - font * 0.35 };
     const x = (time) => box.left + ((time - (now - seconds)) / seconds) * (box.right - box.left);
     const y = (value) => box.bottom - (value / this.top) * (box.bottom - box.top);
     this.frame(context, box, font, y);
@@ -55,7 +56,6 @@ export class Lines {
   }
 
   frame(context, box, font, y) {
-    context.font = `${font}px system-ui, sans-serif`;
     context.textAlign = "end";
     context.textBaseline = "middle";
     for (const value of [0, this.top]) {
@@ -69,6 +69,8 @@ export class Lines {
     for (const event of events) line(context, [[x(event.at), box.top], [x(event.at), box.bottom]], colour("control"), [2, 4], font / 10);
   }
 }
+
+const fontOf = (size) => `${size}px system-ui, sans-serif`;
 
 // points: [x, y] or null; a null breaks the line.
 function line(context, points, ink, dash, width) {
