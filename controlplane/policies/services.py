@@ -241,6 +241,6 @@ def _tell_routers(version: PolicyVersion, waiter: acks.AckWaiter | None) -> Publ
         if waiter is not None:
             waiter.close()
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
-    text = f"{policy.name} v{version.number} published: {version.reason}"
+    text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
     announce("policy.published", f"policy {policy.name}", text, version.actor_name)
     return Publication(version, heard, missing, pools, stored_only=False)
