@@ -11,6 +11,7 @@ from router import errors, headers, relay
 from router.admission import QueueFull
 from router.body import ClientGone, read_body
 from router.call import Attempt, Call
+from router.connection import ConnectFailed, Connection, FirstByteTimeout, UpstreamError
 from router.errors import Refusal
 from router.flows import FLOWS
 from router.learning import learn
@@ -21,7 +22,6 @@ from router.recorder import Recorder
 from router.relay import Answer, Send
 from router.request import build
 from router.sessions import Sessions
-from router.upstream import ConnectFailed, Connection, FirstByteTimeout, UpstreamError
 from router.watch import ClientWatch, Receive
 from router.wire import STALE_S
 

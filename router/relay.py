@@ -8,7 +8,7 @@ from typing import Any
 
 from router import errors, headers, usage
 from router.call import Call
-from router.upstream import Connection, UpstreamError
+from router.connection import Connection, UpstreamError
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 

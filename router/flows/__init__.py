@@ -6,10 +6,10 @@ A new flow is a file here and a line in `FLOWS`; policies name it in `flow.heavy
 from collections.abc import Awaitable, Callable
 
 from router.call import Call
+from router.connection import Connection
 from router.flows import colocated
 from router.member import Member
 from router.policy.types import Policy
-from router.upstream import Connection
 
 Flow = Callable[[Call, Member, Policy], Awaitable[Connection]]  # raises UpstreamError
 

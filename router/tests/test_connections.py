@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
+from router.connection import HIGH_WATER
 from router.tests.engine import events, stream
-from router.upstream import HIGH_WATER
 
 
 async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):

@@ -1,0 +1,258 @@
+"""One connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path.
+
+UpstreamError
+├── ConnectFailed      there is no connection: nothing was sent
+├── FirstByteTimeout   connected, but no byte of the answer's body within the limit
+├── ProtocolError      what came back is not HTTP/1.1, or its head is too large
+└── ConnectionBroken   the engine closed the connection before the answer was whole
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+if TYPE_CHECKING:
+    from router.upstream import Upstream
+
+HIGH_WATER = 256 * 1024  # bytes of an answer kept for a client that is slower than its engine
+MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class UpstreamError(Exception):
+    """The engine did not answer as it should; the message is in words."""
+
+
+class ConnectFailed(UpstreamError):
+    pass
+
+
+class FirstByteTimeout(UpstreamError):
+    pass
+
+
+class ProtocolError(UpstreamError):
+    pass
+
+
+class ConnectionBroken(UpstreamError):
+    pass
+
+
+class Connection(asyncio.Protocol):
+    """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` until `done`, `release`."""
+
+    __slots__ = (
+        "_buffered",
+        "_chunks",
+        "_complete",
+        "_error",
+        "_head_bytes",
+        "_keep_alive",
+        "_loop",
+        "_parser",
+        "_paused",
+        "_silent",
+        "_timer",
+        "_transport",
+        "_until_close",
+        "_upstream",
+        "_waiter",
+        "busy",
+        "headers",
+        "idle_since",
+        "status",
+    )
+
+    def __init__(self, upstream: "Upstream", loop: asyncio.AbstractEventLoop) -> None:
+        self._upstream = upstream
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused = False
+        self.busy = False
+        self.idle_since = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.status = 0
+        self.headers: Headers = []
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._head_bytes = 0
+        self._complete = False
+        self._keep_alive = False
+        self._until_close = False
+        self._silent = True
+        self._error: UpstreamError | None = None
+
+    # The exchange, as the proxy sees it
+
+    def start(self, request: bytes, timeout_s: float) -> None:
+        self._reset()
+        self.busy = True
+        if self._transport is None:
+            self._fail(ConnectionBroken("the connection was closed"))
+            return
+        self._timer = self._loop.call_later(timeout_s, self._expire, timeout_s)
+        self._transport.write(request)
+
+    async def first_bytes(self) -> None:
+        """Return when the head and the first bytes of the body are there, or the whole of an empty answer."""
+        try:
+            while not self._chunks and not self._complete:
+                if self._error is not None:
+                    raise self._error
+                await self._wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    async def read(self) -> bytes:
+        """The bytes that have come since the last call, at least one; empty when the answer is whole."""
+        while not self._chunks:
+            if self._complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            self._waiter = self._loop.create_future()  # not by _wait: this is where every chunk passes
+            await self._waiter
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered = 0
+        if self._paused:
+            self._resume()
+        return data
+
+    @property
+    def done(self) -> bool:
+        """The answer is whole and has been read."""
+        return self._complete and not self._chunks
+
+    @property
+    def stale(self) -> bool:
+        """The engine closed the connection without a byte of an answer: it had given up the connection before."""
+        return self._silent and isinstance(self._error, ConnectionBroken)
+
+    def release(self) -> None:
+        """Back to the pool when the exchange is over, else closed: that is how an engine learns that nobody listens."""
+        if not self.busy:
+            return
+        self.busy = False
+        if self._complete and self._keep_alive and self._error is None:
+            if self._paused:
+                self._resume()
+            self._upstream.give_back(self)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: UpstreamError) -> None:
+        if self._error is None and not self._complete:
+            self._error = error
+        self._wake()
+
+    def _expire(self, timeout_s: float) -> None:
+        self._timer = None
+        self._fail(FirstByteTimeout(f"no answer within {timeout_s:g} s"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _resume(self) -> None:
+        self._paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._upstream.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.busy or self._complete:  # an engine that speaks unasked: whatever it says would be misread
+            self._keep_alive = False
+            self.abort()
+            return
+        self._silent = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._broken("it switched protocols")
+        except httptools.HttpParserError as error:
+            self._broken(str(error) or type(error).__name__)
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self._broken(f"its head is larger than {MAX_HEAD} bytes")
+        elif self._chunks or self._complete:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._upstream.forget(self)
+        if self._until_close and exc is None and self._error is None and self.busy:
+            self._complete = True
+            self._wake()
+        elif self.busy:
+            self._fail(ConnectionBroken("the engine closed the connection before the answer was whole"))
+
+    def _broken(self, why: str) -> None:
+        self._keep_alive = False
+        self._fail(ProtocolError(f"not a valid HTTP answer: {why}"))
+        self.abort()
+
+    # httptools.HttpResponseParser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._complete:
+            raise ValueError("an answer to nothing")
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status: int = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and 103 Early Hints come before the answer
+            self.headers.clear()
+            return
+        self.status = status
+        names = {name for name, _ in self.headers}
+        framed = b"content-length" in names or b"transfer-encoding" in names
+        self._until_close = not framed and status not in (204, 304)
+
+    def on_body(self, body: bytes) -> None:
+        self._chunks.append(body)
+        self._buffered += len(body)
+        if self._buffered > HIGH_WATER and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self._complete = True
+            self._keep_alive = self._parser.should_keep_alive()
