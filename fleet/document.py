@@ -10,7 +10,7 @@ LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 k
 DEPTH_LIMIT = 50
 
 
-class UnreadableDocument(Exception):
+class UnreadableDocument(ValueError):
     """Not a document at all; the message says where."""
 
 
@@ -74,18 +74,20 @@ def load_json(text: str) -> Any:
     """As `load`, of JSON (YAML 1.1 would read 1e3 as text)."""
     _check_size(text)
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
         raise UnreadableDocument(str(error) or "nested too deeply") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
-        raise UnreadableDocument(f"the key {twice!r} is given twice")
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads(…, object_pairs_hook=unique_keys)`, which keeps the last of two silently."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise UnreadableDocument(f"the key {key!r} is given twice")
+        found[key] = value
     return found
 
 

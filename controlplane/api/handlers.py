@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import DatabaseError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
@@ -85,6 +86,10 @@ def from_database(error: Exception) -> Problem:
     return Problem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
 
 
+def from_large_body(_: Exception) -> Problem:
+    return Problem(413, detail=f"the body may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
+
+
 def from_conflict(error: policy_errors.Conflict) -> Problem:
     fields = [
         {"path": d.path, "base": d.base, "theirs": d.theirs, "mine": d.mine}
@@ -110,6 +115,7 @@ def install(api: NinjaAPI) -> None:
         AuthenticationError: unauthenticated,
         HttpError: from_http_error,
         Http404: lambda error: Problem(404, detail=str(error)),
+        RequestDataTooBig: from_large_body,
         PermissionDenied: lambda error: Problem(403, detail=str(error)),
         OperationalError: from_database,
         DatabaseError: from_crash,

@@ -45,5 +45,5 @@ def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
     if operation.get("parameters") or operation.get("requestBody"):
         found.add(422)
     if operation.get("requestBody"):
-        found.add(415)
+        found |= {413, 415}
     return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work

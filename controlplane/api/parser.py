@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from controlplane.api.problems import Problem
+from fleet.document import unique_keys
 
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash followed by letters
 
@@ -17,9 +18,9 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def loads(raw: bytes) -> Any:
-    """ValueError for NaN, Infinity, NUL characters, lone surrogates and nesting beyond reason."""
+    """ValueError for keys given twice, NaN, Infinity, NUL characters, lone surrogates and nesting beyond reason."""
     try:
-        value = json.loads(raw, parse_constant=_no_constant)
+        value = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=unique_keys)
         if b"\\u" in raw:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()  # UnicodeEncodeError, a ValueError, for a lone surrogate

@@ -16,6 +16,7 @@ TITLES = {
     405: "This method is not served here",
     409: "Conflict",
     412: "Changed meanwhile",
+    413: "The request is too large",
     415: "This media type is not read here",
     422: "The input is not valid",
     428: "If-Match needed",

@@ -43,6 +43,25 @@ def test_a_body_that_no_database_could_hold(policy, ci, raw):
     problem(answer, answer.status_code)
 
 
+def test_a_key_given_twice_is_named_and_changes_nothing(policy, ci):
+    ci.post("/policies/default/draft", {})
+    header = {"Authorization": f"Bearer {ci.token}"}
+    body = '{"overrides": {"classes.heavy_new_tokens": 9000, "classes.heavy_new_tokens": 10000}}'
+    answer = Client().generic(
+        "PATCH", "/api/v1/policies/default/draft", data=body, content_type="application/json", headers=header
+    )
+    assert "'classes.heavy_new_tokens' is given twice" in problem(answer, 400)["detail"]
+    assert ci.get("/policies/default/draft").json()["revision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("PATCH", "/policies/default/draft"), ("PUT", "/fleet"), ("POST", "/tokens")]
+)
+def test_a_body_beyond_the_limit_is_too_large_and_told_the_limit(policy, ci, method, path, settings):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000
+    assert "1,000 bytes" in problem(ci.call(method, path, {"name": "x" * 2_000}), 413)["detail"]
+
+
 def test_a_backslash_before_u0000_is_text(policy, ci):
     answer = ci.post("/policies", {"name": "\\u0000", "reason": "a backslash and six letters"})
     assert problem(answer, 422)["errors"][0]["path"] == "name"
