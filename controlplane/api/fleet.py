@@ -214,7 +214,7 @@ def put_fleet(
         raise Problem(400, detail=str(error)) from None
     except InvalidFleet as error:
         fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
-        raise Problem(422, detail=f"{len(fields)} problems in the document", errors=fields) from None
+        raise Problem(422, detail="the fleet document is not valid", errors=fields) from None
     except services.FleetChanged as error:
         raise Problem(412, detail=str(error), current=f'"{services.digest()}"') from None
     etags.put(response, services.digest())
@@ -317,12 +317,12 @@ def act(
     request: HttpRequest,
     name: InstanceName,
     verb: Literal["drain", "undrain", "restart", "stop", "start"],
-    payload: ReasonIn,
+    payload: ReasonIn | None = None,
 ) -> Any:
     require(request, "fleet:write")
     find_instance(name)
     try:
-        actions.act(verb, name, actor_of(request), payload.reason)
+        actions.act(verb, name, actor_of(request), payload.reason if payload else "")
     except services.NotPossible as error:
         raise Problem(409, detail=str(error)) from None
     return instance_out(instance_rows([find_instance(name)])[0])

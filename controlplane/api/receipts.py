@@ -7,7 +7,6 @@ from typing import Any
 import redis
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
-from pydantic import ConfigDict
 
 from controlplane.api.auth import require
 from controlplane.api.problems import Problem, errors
@@ -29,27 +28,45 @@ class CandidateOut(Schema):
     refused: str = Field(description="Why it was not considered; empty when it was")
 
 
-class ReceiptOut(Schema):
-    """Times in ms count from `at`; null means unknown."""
+class AttemptOut(Schema):
+    instance: str
+    status: int | None = Field(None, description="HTTP status of the engine; 0 or null when it gave none")
+    error: str = ""
 
-    model_config = ConfigDict(extra="allow")
+
+class ReceiptOut(Schema):
+    """As router/wire.py says. Times in ms count from `at`; null means unknown."""
 
     request_id: str
     at: float = Field(description="When the request came in, Unix seconds")
+    router: str | None = None
     pool: str | None = None
+    model: str | None = None
+    endpoint: str | None = None
     policy: str | None = None
     version: int | None = None
     route: str | None = None
     request_class: str | None = Field(None, alias="class")
+    flow: str | None = None
     instance: str | None = None
     rule: str | None = None
     reasons: list[str] = []
-    prompt_tokens: int | None = None
+    session: str | None = Field(None, description="A hash: the same for requests of one session")
+    prompt_tokens: int | None = Field(None, description="As estimated when the request came in")
     predicted_cached: int | None = None
     new_tokens: int | None = None
     cached_tokens: int | None = Field(None, description="What the engine said it found")
+    actual_prompt_tokens: int | None = Field(None, description="What the engine counted")
     output_tokens: int | None = None
+    retries: int | None = None
+    attempts: list[AttemptOut] = []
+    stream: bool | None = None
+    status: int | None = Field(None, description="HTTP status that the client was given")
     outcome: str | None = None
+    error: str | None = None
+    code: str | None = Field(None, description="Of the error")
+    queue_ms: float | None = Field(None, description="Waiting in the router for room")
+    first_byte_ms: float | None = None
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2e_ms: float | None = None

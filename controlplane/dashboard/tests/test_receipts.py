@@ -167,6 +167,17 @@ def test_the_api_lists_and_gives_one(ci: ApiCaller, written: FakeFleet) -> None:
     assert one["ttft_ms"] == 405.0
 
 
+def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.Redis) -> None:
+    fleet = FakeFleet(live_redis)
+    fleet.write_receipt("req-1", NOW)
+    one = ci.get("/receipts/req-1").json()
+    assert {key: one.get(key, "is not there") for key in one | fleet.receipt("req-1", NOW)} == {
+        **fleet.receipt("req-1", NOW),
+        "candidates": one["candidates"],
+    }
+    assert ci.get("/receipts").json()["receipts"] == [fleet.receipt("req-1", NOW)]
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "class=huge", "outcome=lost"])
 def test_the_api_refuses_what_is_out_of_range(ci: ApiCaller, live_redis: redis.Redis, query: str) -> None:
     assert ci.get(f"/receipts?{query}").status_code == 422

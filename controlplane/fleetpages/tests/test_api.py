@@ -122,6 +122,13 @@ def test_a_drain_takes_effect_at_once_and_is_audited(operator: Client, fleet: Wo
     assert (entry.before["desired"], entry.after["desired"]) == ("running", "drained")
 
 
+def test_a_drain_without_a_body_has_no_reason(operator: Client, fleet: World) -> None:
+    answer = operator.generic("POST", "/api/v1/instances/p-0/drain")
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["desired"] == "drained"
+    assert AuditEntry.objects.latest("pk").reason == ""
+
+
 def test_what_is_not_possible_is_a_conflict_that_says_what_to_do(operator: Client, fleet: World) -> None:
     services.stop("p-0", "ada")
     fleet.until(fleet.is_in(State.STOPPED))
