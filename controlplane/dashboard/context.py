@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
+from controlplane.accounts.permissions import can_administer
+
 PAGES = (
     ("/live", "Live"),
     ("/policies/", "Policies"),
@@ -12,6 +14,8 @@ PAGES = (
     ("/experiments/", "Experiments"),
     ("/audit/", "Audit"),
 )
+ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"))
+USERS = ("/users/", "Users")  # of administrators only
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,14 @@ class Link:
 
 
 def navigation(request: HttpRequest) -> dict[str, list[Link]]:
-    return {"navigation": [_link(href, label, request.path) for href, label in PAGES]}
+    """`account_navigation` is the menu behind the reader's name."""
+    user = getattr(request, "user", None)
+    account = (USERS, *ACCOUNT_PAGES) if user is not None and can_administer(user) else ACCOUNT_PAGES
+    return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
+
+
+def _links(pages: tuple[tuple[str, str], ...], path: str) -> list[Link]:
+    return [_link(href, label, path) for href, label in pages]
 
 
 def _link(href: str, label: str, path: str) -> Link:

@@ -11,6 +11,7 @@ import redis
 from django.utils import timezone
 
 from controlplane.dashboard.status import ORDER, shown_status
+from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.drift import differences
 from fleet.models import Instance, Pool, State
@@ -60,6 +61,7 @@ class PoolRow:
     wanted: int
     differences: tuple[str, ...]  # from what is declared; empty: it matches
     node_seen: bool
+    policy_known: bool  # the policy it names has a version
 
     @property
     def health(self) -> str:
@@ -110,11 +112,11 @@ def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.dat
 
 
 def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
-    seen = nodes_seen(timezone.now())
-    return [_pool_row(pool, seen) for pool in pools]
+    seen, published = nodes_seen(timezone.now()), published_names()
+    return [_pool_row(pool, seen, published) for pool in pools]
 
 
-def _pool_row(pool: Pool, seen: set[str]) -> PoolRow:
+def _pool_row(pool: Pool, seen: set[str], published: set[str]) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
     counted = Counter(row.status for row in rows)
     ready, wanted = selectors.pool_ready(pool.name)
@@ -127,4 +129,5 @@ def _pool_row(pool: Pool, seen: set[str]) -> PoolRow:
         wanted=wanted,
         differences=differences(desired_of(pool, seen), observed),
         node_seen=pool.node in seen,
+        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish by themselves
     )

@@ -21,6 +21,16 @@ def policies() -> QuerySet[Policy]:
     return Policy.objects.order_by("name")
 
 
+def published_names() -> set[str]:
+    """Policies that routers can be given: those with a version."""
+    return set(PolicyVersion.objects.values_list("policy__name", flat=True).distinct())
+
+
+def orphans() -> list[Pool]:
+    """Pools that name a policy which has no version."""
+    return list(Pool.objects.filter(ephemeral_owner="").exclude(policy__in=published_names()).order_by("name"))
+
+
 def policy(name: str) -> Policy:
     found = Policy.objects.filter(name=name).first()
     if found is None:

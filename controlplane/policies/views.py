@@ -79,7 +79,7 @@ def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
                 "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
             }
         )
-    return {"rows": rows, "routes": ROUTES.values(), **permissions(request), **more}
+    return {"rows": rows, "orphans": selectors.orphans(), "routes": ROUTES.values(), **permissions(request), **more}
 
 
 @operator_required

@@ -28,7 +28,7 @@ def figure(value: float | None, unit: str) -> str:
         return "no data"
     if unit in SHARES:
         return f"{value * 100:.3g} %"
-    if unit == "ms" and value >= 10_000:
+    if unit == "ms" and value >= 1_000:
         return f"{value / 1000:.3g} s"
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{text} {unit}"

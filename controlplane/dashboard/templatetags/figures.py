@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from typing import Any
 
 from django import template
 
@@ -24,6 +25,12 @@ def significant(value: float | None) -> str:
 @register.filter
 def whole(value: float | None) -> str:
     return UNKNOWN if value in (None, "") else f"{value:,.0f}"
+
+
+@register.filter
+def limit(value: Any) -> str:
+    """An option's default or limit, as it was declared: 1,048,576, 0.01, h100_sxm."""
+    return f"{value:,.15g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 @register.filter
