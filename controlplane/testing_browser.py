@@ -3,6 +3,8 @@
 Import the fixtures in the conftest.py of a folder of browser tests: `from controlplane.testing_browser import *`.
 """
 
+import atexit
+import functools
 import os
 import shutil
 import socket
@@ -142,16 +144,19 @@ def web() -> Iterator[Web]:
         yield served
 
 
+@functools.cache
+def launched() -> Browser:
+    """The one Chromium of this test process: every folder has its own `browser`, and Playwright cannot start twice."""
+    playwright = sync_playwright().start()
+    atexit.register(playwright.stop)
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> Browser:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium, or name it in WEIR_CHROMIUM")
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield launched
-        launched.close()
+    return launched()
 
 
 @dataclass
