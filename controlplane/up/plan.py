@@ -127,7 +127,7 @@ def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process
 
 def traffic(options: Options, around: Surroundings) -> Process:
     target = url(options.host, options.router_port)
-    argv = (around.python, "manage.py", "demo_traffic", "--url", target)
+    argv = (around.python, "-m", "controlplane.experiments.replay.demo", target)
     return Process("traffic", "traffic", argv, Ready("running"), 0.5, f"demo sessions to {target}")
 
 

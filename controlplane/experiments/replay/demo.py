@@ -18,7 +18,7 @@ from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.traces.generated import BLOCK_TOKENS, Turn, session_turns
 from controlplane.experiments.traces.types import TraceRequest
 
-SESSIONS = 16
+SESSIONS = 48
 FIRST_STARTS_S = 1.5  # the first sessions begin this far apart: every class occurs within seconds
 AWAY_S = 2.0  # pause before trying again when nobody answers
 
@@ -120,3 +120,8 @@ def main(url: str, sessions: int, seed: int, model: str = "") -> int:
     uvloop.run(until_stopped())
     sys.stdout.flush()
     return 0
+
+
+# `manage.py demo_traffic` is for people; `manage.py up` starts this module, which does without 30 MB of Django.
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], SESSIONS, seed=1))
