@@ -10,10 +10,13 @@ http = get_asgi_application()  # sets Django up: what follows imports models
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.conf import settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
+from controlplane.api.sockets import Handshake, OwnOrigins  # noqa: E402
 from controlplane.dashboard.consumers import LiveConsumer  # noqa: E402
 
 sockets = URLRouter([path("ws/live", LiveConsumer.as_asgi())])
-application = ProtocolTypeRouter({"http": http, "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))})
+application = ProtocolTypeRouter(
+    {"http": http, "websocket": OwnOrigins(Handshake(sockets, AuthMiddlewareStack), settings.ALLOWED_HOSTS)}
+)

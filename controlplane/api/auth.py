@@ -23,13 +23,14 @@ def principal_of(request: HttpRequest) -> Principal | None:
     """The caller, or None for a stranger. Looked up once per request."""
     if not hasattr(request, "_weir_principal"):
         header = request.headers.get("Authorization")
-        found = _by_token(header) if header is not None else _by_session(request)
+        found = principal_by_token(header) if header is not None else _by_session(request)
         request._weir_principal = found  # type: ignore[attr-defined]
     principal: Principal | None = request._weir_principal  # type: ignore[attr-defined]
     return principal
 
 
-def _by_token(header: str) -> Principal | None:
+def principal_by_token(header: str) -> Principal | None:
+    """Of an Authorization header; None where it holds no usable token."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.startswith(f"{TOKEN_MARK}_"):
         return None

@@ -1,6 +1,7 @@
 """The one WebSocket: /ws/live?seconds=900. A snapshot on joining, then each frame.
 
-Closed with 4401 where nobody is signed in, or no longer.
+Joined with a session, or with a bearer token that holds live:read.
+Closed with 4401 where neither is there, or no longer.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from controlplane.accounts.permissions import can_view
+from controlplane.accounts.permissions import has_scope
 from controlplane.dashboard import history
 from controlplane.dashboard.bridge import bridge
 
@@ -21,7 +22,10 @@ SESSIONS = import_module(settings.SESSION_ENGINE)
 SIGN_IN_NEEDED = 4401
 SIGNED_IN_CHECK_S = 60.0
 
-may_look = database_sync_to_async(can_view)
+
+@database_sync_to_async
+def may_look(who: Any) -> bool:
+    return has_scope(who, "live:read")
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -47,13 +51,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.send(await viewer.take())
 
     async def _watch_session(self) -> None:
-        """A session that was ended elsewhere, or has expired, stops seeing the fleet."""
+        """A session or token that was ended elsewhere, or has expired, stops seeing the fleet."""
         while True:
             await asyncio.sleep(SIGNED_IN_CHECK_S)
-            # A fresh store: the scope's own keeps what it read at the handshake.
-            self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
-            if not await may_look(await get_user(self.scope)):
+            if not await may_look(await self._who()):
                 await self.close(code=SIGN_IN_NEEDED)
+
+    async def _who(self) -> Any:
+        if "caller" in self.scope:
+            return await self.scope["caller"]()
+        # A fresh store: the scope's own keeps what it read at the handshake.
+        self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
+        return await get_user(self.scope)
 
 
 def asked_seconds(scope: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import AnonymousUser
 
 from controlplane.accounts.permissions import ROLE_SCOPES, Principal
+from controlplane.api import sockets
 from controlplane.asgi import application
 from controlplane.dashboard import bridge as bridges
 from controlplane.dashboard import consumers
@@ -87,6 +88,64 @@ async def test_another_origin_is_refused() -> None:
     headers = [(b"host", b"127.0.0.1:8000"), (b"origin", b"https://elsewhere.example")]
     scope = {"type": "websocket", "path": "/ws/live", "query_string": b"", "headers": headers, "subprotocols": []}
     assert not await connected(ApplicationCommunicator(application, scope))
+
+
+def handshake(*headers: tuple[bytes, bytes]) -> ApplicationCommunicator:
+    """Through all of the web process, as a program opens it."""
+    named = [(b"host", b"127.0.0.1:8000"), *headers]
+    scope = {"type": "websocket", "path": "/ws/live", "query_string": b"", "headers": named, "subprotocols": []}
+    return ApplicationCommunicator(application, scope)
+
+
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal]:
+    """By Authorization header (that tokens are looked up rightly is tested with the API)."""
+    known: dict[str, Principal] = {}
+
+    async def principal_of_header(header: str) -> Principal | None:
+        return known.get(header)
+
+    monkeypatch.setattr(sockets, "principal_of_header", principal_of_header)
+    return known
+
+
+@pytest.mark.parametrize("scope", ["live:read", "fleet:read"])
+async def test_a_program_joins_with_a_token_of_the_scope(
+    live_redis: redis.Redis, tokens: dict[str, Principal], scope: str
+) -> None:
+    FakeFleet(live_redis).write()
+    tokens["Bearer ci"] = Principal("token", "ci (otto)", "operator", frozenset({scope}), 1)
+    socket = handshake((b"authorization", b"Bearer ci"))
+    assert await connected(socket)
+    answer = await socket.receive_output(timeout=10)
+    if scope == "live:read":
+        assert orjson.loads(answer["text"])["type"] == "snapshot"
+    else:
+        assert answer == {"type": "websocket.close", "code": 4401}
+    await left(socket)
+
+
+@pytest.mark.parametrize("headers", [[], [(b"authorization", b"Bearer unknown")], [(b"authorization", b"\xff")]])
+async def test_a_program_that_does_not_say_who_it_is_is_told_so(
+    live_redis: redis.Redis, tokens: dict[str, Principal], headers: list[tuple[bytes, bytes]]
+) -> None:
+    socket = handshake(*headers)
+    assert await connected(socket)
+    assert await socket.receive_output(timeout=10) == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_revoked_token_is_cut_off(
+    live_redis: redis.Redis, tokens: dict[str, Principal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "SIGNED_IN_CHECK_S", 0.1)
+    tokens["Bearer ci"] = VERA
+    socket = handshake((b"authorization", b"Bearer ci"))
+    assert await connected(socket)
+    tokens.clear()
+    message = await socket.receive_output(timeout=10)
+    while message["type"] != "websocket.close":
+        message = await socket.receive_output(timeout=10)
+    assert message["code"] == 4401
 
 
 async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
