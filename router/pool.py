@@ -54,6 +54,8 @@ class Pool:
             policy = document.parse(value.get("document"))
         except document.InvalidDocument as error:
             raise Unreadable(f"policy of pool {self.name}, version {version}: {error}") from None
+        if document.sha256(value["document"]) != value.get("sha256"):
+            raise Unreadable(f"policy of pool {self.name}, version {version}: the document does not match its sha256")
         if (name, version, policy) == (self.policy_name, self.version, self.policy):
             return False
         self.policy, self.policy_name, self.version, self.acked_at = policy, name, version, now

@@ -27,6 +27,8 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
+A policy whose document does not have its sha256 (router/policy/document.sha256) is unreadable.
+
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
 generation_tokens_total, preemptions_total, cached_by_source {source: tokens}}; a figure that the engine does not give is null.

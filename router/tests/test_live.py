@@ -4,6 +4,8 @@ import asyncio
 import json
 import time
 
+import pytest
+
 from router import wire
 from router.policy import document
 from router.tests.conftest import entry, running
@@ -53,6 +55,18 @@ async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world
     version = w.published.policy()
     await w.until(lambda: demo(w).version == version)
     await w.until(lambda: not w.router.live.degraded())
+
+
+@pytest.mark.parametrize("sha256", [document.sha256(document.default("lpwl")), "", None, 7])
+async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last_good_one_stays(world, sha256):
+    w = await world(None)
+    value = {"policy": "default", "version": 7, "document": document.default("session_sticky"), "sha256": sha256}
+    w.published.client.set(wire.policy_key("demo"), wire.encode(value))
+    w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
+    await w.until(lambda: w.router.live.unreadable == 1)
+    assert "version 7: the document does not match its sha256" in " ".join(w.router.live.degraded())
+    assert (demo(w).version, demo(w).policy.route) == (1, "round_robin")
+    assert (await w.ask()).headers["x-weir-policy"] == "1"
 
 
 async def test_an_unreadable_fleet_is_counted_and_the_last_good_one_stays(world):
