@@ -1,6 +1,7 @@
 // The Live page: the first frame comes with the page, the next from the socket; the page never waits for either.
 import { Feed } from "./feed.js";
 import { LiveChart } from "./live_charts.js";
+import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, counts, events, policies, text, totals } from "./live_panels.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
@@ -29,21 +30,9 @@ const charts = [...document.querySelectorAll(".class-panel")].map((panel) => ({
 
 const dataAge = () => (frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null);
 
-function rows() {
-  const columns = frame.instances;
-  const made = columns.id.map((_, i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]])));
-  return settings.pool ? made.filter((row) => row.pool === settings.pool) : made;
-}
-
-function shownPool() {
-  if (settings.pool) return settings.pool;
-  const names = Object.keys(frame.pools);
-  return names.length === 1 ? names[0] : "*";
-}
-
 function render() {
   if (!frame || document.hidden) return;
-  const shown = rows();
+  const shown = instanceRows(frame, settings.pool);
   byId("no-frame")?.remove();
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = shown.length > 0;
@@ -54,7 +43,7 @@ function render() {
   totals(shown);
   attention(frame);
   events(frame);
-  const windows = frame.classes[shownPool()] ?? {};
+  const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
   for (const { panel, name } of charts) classPanel(panel, windows[name]);
   healthBanners(frame);
 }
@@ -62,7 +51,7 @@ function render() {
 function renderCharts(force = false) {
   if (!frame || document.hidden || (!force && Date.now() - drawnAt < Math.max(CHART_EVERY_MS, series.bin * 1000))) return;
   drawnAt = Date.now();
-  const classes = series.classes[shownPool()] ?? {};
+  const classes = series.classes[poolOfClasses(frame, settings.pool)] ?? {};
   for (const { name, lines } of charts) {
     for (const chart of lines) chart.update(series.at, classes[name], frame.events, frame.at, series.seconds).catch(console.error);
   }
@@ -138,10 +127,20 @@ for (const link of document.querySelectorAll("[data-range]")) {
       url.searchParams.set("range", link.dataset.range);
       other.href = url;
     }
+    for (const chart of allCharts) chart.zoomed = false;
+    nameZoom();
     settings.seconds = Number(link.dataset.range);
     feed.ask(settings.seconds);
   });
 }
+const allCharts = charts.flatMap(({ lines }) => lines);
+const nameZoom = () => { byId("back-to-live").hidden = !allCharts.some((chart) => chart.zoomed); };
+document.addEventListener("weir:zoom", nameZoom);
+byId("back-to-live").addEventListener("click", () => {
+  for (const chart of allCharts) if (chart.zoomed) chart.backToLive();
+  nameZoom();
+  byId("pause").focus();
+});
 byId("pause").addEventListener("click", pause);
 byId("zone").addEventListener("click", () => { setZone(zone() ? "local" : "utc"); nameZone(); drawnAt = 0; for (const id of ["attention", "events"]) delete byId(id).dataset.key; renderSoon(); });
 document.addEventListener("weir:theme", () => renderCharts(true));

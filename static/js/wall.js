@@ -1,6 +1,7 @@
 // The wall: the Live page for a screen across the room. Nobody touches it, so it has to come back from everything by itself.
 import { Feed } from "./feed.js";
 import { count, ms, significant } from "./format.js";
+import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, counts, events, LOW_N, policies, text } from "./live_panels.js";
 import { SHOWN, Tiles } from "./live_tiles.js";
@@ -26,18 +27,6 @@ const tiles = new Tiles(grid, byId("tile-template"));
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
   panel, name: panel.dataset.class, lines: new Lines(panel.querySelector("canvas")),
 }));
-
-function rows() {
-  const columns = frame.instances;
-  const made = columns.id.map((_, i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]])));
-  return settings.pool ? made.filter((row) => row.pool === settings.pool) : made;
-}
-
-function shownPool() {
-  if (settings.pool) return settings.pool;
-  const names = Object.keys(frame.pools);
-  return names.length === 1 ? names[0] : "*";
-}
 
 // The number of columns that leaves tiles near a shape that suits their text, and few cells empty.
 function columnsFor(number, width, height) {
@@ -82,13 +71,13 @@ function classPanel({ panel, name, lines }, window) {
     line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
     text(line.querySelector('[data-part="n"]'), `${count(n)}${n != null && n < LOW_N ? " (few)" : ""}`);
   }
-  lines.draw(series.at, series.classes[shownPool()]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
+  lines.draw(series.at, series.classes[poolOfClasses(frame, settings.pool)]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
 }
 
 let laidOut = 0;
 function render() {
   if (!frame) return;
-  const all = rows();
+  const all = instanceRows(frame, settings.pool);
   const shown = Math.min(all.length, SHOWN);
   text(byId("tile-note"), all.length > SHOWN ? `showing ${SHOWN} of ${all.length}` : "");
   if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
@@ -98,7 +87,7 @@ function render() {
   policies(frame, settings.pool);
   attention(frame, ATTENTION);
   events(frame, EVENTS);
-  const windows = frame.classes[shownPool()] ?? {};
+  const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
   for (const panel of panels) classPanel(panel, windows[panel.name]);
   healthBanners(frame);
 }

@@ -1,0 +1,13 @@
+// What the Live page and the wall read from a frame; `pool` is the one that is looked at, or nothing for all.
+
+export function instanceRows(frame, pool) {
+  const columns = frame.instances;
+  const made = columns.id.map((_, i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]])));
+  return pool ? made.filter((row) => row.pool === pool) : made;
+}
+
+export function poolOfClasses(frame, pool) {
+  if (pool) return pool;
+  const names = Object.keys(frame.pools);
+  return names.length === 1 ? names[0] : "*";
+}
