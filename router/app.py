@@ -22,12 +22,12 @@ from router.recorder import Recorder
 from router.relay import Send
 from router.reporter import FLUSH_S, REPORT_S, Reporter
 from router.sessions import Sessions
+from router.stalls import CHECK_S
 from router.watch import Receive
 
 log = logging.getLogger("weir.router")
 
 FIRST_POLL_S = 2.0
-IDLE_CHECK_S = 1.0
 STOP_S = 2.0
 JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -136,7 +136,7 @@ class Router:
             *self.live.tasks(),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
-            self.link.every(IDLE_CHECK_S, self._close_idle),
+            self.link.every(CHECK_S, self._check_connections),
         ]
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
 
@@ -152,7 +152,8 @@ class Router:
             await self.reporter.leave()
         await self.link.close()
 
-    async def _close_idle(self) -> None:
+    async def _check_connections(self) -> None:
+        self.proxy.stalls.check()
         now = asyncio.get_running_loop().time()
         for pool in self.pools.all():
             for member in pool.members.values():

@@ -34,10 +34,17 @@ class Breaker:
         if self._opened_at is not None:
             self._probing = True
 
-    def succeeded(self) -> None:
-        self._failed = 0
-        self._opened_at = None
-        self._probing = False
+    def answered(self) -> None:
+        """An answer has begun: all that a probe is for. It pardons nothing, or answers that break would never count."""
+        if self._opened_at is not None:
+            self._failed = 0
+            self._opened_at = None
+            self._probing = False
+
+    def served(self) -> None:
+        """An answer is whole."""
+        if self._opened_at is None:  # one that began before the breaker opened does not close it
+            self._failed = 0
 
     def failed(self, now: float, failures: int) -> None:
         self._failed += 1

@@ -3,6 +3,7 @@
 UpstreamError
 ├── ConnectFailed      there is no connection: nothing was sent
 ├── FirstByteTimeout   connected, but no byte of the answer's body within the limit
+├── AnswerStalled      the answer had begun, and then nothing came for as long as the limit
 ├── ProtocolError      what came back is not HTTP/1.1, or its head is too large
 └── ConnectionBroken   the engine closed the connection before the answer was whole
 """
@@ -24,13 +25,19 @@ Headers = list[tuple[bytes, bytes]]
 class UpstreamError(Exception):
     """The engine did not answer as it should; the message is in words."""
 
+    code = "upstream_failed"  # for the client, docs/router.md lists them
+
 
 class ConnectFailed(UpstreamError):
     pass
 
 
 class FirstByteTimeout(UpstreamError):
-    pass
+    code = "upstream_timeout"
+
+
+class AnswerStalled(UpstreamError):
+    code = "upstream_timeout"
 
 
 class ProtocolError(UpstreamError):
@@ -50,10 +57,12 @@ class Connection(asyncio.Protocol):
         "_complete",
         "_error",
         "_head_bytes",
+        "_heard",
         "_keep_alive",
         "_loop",
         "_parser",
         "_paused",
+        "_quiet_s",
         "_silent",
         "_timer",
         "_transport",
@@ -88,6 +97,8 @@ class Connection(asyncio.Protocol):
         self._keep_alive = False
         self._until_close = False
         self._silent = True
+        self._heard = True
+        self._quiet_s = 0.0
         self._error: UpstreamError | None = None
 
     # The exchange, as the proxy sees it
@@ -128,6 +139,20 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self._resume()
         return data
+
+    def check_quiet(self, passed_s: float, limit_s: float) -> None:
+        """Fail when nothing has come for `limit_s`; `passed_s` since the last check.
+
+        The time is counted here, check by check, so that a chunk costs no clock and bytes that wait in the socket while
+        this process is busy are not missed. While we do not read, for a slow client's sake, silence says nothing.
+        """
+        if self._heard or self._paused:
+            self._heard, self._quiet_s = False, 0.0
+            return
+        self._quiet_s += passed_s
+        if self._quiet_s >= limit_s:
+            self._fail(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
+            self.abort()
 
     @property
     def done(self) -> bool:
@@ -201,6 +226,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._silent = False
+        self._heard = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:

@@ -22,6 +22,7 @@ from router.recorder import Recorder
 from router.relay import Answer, Send
 from router.request import build
 from router.sessions import Sessions
+from router.stalls import Stalls
 from router.watch import ClientWatch, Receive
 from router.wire import STALE_S
 
@@ -34,6 +35,7 @@ class Proxy:
         self._pools = pools
         self._sessions = sessions
         self._recorder = recorder
+        self.stalls = Stalls()
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         own = dict(scope["headers"])
@@ -43,7 +45,7 @@ class Proxy:
         except Refusal as refusal:
             await _refuse(call, refusal, send)
         except UpstreamError as error:  # after the first byte: the relay has told the client
-            call.outcome, call.code, call.error = "error", "upstream_failed", str(error)
+            call.outcome, call.code, call.error = "error", error.code, str(error)
         except ClientGone:
             call.outcome = "cancelled"
         except asyncio.CancelledError:
@@ -125,6 +127,7 @@ class Proxy:
         try:
             connection = await FLOWS[decision.flow](call, member, pool.policy)
             attempt.status = connection.status
+            self.stalls.watch(connection, pool.policy["failure.stream_idle_timeout_s"])
             answer = await relay.begin(connection)
             call.first_byte = time.perf_counter()
             lease.first_byte()
@@ -144,6 +147,7 @@ class Proxy:
             member.breaker.neutral()  # of what neither succeeded nor failed
             lease.end()
             if connection is not None:
+                self.stalls.forget(connection)
                 connection.release()
             pool.queue.wake()
 
@@ -151,7 +155,7 @@ class Proxy:
         """Judge the engine's status; True when the request is to be tried elsewhere."""
         pool, status = call.pool, attempt.status or 0
         if status < 500 and status != 429:
-            member.breaker.succeeded()
+            member.breaker.answered()
             return False
         if status not in BACK_PRESSURE:
             now = asyncio.get_running_loop().time()
@@ -165,6 +169,8 @@ class Proxy:
 
     async def _pass_on(self, call: Call, member: Member, answer: Answer, send: Send) -> None:
         await relay.forward(call, answer, send)
+        if call.status < 500 and call.status != 429:
+            member.breaker.served()
         if call.status < 400:
             call.outcome = "ok"
             learn(call, member)
@@ -210,7 +216,7 @@ def _saturated(call: Call, decision: Decision, *, timed_out: bool) -> Refusal:
 
 def _failure(call: Call, error: UpstreamError) -> Refusal:
     tried = ", ".join(attempt.instance for attempt in call.attempts)
-    if isinstance(error, FirstByteTimeout):
+    if error.code == "upstream_timeout":
         return Refusal(504, "upstream_timeout", f"{error}; tried: {tried}")
     return Refusal(502, "upstream_failed", f"{error}; tried: {tried}")
 

@@ -91,8 +91,8 @@ async def _stream(call: Call, connection: Connection, strip: usage.Strip | None,
                 return
     except UpstreamError as error:
         call.usage = _usage(call, first, tail)
-        code, message = "upstream_failed", f"the stream broke: {error}; what was sent so far is not the whole answer"
-        event = errors.event(call.endpoint, code, message, call.id)
+        message = f"the stream broke: {error}; what was sent so far is not the whole answer"
+        event = errors.event(call.endpoint, error.code, message, call.id)
         await send({"type": "http.response.body", "body": event, "more_body": False})
         raise
 

@@ -1,7 +1,7 @@
 """The breaker takes a failing instance out, and one request at a time finds out whether it is well again."""
 
 from router.breaker import Breaker
-from router.tests.engine import hang_up, reply
+from router.tests.engine import break_off, events, hang_up, reply
 
 
 def opened(now=100.0):
@@ -26,7 +26,8 @@ def test_a_success_between_failures_starts_the_count_again():
     breaker = Breaker()
     for _ in range(5):
         breaker.failed(0, 2)
-        breaker.succeeded()
+        breaker.answered()
+        breaker.served()
     assert breaker.state == "closed"
 
 
@@ -37,10 +38,24 @@ def test_after_its_time_it_lets_one_request_through():
     assert breaker.refusal(110, 10) == "breaker half open: one request is trying it"
 
 
-def test_a_probe_that_succeeds_closes_it():
+def test_answers_that_begin_and_break_open_it():
+    breaker = Breaker()
+    for _ in range(3):
+        breaker.answered()
+        breaker.failed(0, 3)
+    assert breaker.state == "open"
+
+
+def test_an_old_answer_that_ends_does_not_close_it():
+    breaker = opened()
+    breaker.served()
+    assert breaker.state == "open"
+
+
+def test_a_probe_that_is_answered_closes_it():
     breaker = opened()
     breaker.begin()
-    breaker.succeeded()
+    breaker.answered()
     assert (breaker.state, breaker.refusal(110, 10)) == ("closed", "")
 
 
@@ -75,6 +90,13 @@ async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world)
     while not await served_by_both():
         pass
     assert member.breaker.state == "closed"
+
+
+async def test_streams_that_break_after_their_first_byte_open_it(world):
+    w = await world(break_off(events()[:1]), failure__breaker_failures=3)
+    for _ in range(3):
+        assert b"upstream_failed" in (await w.ask(stream=True)).content
+    assert (await w.ask()).status_code == 503
 
 
 async def test_back_pressure_does_not_open_it(world):

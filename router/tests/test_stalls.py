@@ -1,0 +1,114 @@
+"""An answer that has begun and falls silent is given up; one that is only slow is not."""
+
+import asyncio
+import json
+
+from router.connection import HIGH_WATER
+from router.stalls import CHECK_S
+from router.tests.engine import events, first_then_wait, hang_up, stream, write_chunk, write_head
+
+
+def demo(w):
+    return w.router.pools.get("demo")
+
+
+async def let_pass(w, seconds):
+    """As many checks as there are in that time, and what they set off; the router's own go on beside them."""
+    for _ in range(round(seconds / CHECK_S)):
+        w.router.proxy.stalls.check()
+    await asyncio.sleep(0.05)
+
+
+async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on_its_engine(world):
+    w = await world(first_then_wait, failure__stream_idle_timeout_s=1)
+    response = await w.ask("/v1/chat/completions", stream=True)
+    assert response.status_code == 200
+    first, last = response.content.removesuffix(b"\n\n").split(b"\n\n", 1)
+    assert first + b"\n\n" == events()[0]
+    error = json.loads(last.strip().removeprefix(b"data: "))["error"]
+    assert error["code"] == "upstream_timeout"
+    assert "no byte of the answer for 1 s" in error["message"]
+    async with asyncio.timeout(5):
+        await w.engines[0].cancelled.wait()
+    receipt = await w.receipt(response)
+    assert (receipt["outcome"], receipt["code"], receipt["status"]) == ("error", "upstream_timeout", 200)
+    member = demo(w).members["demo-0"]
+    assert (member.requests, member.decodes) == (0, 0)
+
+
+async def test_stalls_open_the_breaker_although_every_answer_had_begun(world):
+    w = await world(first_then_wait, failure__stream_idle_timeout_s=1, failure__breaker_failures=2)
+    for _ in range(2):
+        assert b"upstream_timeout" in (await w.ask(stream=True)).content
+    assert demo(w).members["demo-0"].breaker.state == "open"
+
+
+async def test_a_stream_is_given_its_time(world):
+    w = await world(first_then_wait, failure__stream_idle_timeout_s=3600)
+    body = {"model": "llama", "prompt": "x", "stream": True}
+    async with w.client.stream("POST", "/v1/completions", json=body) as response:
+        chunks = response.aiter_raw()
+        await anext(chunks)
+        await let_pass(w, 3500)
+        w.engines[0].release.set()
+        rest = b"".join([chunk async for chunk in chunks])
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+async def test_each_byte_starts_the_time_again(world):
+    async def steady(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for number in range(6):
+            write_chunk(writer, b": still there %d\n\n" % number)
+            await writer.drain()
+            await let_pass(w, 2400)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    w = await world(steady, failure__stream_idle_timeout_s=3600)
+    response = await w.ask(stream=True)
+    assert response.content.endswith(b": still there 5\n\n")
+
+
+async def test_a_whole_answer_that_stalls_is_had_elsewhere(world):
+    async def half(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
+        await writer.drain()
+        await engine.release.wait()
+
+    w = await world(half, None, failure__stream_idle_timeout_s=1)
+    for _ in range(2):
+        response = await w.ask()
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+
+
+async def test_a_whole_answer_that_stalls_everywhere_is_a_timeout(world):
+    async def half(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
+        await writer.drain()
+        await engine.release.wait()
+
+    w = await world(half, failure__stream_idle_timeout_s=1, failure__retries=0)
+    response = await w.ask()
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
+
+
+async def test_a_client_that_does_not_read_is_no_silence_of_the_engine(world):
+    size = 64 * HIGH_WATER
+    parts = [b"data: " + b"x" * 65_536 + b"\n\n"] * (size // 65_536)
+    w = await world(stream(parts), failure__stream_idle_timeout_s=1)
+    body = {"model": "llama", "prompt": "x", "stream": True}
+    async with w.client.stream("POST", "/v1/completions", json=body) as response:
+        chunks = response.aiter_raw()
+        received = len(await anext(chunks))
+        connection = next(iter(demo(w).members["demo-0"].upstream.connections))
+        await w.until(lambda: connection._paused, "the router reads no further")
+        await let_pass(w, 10)
+        received += sum([len(chunk) async for chunk in chunks])
+    assert received == sum(len(part) for part in parts)
+
+
+async def test_nothing_is_watched_when_nothing_is_under_way(world):
+    w = await world(None, hang_up)
+    await asyncio.gather(*(w.ask(stream=i % 2 == 0) for i in range(10)))
+    assert not w.router.proxy.stalls._limits
