@@ -127,7 +127,7 @@ for (const link of document.querySelectorAll("[data-range]")) {
       url.searchParams.set("range", link.dataset.range);
       other.href = url;
     }
-    for (const chart of allCharts) chart.zoomed = false;
+    for (const chart of allCharts) chart.own = {};
     nameZoom();
     settings.seconds = Number(link.dataset.range);
     feed.ask(settings.seconds);

@@ -27,7 +27,27 @@ export class LiveChart {
     this.details = this.node.parentElement.querySelector("details");
     this.details.addEventListener("toggle", () => this.writeTable());
     this.top = 0;
-    this.zoomed = false;
+    this.own = {}; // the ranges that the reader has drawn: {x, y}
+    this.node.addEventListener("weir:drawn", () => this.watch(), { once: true });
+  }
+
+  watch() {
+    const tell = () => this.node.dispatchEvent(new CustomEvent("weir:zoom", { bubbles: true }));
+    this.node.on("plotly_relayout", (change) => {
+      for (const axis of ["x", "y"]) {
+        const range = [change[`${axis}axis.range[0]`], change[`${axis}axis.range[1]`]];
+        if (range[0] !== undefined) this.own[axis] = range;
+      }
+      tell();
+    });
+    this.node.on("plotly_doubleclick", () => { this.backToLive(); tell(); });
+  }
+
+  get zoomed() { return Boolean(this.own.x || this.own.y); }
+
+  backToLive() {
+    this.own = {};
+    if (this.at) this.redraw().catch(console.error);
   }
 
   // columns: the class's of Series; null when nothing is known
@@ -59,6 +79,7 @@ export class LiveChart {
     const note = this.node.querySelector(".chart-note");
     await draw(this.node, traces, layout, { scrollZoom: false });
     note?.remove();
+    this.node.dispatchEvent(new CustomEvent("weir:drawn"));
     this.summarise(lines);
   }
 
@@ -80,9 +101,9 @@ export class LiveChart {
     const shapes = this.events.filter((event) => event.at > this.now - this.seconds).map((event) => dotted(event.at));
     if (this.slo) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: this.slo / this.unit, y1: this.slo / this.unit, line: { color: colour("failed"), width: 1.5, dash: "longdash" } });
     return {
-      height: 184, margin: { l: 60, r: 10, t: 6, b: 22 }, shapes, uirevision: String(this.seconds),
-      xaxis: { type: "date", range: [wallClock(this.now - this.seconds), wallClock(this.now)], hoverformat: "%H:%M:%S", tickformat: "%H:%M", nticks: 5, showgrid: false, automargin: false },
-      yaxis: { range: [0, this.top / this.unit], ticksuffix: this.unit === 1 ? " ms" : " s", nticks: 5, automargin: false, tickformat: ",.3~r" },
+      height: 184, margin: { l: 60, r: 10, t: 6, b: 22 }, shapes,
+      xaxis: { type: "date", range: this.own.x ?? [wallClock(this.now - this.seconds), wallClock(this.now)], hoverformat: "%H:%M:%S", tickformat: "%H:%M", nticks: 5, showgrid: false, automargin: false },
+      yaxis: { range: this.own.y ?? [0, this.top / this.unit], ticksuffix: this.unit === 1 ? " ms" : " s", nticks: 5, automargin: false, tickformat: ",.3~r" },
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
       legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
     };

@@ -126,3 +126,32 @@ def test_each_chart_has_a_table(running: RunningFleet, open_page: Any) -> None:
     page.locator(".chart-as-table summary").first.click()
     expect(page.locator(".chart-table table tbody tr").first).to_be_visible()
     assert page.locator(".chart-table th").all_inner_texts() == ["Time", "p50", "p90", "p99", "n"]
+
+
+def test_a_range_drawn_on_a_chart_is_kept_until_the_way_back_to_live_is_taken(
+    running: RunningFleet, open_page: Any
+) -> None:
+    opened = open_page()
+    page = opened.goto("/live")
+    page.wait_for_function(UPDATED)
+    chart = page.locator(".live-chart .chart").first
+    chart.locator(".main-svg").first.wait_for()
+    back = page.locator("#back-to-live")
+    expect(back).to_be_hidden()
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.5, steps=5)
+    page.mouse.up()
+    expect(back).to_be_visible()
+    shown = "node => node.layout.xaxis.range.map((at) => new Date(at).getTime())"
+    low, high = chart.evaluate(shown)
+    assert high - low < 200_000
+    page.wait_for_timeout(4_500)  # two redraws
+    assert chart.evaluate(shown) == [low, high]
+    back.click()
+    expect(back).to_be_hidden()
+    low, high = chart.evaluate(shown)
+    assert high - low == pytest.approx(300_000, abs=1_000)
+    assert opened.faults == []
