@@ -22,6 +22,7 @@ class DesiredPool:
     name: str
     replicas: int
     config_hash: str  # of the configuration that each instance should have been started with
+    node: str
     node_seen: bool  # the node's worker is there to do something
     load_timeout_s: float
     drain_timeout_s: float
@@ -142,7 +143,11 @@ def _at_rest(pool: DesiredPool, instance: ObservedInstance, now: float) -> Actio
         return _do("delete", instance, _leaving(pool, instance))
     if wanted == "stopped":
         return _do("rest", instance, "stopped on request") if instance.state == "failed" else None
-    if not pool.node_seen or (instance.next_start_at is not None and now < instance.next_start_at):
+    if not pool.node_seen:
+        reason = f"node {pool.node} has no worker; it is started once there is one"
+        # What failed keeps its own reason, which says more.
+        return _do("rest", instance, reason) if instance.state == "stopped" and instance.reason != reason else None
+    if instance.next_start_at is not None and now < instance.next_start_at:
         return None
     return _do("start", instance, instance.restart_asked or "should run")
 

@@ -32,6 +32,7 @@ def desired_of(pool: Pool, seen: set[str]) -> DesiredPool:
         name=pool.name,
         replicas=pool.replicas,
         config_hash=config_hash(pool_spec(pool)),
+        node=pool.node,
         node_seen=pool.node in seen,
         load_timeout_s=kind.load_timeout_s,
         drain_timeout_s=kind.drain_timeout_s,

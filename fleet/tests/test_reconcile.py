@@ -11,7 +11,7 @@ from fleet.reconcile import CLAIM_S, Action, DesiredPool, ObservedInstance, goal
 from fleet.state import REPLACE_AFTER_S
 
 NOW = 10_000.0
-POOL = DesiredPool("p", 1, "new", node_seen=True, load_timeout_s=30, drain_timeout_s=60)
+POOL = DesiredPool("p", 1, "new", "mars", node_seen=True, load_timeout_s=30, drain_timeout_s=60)
 READY = ObservedInstance(
     name="p-0",
     pool="p",
@@ -36,6 +36,7 @@ def want(**changes: object) -> DesiredPool:
     return dataclasses.replace(POOL, **changes)  # type: ignore[arg-type]
 
 
+NO_WORKER = "node mars has no worker; it is started once there is one"
 GONE, STOP, OLD = {"replicas": 0}, {"wish": "stopped"}, {"config_hash": "old"}
 
 
@@ -46,7 +47,9 @@ GONE, STOP, OLD = {"replicas": 0}, {"wish": "stopped"}, {"config_hash": "old"}
         ({}, {"state": "stopped"}, "start", "should run"),
         ({}, {"state": "failed", "next_start_at": NOW + 1}, "", ""),
         ({}, {"state": "failed", "next_start_at": NOW}, "start", "should run"),
-        ({"node_seen": False}, {"state": "stopped"}, "", ""),
+        ({"node_seen": False}, {"state": "stopped"}, "rest", "node mars has no worker"),
+        ({"node_seen": False}, {"state": "stopped", "reason": NO_WORKER}, "", ""),
+        ({"node_seen": False}, {"state": "failed"}, "", ""),
         ({}, {"state": "stopped", "restart_asked": "ada: leak"}, "start", "ada: leak"),
         ({}, {"state": "stopped", **STOP}, "", ""),
         ({}, {"state": "failed", **STOP}, "rest", "stopped on request"),
