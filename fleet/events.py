@@ -5,7 +5,7 @@ import logging
 import redis
 from django.utils import timezone
 
-from fleet.models import Instance, InstanceEvent
+from fleet.models import Instance, InstanceEvent, State
 from fleet.redis import connect
 from router import wire
 
@@ -26,7 +26,8 @@ def record(instance: Instance, kind: str, text: str, actor: str = "", reason: st
     )
     # Experiments come and go with their pools; the ticker is about the fleet.
     if not instance.pool.ephemeral_owner:
-        announce(kind, instance.name, f"{instance.name}: {text}", actor, event.at.timestamp())
+        became = f" {kind}" if kind in State.values else ""
+        announce(kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp())
     return event
 
 

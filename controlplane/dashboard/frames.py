@@ -19,6 +19,7 @@ Json = Mapping[str, Any]
 EPHEMERAL = "exp-"  # pools that live as long as one run
 ALL_POOLS = "*"  # class figures over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
+RESTING = ("stopped", "failed", "starting")  # no process: a sample left over is of the one before
 STARTED_WINDOW_S = 10  # what a Window's `started_10s` counts over
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
@@ -94,6 +95,8 @@ def _instances(now: float, inputs: Inputs, pools: Sequence[str], before: Mapping
 
 
 def _instance(now: float, pool: str, instance: Json, sample: Json | None, before: Json | None) -> dict[str, Any]:
+    if instance["state"] in RESTING:
+        sample = None
     status, why = shown_status(instance["state"], sample, now)
     figures = sample or {}
     waiting = figures.get("waiting")

@@ -56,6 +56,12 @@ def only(frame: dict[str, Any], column: str) -> Any:
     return value
 
 
+@pytest.mark.parametrize("state", ["stopped", "failed", "starting"])
+def test_what_does_not_run_has_no_figures_even_while_its_last_sample_is_there(state: str) -> None:
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample()}))
+    assert [only(frame, column) for column in ("status", "kv", "running", "age_s")] == [state, None, None, None]
+
+
 def test_an_instance_without_a_sample_has_no_figures_instead_of_zeros() -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}))
     assert only(frame, "status") == "unseen"
