@@ -1,11 +1,13 @@
 """One request on its way through the router: what came, what was decided, what became of it."""
 
+from array import array
 from dataclasses import dataclass, field
 
 from router.policy.types import Decision
 from router.pool import Pool
 from router.prompt import Prompt
 from router.usage import Usage
+from router.wire import TRAFFIC_BLOCK_CHUNKS
 
 # Of a request that was refused before it had either
 NOWHERE = Pool("")
@@ -31,6 +33,8 @@ class Call:
     pool: Pool = NOWHERE
     prompt: Prompt = UNREAD
     chunks: list[int] = field(default_factory=list)  # chain hashes of the prompt
+    blocks: bytes = b""  # once it is over: those that end a block of recorded traffic, eight bytes each
+    token_ids: bool = False  # once it is over: the prompt came as token ids
     prompt_tokens: int = 0  # L
     turn: int = 0  # how many requests of the pool came before
     session: str | None = None
@@ -70,6 +74,8 @@ class Call:
         if self.streamed and self.first_byte is not None:  # the one byte time of a whole answer tells of no first token
             self.ttft_ms = (self.first_byte - self.started) * 1000
             self.tpot_ms = self._tpot_ms(self.first_byte)
+        self.blocks = array("Q", self.chunks[TRAFFIC_BLOCK_CHUNKS - 1 :: TRAFFIC_BLOCK_CHUNKS]).tobytes()
+        self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
         self.chunks = []
         self.prompt = UNREAD

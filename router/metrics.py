@@ -78,6 +78,8 @@ class RouterCollector(Collector):
         yield _single("redis_up", "1 when Redis answered last", float(self._live.redis_up))
         yield _single("receipts_pending", "Receipts waiting for Redis", len(self._recorder.pending))
         yield _total("receipts_lost", "Receipts dropped while Redis was away", self._recorder.lost)
+        written = {(result,): count for result, count in self._recorder.traffic.items()}
+        yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
         yield _total("unreadable_values", "Values in Redis that were not understood", self._live.unreadable)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from router.call import Call
 from router.policy.types import Decision
 from router.tally import Tally
+from router.traffic import is_recorded
 
 PENDING = 10_000  # receipts kept while Redis is away; the oldest go first
 NO_CLASS = "unknown"  # of a request that was refused before it had one
@@ -15,6 +16,7 @@ class Recorder:
     def __init__(self) -> None:
         self.pending: deque[Call] = deque()
         self.lost = 0  # receipts dropped because Redis was away
+        self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
@@ -41,7 +43,7 @@ class Recorder:
             self.retries[pool, attempt.instance] += 1
         self.pending.append(call)
         if len(self.pending) > PENDING:
-            self.pending.popleft()
+            self.traffic["dropped"] += is_recorded(self.pending.popleft())
             self.lost += 1
 
     def classes(self, now: float) -> dict[str, dict[str, Any]]:

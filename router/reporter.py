@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 from router import wire
+from router.call import Call
 from router.link import Link
 from router.live import Live
 from router.pool import Pool
 from router.pools import Pools
 from router.receipts import encoded
 from router.recorder import Recorder
+from router.traffic import Traffic
 
 REPORT_S = 1.0
 FLUSH_S = 0.2
@@ -22,12 +24,19 @@ RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: with more traffic the
 SHORTEST_TTL_S = 60
 
 # One command per batch: a client's time goes into building commands, and two per receipt would be the dearest thing
-# that the router does. ARGV: receipts kept in the stream, TTL, then (key, whole, brief) for each.
+# that the router does. ARGV: receipts kept in the stream, TTL, entries of traffic kept, their salt, then (key, whole,
+# brief, pool, entry or nothing) for each. A Redis that was lost and came back gets the salt of whoever is first.
 _KEEP_RECEIPTS = """
-for i = 3, #ARGV, 3 do
+redis.call('SET', KEYS[3], ARGV[4], 'NX')
+local salt = redis.call('GET', KEYS[3])
+for i = 5, #ARGV, 5 do
   redis.call('SET', ARGV[i], ARGV[i + 1], 'EX', ARGV[2])
   redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', ARGV[i + 2])
+  if ARGV[i + 4] ~= '' and salt == ARGV[4] then
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'p', ARGV[i + 3], 't', ARGV[i + 4])
+  end
 end
+return salt
 """
 
 
@@ -39,6 +48,7 @@ class Reporter:
         self._live = live
         self._pools = pools
         self._recorder = recorder
+        self._traffic = Traffic(recorder.traffic)
         self._started_at = time.time()
         self._reporting = asyncio.Lock()
         self._rate = 0.0  # receipts a second, of the last minute or so
@@ -110,16 +120,26 @@ class Reporter:
     async def _flush_receipts(self) -> None:
         pending = self._recorder.pending
         batch = [pending.popleft() for _ in range(min(BATCH, len(pending)))]
-        words: list[str | bytes] = []
-        for call in batch:
-            request_id, whole, brief = encoded(call, self._id)
-            words += (wire.receipt_key(request_id), whole, brief)
         try:
-            ttl_s = self._ttl_s(len(batch))
-            await self._link.client.eval(_KEEP_RECEIPTS, 1, wire.RECEIPTS, wire.RECEIPTS_KEPT, ttl_s, *words)
+            await self._traffic.agree(self._link)
+            await self._keep(batch)
         except BaseException:
             pending.extendleft(reversed(batch))
             raise
+
+    async def _keep(self, batch: list[Call]) -> None:
+        traffic = self._traffic
+        words: list[str | bytes] = []
+        entries = 0
+        for call in batch:
+            request_id, whole, brief = encoded(call, self._id)
+            entry = traffic.entry(call)
+            entries += bool(entry)
+            words += (wire.receipt_key(request_id), whole, brief, call.pool.name, entry)
+        keys = (wire.RECEIPTS, wire.TRAFFIC, wire.TRAFFIC_SALT)
+        limits = (wire.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
+        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, *words)
+        traffic.flushed(entries, salt.decode())
 
     def _ttl_s(self, count: int) -> int:
         now = time.monotonic()

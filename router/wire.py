@@ -17,6 +17,8 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
 | weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
 | weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
+| weir:traffic | stream, capped | routers | fields p: the pool, t: one entry (JSON), see Traffic below |
+| weir:traffic:salt | string | routers | key (hex) of the hashes in weir:traffic; random, set by the first router |
 | weir:frames | stream, capped | web or Celery | field f: what is kept of one second's dashboard frame (controlplane/dashboard/history.py) |
 | weir:frames:latest | string | web or Celery | the newest dashboard frame (JSON, controlplane/dashboard/frames.py) |
 | weir:frames:control-at | string | Celery | when the control worker last had its second |
@@ -45,6 +47,11 @@ cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's us
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
 for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`), candidates [{id, cached_tokens, new_tokens, score,
 refused}] (not in the stream's copy)}; null where unknown. `ttft_ms` and `tpot_ms` exist for streamed answers only.
+
+Traffic: {schema, at (arrival), pool, model, session (16 hex digits, "" when unknown), input_tokens (as the engine's usage says, else as
+estimated), output_tokens (null when unknown), block_tokens (how many tokens a block of 2,048 prompt bytes has: 512 at four bytes each),
+blocks (base64 of one 64-bit hash for each whole block: equal hash, equal prompt up to the block's end), outcome}: one finished
+request of a pool that is no experiment's. Session and blocks are hashed with the salt; prompts are not kept.
 """
 
 import json
@@ -56,6 +63,8 @@ PREFIX = "weir:"
 POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
 RECEIPTS = PREFIX + "receipts"
+TRAFFIC = PREFIX + "traffic"
+TRAFFIC_SALT = PREFIX + "traffic:salt"
 FRAMES = PREFIX + "frames"
 FRAMES_LATEST = PREFIX + "frames:latest"
 FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
@@ -73,6 +82,9 @@ ROUTER_GONE_S = 5.0  # a router that has not written for so long is not waited f
 WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
+TRAFFIC_KEPT = 20_000
+TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
+TRAFFIC_BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes) that make a block
 FRAMES_KEPT = 3_700  # an hour and a little
 
 
