@@ -37,12 +37,12 @@ class Arm:
 Versions = Callable[[str, int | None], tuple[int, dict[str, Any]]]
 
 
-def resolve(asked: Sequence[str | ArmIn], versions: Versions) -> tuple[list[Arm], list[Fault]]:
-    """Every arm that is right and every fault of those that are not."""
+def resolve(asked: Sequence[str | ArmIn], versions: Versions, own_policy: str) -> tuple[list[Arm], list[Fault]]:
+    """Every arm that is right and every fault of those that are not; `own_policy` is what the pool runs by."""
     arms: list[Arm] = []
     faults: list[Fault] = []
     for index, item in enumerate(asked):
-        found = _resolve(item, f"arms.{index}", versions)
+        found = _resolve(item, f"arms.{index}", versions, own_policy)
         if isinstance(found, list):
             faults += found
         elif found.name in {arm.name for arm in arms}:
@@ -64,10 +64,12 @@ def _from_text(text: str, path: str) -> ArmIn | Fault:
     return ArmIn.model_construct(policy=policy, version=int(version))
 
 
-def _resolve(item: str | ArmIn, path: str, versions: Versions) -> Arm | list[Fault]:
+def _resolve(item: str | ArmIn, path: str, versions: Versions, own_policy: str) -> Arm | list[Fault]:
     asked = item if isinstance(item, ArmIn) else _from_text(item, path)
     if isinstance(asked, Fault):
         return [asked]
+    if not asked.policy and not asked.route:
+        asked = asked.model_copy(update={"policy": own_policy})
     base = _base(asked, path, versions)
     if isinstance(base, Fault):
         return [base]

@@ -50,7 +50,9 @@ class ArmIn(Strict):
     """A policy under test: a published version or a route's default document, with changes."""
 
     name: str = Field("", max_length=60, description="Left out: made from the rest")
-    policy: str = Field("", max_length=63, description="A policy; with `version`, or its live version")
+    policy: str = Field(
+        "", max_length=63, description="A policy; with `version`, or its live version. Left out: the pool's"
+    )
     version: int | None = Field(None, ge=1, le=SEED_MAX)
     route: str = Field("", max_length=60, description="A route's default document, instead of a policy")
     overrides: dict[str, Any] = Field({}, examples=[{"classes.heavy_new_tokens": 10000}])

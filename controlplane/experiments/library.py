@@ -1,4 +1,6 @@
-"""Traces by name: uploaded ones, built-in generated ones, and the files of the folder WEIR_TRACE_DIR.
+"""Traces by name: uploaded ones, built-in generated ones, the files of the folder WEIR_TRACE_DIR, recorded traffic.
+
+What is recorded goes on changing, so `recorded:<pool>` is kept like an upload (`keep`) before an experiment plays it.
 
 TraceError
 ├── NoSuchTrace
@@ -7,19 +9,22 @@ TraceError
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from controlplane import env
 from controlplane.audit.services import Actor, record
-from controlplane.experiments import models
+from controlplane.experiments import models, traffic
 from controlplane.experiments.traces import formats, generated
 from controlplane.experiments.traces.summary import summarise
 from controlplane.experiments.traces.types import BadTrace, Trace
@@ -27,6 +32,7 @@ from controlplane.experiments.traces.types import BadTrace, Trace
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".csv")
+RECORDED = "recorded:"  # and a pool's name
 
 
 class TraceError(Exception):
@@ -47,9 +53,10 @@ class Entry:
 
     name: str
     format: str
-    source: str  # "built-in", "upload" or "folder"
-    bytes: int  # 0 for a built-in one
+    source: str  # "built-in", "upload", "folder" or "recorded"
+    bytes: int  # 0 for a built-in one and while nobody has read what is recorded
     summary: dict[str, Any] | None
+    recorded: traffic.Recorded | None = None  # what there is of it now, of recorded traffic only
 
 
 def store() -> Path:
@@ -69,6 +76,7 @@ def entries() -> list[Entry]:
     found = {name: Entry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
     found |= {path.name: _folder_entry(path, rows.get(path.name)) for path in _folder_files()}
     found |= {row.name: _row_entry(row) for row in rows.values() if row.source == "upload"}
+    found |= {name: Entry(name, "recorded", "recorded", 0, None, own) for name, own in _recorded().items()}
     return [found[name] for name in sorted(found)]
 
 
@@ -80,6 +88,10 @@ def entry(name: str) -> Entry:
     """One trace with its figures, which may mean reading the file. NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return Entry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
+    if name.startswith(RECORDED):
+        data = _recorded_lines(name)
+        summary = summarise(formats.read(data, seed=1).requests).as_dict()
+        return Entry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
     return _row_entry(_row(name))
 
 
@@ -87,6 +99,8 @@ def load(name: str, seed: int) -> Trace:
     """The trace; the seed places what its file leaves open (arrivals in a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()
+    if name.startswith(RECORDED):
+        return formats.read(_recorded_lines(name), seed)
     row = _row(name)
     path = _folder_path(name) if row.source == "folder" else store() / row.sha256
     try:
@@ -116,10 +130,46 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[models.Trace, bool]:
     return row, True
 
 
+def keep(name: str, actor: Actor) -> str:
+    """The name under which this trace stays as it is now: a copy of recorded traffic, any other trace's own.
+
+    The same recording is kept once. NoSuchTrace, BadTrace.
+    """
+    if not name.startswith(RECORDED):
+        return name
+    data = _recorded_lines(name)
+    newest = max(json.loads(line)["at"] for line in data.splitlines())
+    stamp = datetime.fromtimestamp(newest, UTC).strftime("%Y%m%d-%H%M%S")
+    own = f"recorded-{name.removeprefix(RECORDED)}-{stamp}-{hashlib.sha256(data).hexdigest()[:8]}"
+    row, _ = upload(own, data, actor)
+    return row.name
+
+
 def check_name(name: str) -> None:
     """BadTrace when it could not be used in a path or a URL."""
     if not NAME.fullmatch(name):
         raise BadTrace(0, "name", name, NAME_RULE)
+
+
+def _recorded() -> dict[str, traffic.Recorded]:
+    """By trace name; nothing while Redis is away: the other traces can be named all the same."""
+    try:
+        return {f"{RECORDED}{pool}": own for pool, own in traffic.recorded().items()}
+    except redis.RedisError:
+        return {}
+
+
+def _recorded_lines(name: str) -> bytes:
+    """The recording as it is now, as a file."""
+    pool = name.removeprefix(RECORDED)
+    try:
+        lines = traffic.lines_of(pool)
+    except redis.RedisError as error:
+        raise NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
+    if not lines:
+        known = ", ".join(_recorded()) or "none"
+        raise NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}; recorded are {known}")
+    return b"\n".join(lines) + b"\n"
 
 
 def _write(path: Path, data: bytes) -> None:

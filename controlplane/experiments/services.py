@@ -17,6 +17,7 @@ from controlplane.experiments.arms import Arm, Fault, resolve
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.metrics import METRICS
 from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
+from controlplane.experiments.traces import formats
 from controlplane.experiments.traces.types import BadTrace
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NotThere
@@ -35,16 +36,21 @@ class InvalidExperiment(Exception):
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     """Check everything, write it down and queue it. InvalidExperiment holds every fault."""
-    arms, faults = resolve(asked.arms, _policy_version)
+    arms, faults = resolve(asked.arms, _policy_version, _own_policy(asked.pool))
     pacing, trace_faults = _check_trace(asked)
     faults += trace_faults + _check_pool(asked) + _check_size(asked) + _check_expect(asked, arms)
     if faults:
         raise InvalidExperiment(faults)
+    asked = _keep_trace(asked, actor)
     with transaction.atomic():
         experiment = _create(asked, arms, pacing, actor)
         record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
     send(experiment)
     return experiment
+
+
+def _own_policy(pool: str) -> str:
+    return str(Pool.objects.filter(name=pool).values_list("policy", flat=True).first() or "")
 
 
 def send(experiment: Experiment) -> None:
@@ -113,13 +119,20 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Fault]]:
         return "", [Fault("trace", asked.trace, str(error))]
     except BadTrace as error:
         return "", [Fault("trace", asked.trace, f"{error.path}: {error.value}; allowed is {error.allowed}")]
-    sessions = bool((entry.summary or {}).get("sessions"))
+    told = formats.tells_think_times(entry.format)
+    sessions = told and bool((entry.summary or {}).get("sessions"))
     if asked.pacing == "closed_loop" and not sessions:
-        message = (
-            f"{asked.trace} has no sessions, so nothing says which answer a request waits for; allowed is timestamps"
-        )
-        return "", [Fault("pacing", asked.pacing, message)]
+        lacks = "has no sessions, so nothing says which answer a request waits for" if told else "has no think times"
+        return "", [Fault("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed is timestamps")]
     return (asked.pacing if asked.pacing != "auto" else "closed_loop" if sessions else "timestamps"), []
+
+
+def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
+    """Every run plays the same requests, and so does the experiment when it is started again."""
+    try:
+        return asked.model_copy(update={"trace": library.keep(asked.trace, actor)})
+    except (library.TraceError, BadTrace) as error:
+        raise InvalidExperiment([Fault("trace", asked.trace, str(error))]) from None
 
 
 def _check_pool(asked: ExperimentIn) -> list[Fault]:

@@ -113,6 +113,18 @@ def test_arms_are_routes_versions_and_changes_of_them(ci, demo_pool, sent, defau
     assert made[2]["document"]["classes"]["heavy_new_tokens"] == 10000
 
 
+def test_changes_alone_are_made_to_the_policy_of_the_pool(ci, demo_pool, sent, default_policy):
+    arms = [{"overrides": {"classes.heavy_new_tokens": 10000}}, {"name": "as it is", "version": 1}]
+    answer = ci.post("/experiments", body(arms=arms))
+    assert answer.status_code == 201, answer.content
+    made = answer.json()["arms"]
+    assert [(arm["name"], arm["policy"], arm["version"]) for arm in made] == [
+        ("default@1 heavy_new_tokens=10000", "default", 1),
+        ("as it is", "default", 1),
+    ]
+    assert made[0]["document"]["classes"]["heavy_new_tokens"] == 10000
+
+
 def test_a_closed_loop_needs_a_trace_with_sessions(ci, demo_pool, sent, data_dir):
     from controlplane.experiments.tests.conftest import mooncake_line
 

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from controlplane.experiments.traces import azure, coding_agent, mooncake
+from controlplane.experiments.traces import azure, coding_agent, mooncake, recorded
 from controlplane.experiments.traces.types import BadTrace, Trace, TraceRequest
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -16,13 +16,20 @@ class Format:
     title: str
     detects: Callable[[str], bool]  # given the file's head
     read: Callable[[Iterable[str], int], Trace]  # given its lines and a seed
+    think_times: bool = False  # it tells when a turn follows the answer before it, so a closed loop can be played
 
 
 FORMATS: dict[str, Format] = {
     "mooncake": Format("Mooncake JSONL", mooncake.detects, mooncake.read),
-    "coding_agent": Format("Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read),
+    "coding_agent": Format("Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True),
     "azure": Format("Azure CSV", azure.detects, azure.read),
+    "recorded": Format("Recorded traffic, JSONL", recorded.detects, recorded.read),
 }
+
+
+def tells_think_times(name: str) -> bool:
+    """Of a format by name; generated traces do."""
+    return name not in FORMATS or FORMATS[name].think_times
 
 
 def detect(head: bytes) -> str:
