@@ -51,9 +51,12 @@ class Live:
                 f"Redis has not answered for {since:.0f} s ({self._link.why}): serving on the last known state"
             )
         reasons += self._bad.values()
+        now = time.time()
         for pool in self._pools.all():
             if not pool.version and wire.policy_key(pool.name) not in self._bad:
                 reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
+            # Without Redis nobody can bring samples: that has been said above.
+            reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
         if self._link.up and (gone := self._unconfirmed()):
             reasons.append(f"not in Redis any more, served as last known: pools {', '.join(gone)}")
         return reasons

@@ -13,6 +13,7 @@ from router.policy.types import Decision, Policy, Request
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES
 from router.tokens import TokenRatio
+from router.wire import OFFLINE_S
 
 EPHEMERAL = "exp-"  # pools of experiments: taken by header only
 
@@ -44,6 +45,14 @@ class Pool:
     @property
     def ready(self) -> int:
         return sum(member.routable for member in self.members.values())
+
+    def troubles(self, now: float) -> list[str]:
+        """What keeps the pool from serving, or from knowing what it does, in words; `now` is Unix time."""
+        found = [] if self.ready else [f"pool {self.name}: none of {len(self.members)} instances is ready"]
+        ages = [now - member.sampled_at for member in self.members.values() if member.routable and member.sampled_at]
+        if ages and min(ages) > OFFLINE_S:
+            found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
+        return found
 
     def take_policy(self, value: Mapping[str, Any], now: float) -> bool:
         """Put the published version into force; False when it is in force already. Unreadable keeps the old one."""

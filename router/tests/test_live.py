@@ -215,3 +215,17 @@ async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(w
     health = (await w.client.get("/healthz")).json()
     assert "pool bare: no policy has been published" in " ".join(health["degraded"])
     assert json.loads(live_redis.get(wire.fleet_key("bare")))["model"] == "other"
+
+
+async def test_a_pool_with_nobody_ready_is_degraded(world):
+    w = await world(None)
+    w.published.fleet(entry("demo-0", w.engines[0].url, routable=False, state="failed"))
+    await w.until(lambda: "pool demo: none of 1 instances is ready" in w.router.live.degraded())
+    assert (await w.client.get("/healthz")).json()["status"] == "degraded"
+
+
+async def test_samples_that_stopped_coming_are_told_in_health(world, live_redis):
+    w = await world(None)
+    sample = {"id": "demo-0", "pool": "demo", "epoch": 1, "at": time.time() - 20, "kv_usage": 0.5, "waiting": 0}
+    live_redis.set(wire.instance_key("demo-0"), wire.encode(sample))
+    await w.until(lambda: "no instance was sampled for 2" in " ".join(w.router.live.degraded()))
