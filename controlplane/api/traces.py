@@ -26,12 +26,19 @@ class SummaryOut(Schema):
     heavy_share: float = Field(description="Share of requests with at least 20,000 tokens that it does not hold, 0–1")
 
 
+class RecordedOut(Schema):
+    requests: int = Field(description="Finished requests, served or not")
+    oldest_age_s: float
+    newest_age_s: float
+
+
 class TraceOut(Schema):
     name: str
     format: str
-    source: str = Field(description="built-in, upload or folder")
+    source: str = Field(description="built-in, upload, folder or recorded")
     bytes: int
     summary: SummaryOut | None = Field(description="null until the file has been read")
+    recorded: RecordedOut | None = Field(None, description="Of recorded traffic: what there is of it now")
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

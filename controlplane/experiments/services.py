@@ -119,12 +119,14 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Fault]]:
         return "", [Fault("trace", asked.trace, str(error))]
     except BadTrace as error:
         return "", [Fault("trace", asked.trace, f"{error.path}: {error.value}; allowed is {error.allowed}")]
-    told = formats.tells_think_times(entry.format)
-    sessions = told and bool((entry.summary or {}).get("sessions"))
-    if asked.pacing == "closed_loop" and not sessions:
-        lacks = "has no sessions, so nothing says which answer a request waits for" if told else "has no think times"
+    lacks = ""
+    if not (entry.summary or {}).get("sessions"):
+        lacks = "has no sessions, so nothing says which answer a request waits for"
+    elif not formats.tells_think_times(entry.format):
+        lacks = "has no think times"
+    if asked.pacing == "closed_loop" and lacks:
         return "", [Fault("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed is timestamps")]
-    return (asked.pacing if asked.pacing != "auto" else "closed_loop" if sessions else "timestamps"), []
+    return (asked.pacing if asked.pacing != "auto" else "timestamps" if lacks else "closed_loop"), []
 
 
 def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:

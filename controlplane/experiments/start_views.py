@@ -98,9 +98,10 @@ def _traces(request: HttpRequest, fault: str) -> dict[str, Any]:
 
 
 def _trace_row(entry: library.Entry) -> dict[str, Any]:
-    figures = entry.summary or {}
+    figures = entry.summary or {"requests": entry.recorded.requests if entry.recorded else None}
     return {
         "entry": entry,
+        "age": _age(entry.recorded.newest_age_s) if entry.recorded else "",
         "size": f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else "–",
         "requests": shown(figures.get("requests")),
         "sessions": shown(figures.get("sessions")),
@@ -109,6 +110,13 @@ def _trace_row(entry: library.Entry) -> dict[str, Any]:
         "hits": shown(figures.get("ideal_hit_share"), "%"),
         "heavy": shown(figures.get("heavy_share"), "%"),
     }
+
+
+def _age(seconds: float) -> str:
+    """How long ago, in words that a table has room for."""
+    if seconds < 120:
+        return f"{round(seconds)} s ago"
+    return f"{round(seconds / 60)} min ago" if seconds < 7_200 else f"{round(seconds / 3600)} h ago"
 
 
 def raw_body(form: QueryDict) -> dict[str, Any]:

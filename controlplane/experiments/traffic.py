@@ -1,5 +1,6 @@
 """What routers have recorded (router/wire.py, Traffic), as it is in Redis now."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -7,22 +8,20 @@ from typing import Any
 from fleet.redis import connect
 from router import wire
 
-PAGE = 1_000  # entries in one answer
+PAGE = 500  # entries at a time
 
-# Counted where they are: the pages that list traces need three numbers, not 30 MB. A stream's ids begin with the ms.
+# Counted where they are: the pages that list traces need three numbers, not 30 MB. Page by page, since nobody else is
+# served meanwhile. A stream's ids begin with the ms.
 _COUNT = """
-local found, from = {}, '-'
-while true do
-  local page = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', ARGV[1])
-  for _, entry in ipairs(page) do
-    local pool, ms = entry[2][2], tonumber(string.match(entry[1], '^%d+'))
-    local one = found[pool]
-    if one then one[1], one[3] = one[1] + 1, ms else found[pool] = {1, ms, ms} end
-  end
-  if #page < tonumber(ARGV[1]) then break end
-  from = '(' .. page[#page][1]
+local found, last = {}, ''
+local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
+for _, entry in ipairs(page) do
+  local pool, ms = entry[2][2], tonumber(string.match(entry[1], '^%d+'))
+  local one = found[pool]
+  if one then one[1], one[3] = one[1] + 1, ms else found[pool] = {1, ms, ms} end
+  last = entry[1]
 end
-local answer = {}
+local answer = {last}
 for pool, one in pairs(found) do answer[#answer + 1] = {pool, one[1], one[2], one[3]} end
 return answer
 """
@@ -33,20 +32,39 @@ class Recorded:
     """What there is of one pool."""
 
     requests: int
-    oldest_at: float  # s, Unix, when it was written
-    newest_at: float
+    oldest_age_s: float
+    newest_age_s: float
 
 
 def recorded() -> dict[str, Recorded]:
     """By pool. Raises redis.RedisError."""
-    answer: Any = connect().eval(_COUNT, 1, wire.TRAFFIC, str(PAGE))
-    return {pool.decode(): Recorded(count, oldest / 1000, newest / 1000) for pool, count, oldest, newest in answer}
+    counted: dict[bytes, tuple[int, int, int]] = {}  # how many, ms of the first, ms of the last
+    start = "-"
+    while True:
+        page: Any = connect().eval(_COUNT, 1, wire.TRAFFIC, start, str(PAGE))
+        last, pools = page[0], page[1:]
+        for pool, count, oldest, newest in pools:
+            before = counted.get(pool, (0, oldest, newest))
+            counted[pool] = (before[0] + count, before[1], newest)
+        if sum(count for _, count, _, _ in pools) < PAGE:
+            break
+        start = f"({last.decode()}"
+    now = time.time()
+    return {
+        pool.decode(): Recorded(count, max(0.0, now - oldest / 1000), max(0.0, now - newest / 1000))
+        for pool, (count, oldest, newest) in counted.items()
+    }
 
 
 def lines_of(pool: str) -> list[bytes]:
     """The pool's entries as JSON, oldest first; what cannot be read is left out. Raises redis.RedisError."""
     name = pool.encode()
-    return [raw for found, raw in _entries() if found == name and wire.decode(raw) is not None]
+    return [raw for found, raw in _entries() if found == name and _is_readable(raw)]
+
+
+def _is_readable(raw: bytes) -> bool:
+    value = wire.decode(raw)
+    return value is not None and isinstance(value.get("at"), float)
 
 
 def _entries() -> Iterator[tuple[bytes, bytes]]:
