@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,6 +26,10 @@ os.environ["WEIR_DATA_DIR"] = str(_DATA)
 os.environ["REDIS_URL"] = f"unix://{_SOCKET}"
 os.environ["DATABASE_URL"] = os.environ.get("WEIR_TEST_DATABASE_URL", f"sqlite://{_DATA / 'weir.sqlite3'}")
 os.environ.pop("WEIR_CELERY_BROKER_URL", None)
+
+# How long an example takes is the machine's affair.
+settings.register_profile("weir", deadline=None)
+settings.load_profile("weir")
 
 
 @pytest.fixture(scope="session")
