@@ -225,6 +225,8 @@ def test_a_port_that_somebody_else_took_is_replaced(settings: Any) -> None:
     row = declare()
     port = ports_for(row, ("http",))["http"]
     with socket.socket() as other:
+        # A connection of another test may still linger on the port, which is no reason to call it taken.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
         other.listen()
         assert not is_free(port)

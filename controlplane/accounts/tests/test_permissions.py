@@ -20,6 +20,7 @@ def test_each_role_may_do_what_the_lower_ones_may():
     assert ROLE_SCOPES["admin"] == set(SCOPES)
 
 
+@pytest.mark.django_db  # said here, because the fixture is asked for by name: its place among the tests depends on it
 @pytest.mark.parametrize(("name", "answers"), [("vera", (1, 0, 0)), ("otto", (1, 1, 0)), ("ada", (1, 1, 1))])
 def test_what_each_of_the_cast_may_do(request, name, answers):
     user = request.getfixturevalue(name)
