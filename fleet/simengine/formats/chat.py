@@ -1,7 +1,5 @@
 """/v1/chat/completions"""
 
-import orjson
-
 from fleet.simengine import tokens
 from fleet.simengine.body import Body, integer, messages
 from fleet.simengine.formats import openai
@@ -16,25 +14,8 @@ def _parse(body: Body) -> Ask:
 
 
 def _whole(job: Job) -> bytes:
-    choices = [
-        {
-            "index": part.index,
-            "message": {"role": "assistant", "content": part.answer.text},
-            "logprobs": None,
-            "finish_reason": part.answer.reason,
-            "stop_reason": part.answer.stopped_by,
-        }
-        for part in job.parts
-    ]
-    return orjson.dumps(
-        {
-            "id": job.id,
-            "object": "chat.completion",
-            "created": job.created,
-            "model": job.model,
-            "choices": choices,
-            "usage": openai.usage(job),
-        }
+    return openai.whole(
+        job, "chat.completion", lambda part: {"message": {"role": "assistant", "content": part.answer.text}}
     )
 
 

@@ -1,7 +1,5 @@
 """/v1/completions: the prompt as it is, text or token ids, one or several."""
 
-import orjson
-
 from fleet.simengine import tokens
 from fleet.simengine.body import Body, integer
 from fleet.simengine.formats import openai
@@ -36,26 +34,7 @@ def _prompt(prompt: object) -> bytes:
 
 
 def _whole(job: Job) -> bytes:
-    choices = [
-        {
-            "index": part.index,
-            "text": part.answer.text,
-            "logprobs": None,
-            "finish_reason": part.answer.reason,
-            "stop_reason": part.answer.stopped_by,
-        }
-        for part in job.parts
-    ]
-    return orjson.dumps(
-        {
-            "id": job.id,
-            "object": "text_completion",
-            "created": job.created,
-            "model": job.model,
-            "choices": choices,
-            "usage": openai.usage(job),
-        }
-    )
+    return openai.whole(job, "text_completion", lambda part: {"text": part.answer.text})
 
 
 def _begin(job: Job) -> bytes:

@@ -1,5 +1,6 @@
 """What the OpenAI-shaped endpoints have in common."""
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -74,6 +75,30 @@ def end(job: Job) -> bytes:
     if not job.ask.usage_at_end:
         return DONE
     return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
+
+
+def whole(job: Job, kind: str, content: Callable[[Part], dict[str, Any]]) -> bytes:
+    """An answer that is not streamed; `content` is what the two endpoints name differently."""
+    choices = [
+        {
+            "index": part.index,
+            **content(part),
+            "logprobs": None,
+            "finish_reason": part.answer.reason,
+            "stop_reason": part.answer.stopped_by,
+        }
+        for part in job.parts
+    ]
+    return orjson.dumps(
+        {
+            "id": job.id,
+            "object": kind,
+            "created": job.created,
+            "model": job.model,
+            "choices": choices,
+            "usage": usage(job),
+        }
+    )
 
 
 def head(job: Job, kind: str) -> bytes:
