@@ -1,6 +1,7 @@
 // The draft editor: arrow keys step values, refused values are marked where they are, leaving warns when text would be lost.
 const form = document.getElementById("draft-form");
-let refused = false;
+let unreachable = false;
+let submitting = false;
 
 function decimals(text) {
   return (text.split(".")[1] ?? "").length;
@@ -27,20 +28,28 @@ function mark(errors) {
   }
 }
 
-function saved() {
+function answer() {
   const told = document.getElementById("draft-errors");
-  if (!told) return;
-  const { errors, kept } = JSON.parse(told.textContent);
-  mark(errors);
-  refused = !kept;
+  return told ? JSON.parse(told.textContent) : null;
+}
+
+function saved() {
+  unreachable = false;
+  const told = answer();
+  if (told) mark(told.errors);
+}
+
+// Asked of the page itself: what it says ("Not saved yet") and what leaving warns of cannot differ.
+function wouldBeLost() {
+  return !submitting && (unreachable || answer()?.kept === false);
 }
 
 form?.addEventListener("keydown", step);
-form?.addEventListener("submit", () => { refused = false; });
+form?.addEventListener("submit", () => { submitting = true; });
 document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });
 document.body.addEventListener("htmx:sendError", () => {
-  refused = true;
+  unreachable = true;
   document.getElementById("draft-state").textContent = "Not saved: the server does not answer. What you typed is kept here.";
 });
-addEventListener("beforeunload", (event) => { if (refused) event.preventDefault(); });
+addEventListener("beforeunload", (event) => { if (wouldBeLost()) event.preventDefault(); });
 document.querySelector("[data-focus]")?.focus();
