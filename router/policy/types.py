@@ -8,6 +8,20 @@ RequestClass = Literal["warm", "medium", "heavy"]
 CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")
 
 
+Role = Literal["both", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the pool's answers have shown so far; 0 is not known yet."""
+
+    prefill_tokens_per_s: float = 0.0  # of one instance that computes nothing else
+    kv_bytes_per_token: float = 0.0
+    transfer_bytes_per_s: float = 0.0  # of one KV transfer between instances, under the present load
+    transfer_setup_s: float = 0.0  # t0: of a transfer, however small
+    decode_stall_s: float = 0.0  # by which 1,000 prefill tokens delay every decode beside them
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request as the policy sees it."""
@@ -19,6 +33,10 @@ class Request:
     held: Mapping[str, int] | None = (
         None  # h_i by instance id, none is 0; when given, Instance.cached_tokens is not read
     )
+    held_tiers: Mapping[str, tuple[int, int, int]] | None = (
+        None  # of h_i, the tokens on (device, host, disk) by instance id; None: all of them on the device
+    )
+    rates: Rates = Rates()
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
@@ -36,6 +54,8 @@ class Instance:
     kv_tokens: int = 0  # KV capacity in tokens, 0 when unknown
     block_size: int = 16  # tokens per KV block
     refused: str = ""  # why it cannot take a request, in words; empty when it can
+    role: Role = "both"  # what it is there for: "prefill" never decodes, "decode" computes no long prompt
+    connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +75,14 @@ class Decision:
 
     instance: str
     request_class: RequestClass
-    flow: str  # "colocated" in every route so far
+    flow: str  # "colocated", or "offload": prefill on another instance first
     route: str
     rule: str  # short name of the rule that decided, for example "session", "least_decode"
     reasons: tuple[str, ...]  # in words, in the order they were met
     cached_tokens: int  # on the chosen instance (on the best by cache when nobody was chosen)
     new_tokens: int
     candidates: Sequence[Candidate]  # in the order in which the instances were given
+    prefill: str = ""  # the instance that computes the prompt when the flow is an offload
 
 
 @dataclass(frozen=True, slots=True)
