@@ -49,7 +49,7 @@ def _launch(instance: Instance) -> bool:
     kind, spec = KINDS[instance.pool.kind], pool_spec(instance.pool)
     ports = ports_for(instance, kind.ports)
     options = build(kind.spec, spec.engine)
-    wanted = Launch(instance.name, spec.model, settings.NODE_ADDRESS, ports, sys.executable)
+    wanted = Launch(instance.name, spec.model, settings.NODE_ADDRESS, ports, sys.executable, instance.ordinal)
     argv = kind.command(options, wanted)
     log = _open_log(instance, argv)
     env = launch.environment(settings.BASE_DIR, markers(instance.name), kind.environment(options, wanted))
@@ -63,6 +63,7 @@ def _launch(instance: Instance) -> bool:
         boot_id=launch.boot_id(),
         url=f"http://{settings.NODE_ADDRESS}:{ports['http']}",
         command=argv,
+        wire=kind.wire(options, wanted),
         config_hash=config_hash(spec),
         started_at=timezone.now(),
         ready_at=None,

@@ -97,6 +97,7 @@ class Instance(models.Model):
     boot_id = models.CharField(max_length=36, blank=True)
     url = models.CharField(max_length=255, blank=True)
     command = models.JSONField(default=list)  # the argument list of the latest start
+    wire = models.JSONField(default=dict)  # what its kind tells the routers of this start (Kind.wire)
     config_hash = models.CharField(max_length=16, blank=True)  # of the configuration it was started with
     restart_asked = models.CharField(max_length=300, blank=True)  # who asked and why; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first

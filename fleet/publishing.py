@@ -79,4 +79,5 @@ def _entry(pool: Pool, instance: Instance) -> dict[str, Any]:
         "node": instance.node,
         "block_size": instance.block_size,
         "kv_blocks": instance.kv_blocks,
+        **instance.wire,
     }

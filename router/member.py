@@ -1,10 +1,11 @@
 """One instance as the router knows it: where it is, what is under way on it, how it has been doing."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast, get_args
 
 from router import wire
 from router.breaker import Breaker
-from router.policy.types import Instance
+from router.policy.types import Instance, Role
 from router.upstream import Upstream
 
 SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
@@ -15,15 +16,18 @@ class Member:
         "_view",
         "block_size",
         "breaker",
+        "connector",
         "decodes",
         "epoch",
         "id",
+        "kv",
         "kv_tokens",
         "kv_usage",
         "others",
         "prefill_tokens",
         "reason",
         "requests",
+        "role",
         "routable",
         "sampled_at",
         "state",
@@ -55,6 +59,9 @@ class Member:
         self.reason: str = str(entry.get("reason") or "")
         self.block_size: int = int(entry.get("block_size") or 16)
         self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
+        self.role = _role(entry.get("role", "both"))
+        self.connector: str = str(entry.get("connector") or "")
+        self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # what its connector's flow needs
         self._view = None
 
     def refusal(self, now: float, open_s: float) -> str:
@@ -78,6 +85,8 @@ class Member:
                 kv_tokens=self.kv_tokens,
                 block_size=self.block_size,
                 refused=refused,
+                role=self.role,
+                connector=self.connector,
             )
         return view
 
@@ -105,6 +114,14 @@ class Member:
         self.prefill_tokens += tokens
         self._view = None
         return Lease(self, tokens)
+
+
+def _role(given: object) -> Role:
+    """ValueError, which makes the whole fleet unreadable: to decode on a prefill instance would be worse."""
+    for role in get_args(Role):
+        if given == role:
+            return cast(Role, role)
+    raise ValueError(f"role {given!r} is none of {', '.join(get_args(Role))}")
 
 
 class Lease:

@@ -7,7 +7,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 |---|---|---|---|
 | weir:pools | set | web, Celery | names of the pools that routers serve |
 | weir:policy:<pool> | string | web | {schema, pool, policy, version, sha256, document, rollout: {"mode": "full"}, published_at} |
-| weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks}]} |
+| weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks, and as its kind says role, connector, kv, events, tokenizer}]}, see Instance below |
 | weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |
@@ -30,6 +30,11 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
 A policy whose document does not have its sha256 (router/policy/document.sha256) is unreadable.
+
+Instance: of the keys that a kind adds, `role` is what it is there for ("prefill" never decodes, "decode" computes no long prompt; absent:
+"both"), `connector` how KV blocks leave and reach it ("nixl", "mooncake_store", "mooncake_p2p", "neuron"; absent: they cannot), `kv` what
+that flow needs besides (router/flows/), `events` the base URL that answers GET /kv_event_sources, `tokenizer` the folder of the served
+model or "sim". The last four are absent where there is no such thing.
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,

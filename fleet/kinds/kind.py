@@ -16,6 +16,7 @@ class Launch:
     host: str  # address to listen on
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
+    ordinal: int = 0  # the instance's number in its pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Kind:
     drain_timeout_s: float  # requests that still run then are cut off
     grace_s: float  # between SIGTERM and SIGKILL
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it does not go with the others
+    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/wire.py)
+    wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
 
 
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:

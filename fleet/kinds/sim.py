@@ -1,6 +1,7 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fleet.engine import profiles
 from fleet.kinds.kind import VLLM_SCRAPE, Kind, Launch
@@ -80,6 +81,10 @@ def environment(spec: SimSpec, launch: Launch) -> dict[str, str]:
     return {}
 
 
+def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
+    return {"events": f"http://{launch.host}:{launch.ports['http']}", "tokenizer": "sim"}
+
+
 def refuse(spec: SimSpec) -> dict[str, str]:
     """Only what has been calibrated can be simulated."""
     try:
@@ -104,4 +109,5 @@ SIM = Kind(
     drain_timeout_s=120,
     grace_s=5,
     refuse=refuse,
+    wire=wire,
 )

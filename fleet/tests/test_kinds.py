@@ -42,6 +42,10 @@ def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
     parse_arguments(argv[3:])
 
 
+def test_routers_are_told_where_the_events_of_a_sim_are() -> None:
+    assert SIM.wire(SimSpec(), LAUNCH) == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_every_option_says_what_it_is(kind: Any) -> None:
     for one in options_of(kind.spec):

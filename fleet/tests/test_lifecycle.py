@@ -5,7 +5,7 @@ import signal
 
 from fleet import launch, services
 from fleet.models import Instance, InstanceEvent, State
-from fleet.tests.world import World
+from fleet.tests.world import World, document
 
 
 def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> None:
@@ -16,6 +16,15 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
     assert entries["p-0"]["url"] != entries["p-1"]["url"]
     assert entries["p-0"]["epoch"] == 1
     assert (entries["p-0"]["block_size"], entries["p-0"]["kv_blocks"]) == (16, 1024)
+
+
+def test_routers_are_told_what_the_kind_says_of_the_start_that_runs(world: World) -> None:
+    world.apply(2, flavour=3)
+    world.until_ready(2)
+    assert world.published()["p-1"]["kv"] == {"flavour": 3, "ordinal": 1}
+    services.apply_fleet(document(2), "ada")
+    assert world.published()["p-1"]["kv"] == {"flavour": 3, "ordinal": 1}  # until it is replaced
+    world.until(lambda: "kv" not in world.published()["p-0"] and "kv" not in world.published()["p-1"])
 
 
 def test_a_killed_process_is_started_again_in_a_new_epoch_after_its_back_off(world: World) -> None:

@@ -49,6 +49,7 @@ FAKE = Kind(
     load_timeout_s=30,
     drain_timeout_s=60,
     grace_s=5,
+    wire=lambda spec, launch: {"kv": {"flavour": spec.flavour, "ordinal": launch.ordinal}} if spec.flavour else {},
 )
 
 

@@ -1,0 +1,30 @@
+"""What a fleet entry says of an instance beside where it is."""
+
+from typing import Any
+
+import pytest
+
+from router.member import Member
+from router.pool import Pool, Unreadable
+from router.tests.conftest import entry
+
+
+def test_an_entry_without_a_role_serves_whole_requests_and_moves_no_kv() -> None:
+    member = Member(entry("demo-0", "http://127.0.0.1:1"))
+    assert (member.role, member.connector, member.kv) == ("both", "", {})
+
+
+def test_role_and_connector_reach_the_policy() -> None:
+    changes: dict[str, Any] = {"role": "prefill", "connector": "nixl", "kv": {"bytes_per_token": 131072}}
+    member = Member(entry("demo-0", "http://127.0.0.1:1", **changes))
+    view = member.view("")
+    assert (view.role, view.connector, member.kv) == ("prefill", "nixl", {"bytes_per_token": 131072})
+
+
+def test_a_role_that_nobody_knows_leaves_the_fleet_as_it_was() -> None:
+    pool = Pool("demo")
+    pool.take_fleet({"at": 1.0, "model": "llama", "instances": [entry("demo-0", "http://127.0.0.1:1")]})
+    cook = entry("demo-0", "http://127.0.0.1:1", role="cook")
+    with pytest.raises(Unreadable, match="role 'cook' is none of both, prefill, decode"):
+        pool.take_fleet({"at": 2.0, "model": "llama", "instances": [cook]})
+    assert pool.members["demo-0"].role == "both"
