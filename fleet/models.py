@@ -14,6 +14,7 @@ class Wish(models.TextChoices):
     RUNNING = "running"
     DRAINED = "drained"
     STOPPED = "stopped"
+    ASLEEP = "asleep"  # the process stays, its weights and KV cache leave the GPU
 
 
 class State(models.TextChoices):
@@ -50,6 +51,11 @@ class Node(models.Model):
     hostname = models.CharField(max_length=255, blank=True)
     address = models.CharField(max_length=255, default="127.0.0.1")  # where routers reach its instances
     last_seen = models.DateTimeField(null=True, blank=True)  # written every few seconds, not with each probe
+    inventory = models.JSONField(default=dict)  # what its worker found there (fleet/inventory.py)
+    labels = models.JSONField(default=dict)  # given to its worker; placement asks for them
+    cordoned = models.BooleanField(default=False)  # nothing new is placed there
+    draining = models.BooleanField(default=False)  # and what runs there moves elsewhere
+    because = models.CharField(max_length=450, blank=True)  # who cordoned or drains it and why
 
     def __str__(self) -> str:
         return self.name
@@ -64,7 +70,13 @@ class Pool(models.Model):
     kind = models.CharField(max_length=40)
     replicas = models.PositiveIntegerField(default=1)
     engine = models.JSONField(default=dict)  # the options given for the kind; what is left out takes the kind's default
-    node = models.CharField(max_length=63, default="local")
+    node = models.CharField(max_length=63, default="local", blank=True)  # the one node; empty: as `placement` says
+    update = models.JSONField(default=dict)  # these four as in the document (fleet/sections.py)
+    placement = models.JSONField(default=dict)
+    schedule = models.JSONField(default=dict)
+    autoscale = models.JSONField(default=dict)
+    scaled = models.PositiveIntegerField(null=True, blank=True)  # what the autoscaler last set; empty: nothing
+    halted = models.TextField(blank=True)  # why a change of configuration does not go on
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
     removed = models.BooleanField(default=False)  # its instances are being drained and stopped, then the row goes
     created_at = models.DateTimeField(default=timezone.now)
@@ -80,6 +92,27 @@ class Pool(models.Model):
         return self.name
 
 
+class PoolVersion(models.Model):
+    """One configuration that a pool had; a rollback is a new version that says what an older one said."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    config = models.JSONField()  # {model, kind, engine}: what an instance is started from
+    config_hash = models.CharField(max_length=16)
+    at = models.DateTimeField(default=timezone.now)
+    actor = models.CharField(max_length=150, blank=True)
+    reason = models.TextField(blank=True)
+    proven_at = models.DateTimeField(null=True, blank=True)  # when every instance was ready with it
+    failed = models.TextField(blank=True)  # why it was halted or rolled back
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["pool", "number"], name="pool_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.pool} v{self.number}"
+
+
 class Instance(models.Model):
     """One engine process with an HTTP endpoint. The process is ours while pid, start time and boot agree."""
 
@@ -91,14 +124,20 @@ class Instance(models.Model):
     reason = models.TextField(blank=True)  # why it is in that state, in words
     since = models.DateTimeField(default=timezone.now)  # in that state
     epoch = models.PositiveIntegerField(default=0)  # +1 at each start; a task that carries an older one does nothing
-    node = models.CharField(max_length=63, default="local")
+    node = models.CharField(max_length=63, default="local", blank=True)  # of the latest start
+    gpus = models.JSONField(default=list)  # numbers of the GPUs of its node that it has for itself
     pid = models.PositiveIntegerField(null=True, blank=True)
     pid_started = models.FloatField(null=True, blank=True)  # seconds after the boot named by boot_id
     boot_id = models.CharField(max_length=36, blank=True)
     url = models.CharField(max_length=255, blank=True)
     command = models.JSONField(default=list)  # the argument list of the latest start
     wire = models.JSONField(default=dict)  # what its kind tells the routers of this start (Kind.wire)
-    config_hash = models.CharField(max_length=16, blank=True)  # of the configuration it was started with
+    config = models.JSONField(default=dict)  # {model, kind, engine} that it was started from
+    config_hash = models.CharField(max_length=16, blank=True)  # of that
+    retired = models.CharField(max_length=300, blank=True)  # why its pool can do without it; then its row goes
+    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # level of its sleep; empty: awake
+    sleep_level = models.PositiveSmallIntegerField(default=1)  # to be put to sleep at
+    ordered_at = models.DateTimeField(null=True, blank=True)  # when its node was last told to put it to sleep or wake it
     restart_asked = models.CharField(max_length=300, blank=True)  # who asked and why; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
     failures = models.PositiveIntegerField(default=0)  # in a row; back-off counts them, a stable minute clears them
@@ -152,7 +191,7 @@ class Port(models.Model):
 class InstanceEvent(models.Model):
     """What happened to an instance; by name, so that it outlives the row."""
 
-    instance = models.CharField(max_length=80)
+    instance = models.CharField(max_length=80, blank=True)  # empty: of the pool as a whole
     pool = models.CharField(max_length=63)
     epoch = models.PositiveIntegerField(default=0)
     at = models.DateTimeField(default=timezone.now)
@@ -160,6 +199,7 @@ class InstanceEvent(models.Model):
     text = models.TextField(blank=True)
     actor = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)
+    seconds = models.FloatField(null=True, blank=True)  # how long what ended with it had lasted
 
     class Meta:
         ordering = ["-at", "-pk"]

@@ -65,6 +65,10 @@ class Kind:
     drain_timeout_s: float  # requests that still run then are cut off
     grace_s: float  # between SIGTERM and SIGKILL
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it does not go with the others
+    # Pools that must have a ready instance before one of this is started
+    needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()
+    # Whether it answers POST /sleep?level= and /wake_up with these options
+    can_sleep: Callable[[Any], bool] = lambda spec: False
     # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/wire.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
 
