@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.metrics import Figures
+from router.figures import Figures
 
 WINDOW_S = 60.0  # of the hit rate
 

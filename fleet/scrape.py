@@ -23,15 +23,15 @@ from fleet.agent import is_running
 from fleet.failure import failure_fields, last_words
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.metrics import Figures, figures
 from fleet.models import Instance, Node, State
-from fleet.probe import ProbeError, Prober, Slow
 from fleet.publishing import publish_fleet
 from fleet.redis import connect
 from fleet.samples import History, sample
 from fleet.state import Health, Look, Move, Seen, is_stable, next_move
 from fleet.transitions import move
 from router import wire
+from router.figures import Figures, figures
+from router.probe import ProbeError, Prober, Slow
 
 PROBE_S = 1.0
 AGAIN_S = 0.5  # a probe that failed is tried once more, so that one hiccup does not take an instance out

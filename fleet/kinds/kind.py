@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.option import Problem, build, check
+from router.figures import Scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,36 +18,6 @@ class Launch:
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
     ordinal: int = 0  # the instance's number in its pool
-
-
-@dataclass(frozen=True, slots=True)
-class Scrape:
-    """Names on the engine's /metrics page; empty when it has no such figure."""
-
-    kv_usage: str
-    running: str
-    waiting: str
-    prefix_queries: str
-    prefix_hits: str
-    prompt_tokens: str
-    generation_tokens: str
-    preemptions: str
-    cached_by_source: str  # a counter with a `source` label
-    cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
-
-
-VLLM_SCRAPE = Scrape(
-    kv_usage="vllm:kv_cache_usage_perc",
-    running="vllm:num_requests_running",
-    waiting="vllm:num_requests_waiting",
-    prefix_queries="vllm:prefix_cache_queries_total",
-    prefix_hits="vllm:prefix_cache_hits_total",
-    prompt_tokens="vllm:prompt_tokens_total",
-    generation_tokens="vllm:generation_tokens_total",
-    preemptions="vllm:num_preemptions_total",
-    cached_by_source="vllm:prompt_tokens_cached_by_source_total",
-    cache_config="vllm:cache_config_info",
-)
 
 
 @dataclass(frozen=True, slots=True)

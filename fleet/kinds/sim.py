@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.engine import profiles
-from fleet.kinds.kind import VLLM_SCRAPE, Kind, Launch
+from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
+from router.figures import VLLM_SCRAPE
 
 GPUS = tuple(profiles.PEAKS)
 MODEL_PROFILES = tuple(profiles.MODELS)

@@ -13,13 +13,14 @@ from django.utils import timezone
 
 from fleet import agent, launch, selectors, services
 from fleet.agent import in_seconds
-from fleet.kinds.kind import VLLM_SCRAPE, Kind, Launch
+from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.models import Instance, State
 from fleet.redis import connect
 from fleet.scrape import Scraper
 from fleet.steps import reconcile_step
 from router import wire
+from router.figures import VLLM_SCRAPE
 
 STANDIN = Path(__file__).with_name("standin.py")
 

@@ -1,0 +1,44 @@
+"""From figures to samples."""
+
+from fleet.samples import History, sample
+from router.figures import Figures
+
+
+def history(*points: tuple[float, float, float]) -> History:
+    made = History()
+    for at, queries, hits in points:
+        made.add(at, queries, hits)
+    return made
+
+
+def test_the_hit_rate_is_of_what_was_asked_in_the_last_minute() -> None:
+    assert history((0, 0, 0), (60, 100, 50)).hit_rate() == 0.5
+    assert history((0, 0, 0), (30, 1000, 0), (60, 1000, 0), (90, 1100, 100)).hit_rate() == 1.0
+
+
+def test_without_questions_there_is_no_rate() -> None:
+    assert history().hit_rate() is None
+    assert history((0, 5, 5)).hit_rate() is None
+    assert history((0, 5, 5), (1, 5, 5)).hit_rate() is None
+
+
+def test_counters_that_begin_anew_begin_a_new_history() -> None:
+    assert history((0, 1000, 900), (1, 10, 5)).hit_rate() is None
+    assert history((0, 1000, 900), (1, 10, 5), (2, 20, 5)).hit_rate() == 0.0
+
+
+def test_an_engine_without_these_counters_has_no_rate() -> None:
+    made = history((0, 0, 0))
+    made.add(1, None, None)
+    assert made.hit_rate() is None
+
+
+def test_a_sample_has_the_keys_of_the_contract() -> None:
+    figure = Figures(0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024)
+    made = sample("p-0", "p", 2, 1000.0, figure, 0.5)
+    assert made == {
+        "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024, "block_size": 16,
+        "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4, "hit_rate": 0.5,
+        "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
+        "cached_by_source": {"device": 1},
+    }  # fmt: skip

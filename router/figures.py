@@ -1,0 +1,135 @@
+"""The wanted figures of a Prometheus page by a scan for their names. Pure.
+
+A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less than 0.2 ms.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_SOURCE = re.compile(rb'[{,]source="([^"]*)"')
+_LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Names on the engine's /metrics page; empty when it has no such figure."""
+
+    kv_usage: str
+    running: str
+    waiting: str
+    prefix_queries: str
+    prefix_hits: str
+    prompt_tokens: str
+    generation_tokens: str
+    preemptions: str
+    cached_by_source: str  # a counter with a `source` label
+    cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
+
+
+VLLM_SCRAPE = Scrape(
+    kv_usage="vllm:kv_cache_usage_perc",
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    prefix_queries="vllm:prefix_cache_queries_total",
+    prefix_hits="vllm:prefix_cache_hits_total",
+    prompt_tokens="vllm:prompt_tokens_total",
+    generation_tokens="vllm:generation_tokens_total",
+    preemptions="vllm:num_preemptions_total",
+    cached_by_source="vllm:prompt_tokens_cached_by_source_total",
+    cache_config="vllm:cache_config_info",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """None: the engine does not give it."""
+
+    kv_usage: float | None  # 0–1
+    running: float | None
+    waiting: float | None
+    prefix_queries: float | None  # tokens, counter
+    prefix_hits: float | None  # tokens, counter
+    prompt_tokens: float | None  # counter
+    generation_tokens: float | None  # counter
+    preemptions: float | None  # counter
+    cached_by_source: dict[str, float]  # tokens by tier, counters
+    block_size: int | None  # tokens
+    kv_blocks: int | None
+
+
+def figures(page: bytes, names: Scrape) -> Figures:
+    config = _labels(page, names.cache_config)
+    return Figures(
+        kv_usage=_mean(page, names.kv_usage),
+        running=_sum(page, names.running),
+        waiting=_sum(page, names.waiting),
+        prefix_queries=_sum(page, names.prefix_queries),
+        prefix_hits=_sum(page, names.prefix_hits),
+        prompt_tokens=_sum(page, names.prompt_tokens),
+        generation_tokens=_sum(page, names.generation_tokens),
+        preemptions=_sum(page, names.preemptions),
+        cached_by_source=_by_source(page, names.cached_by_source),
+        block_size=_whole(config.get(b"block_size")),
+        kv_blocks=_whole(config.get(b"num_gpu_blocks")),
+    )
+
+
+def _series(page: bytes, name: str) -> Iterator[tuple[bytes, float]]:
+    """(labels, value) of each line of that very name."""
+    if not name:
+        return
+    wanted = b"\n" + name.encode()
+    # A page may begin with the name; a line is only found after a line feed.
+    at = 0 if page.startswith(wanted[1:]) else page.find(wanted)
+    while at >= 0:
+        begin = at + len(wanted) - (page[at : at + 1] != b"\n")
+        end = page.find(b"\n", begin)
+        line = page[begin : end if end >= 0 else len(page)]
+        value = _value(line)
+        if value is not None:
+            yield line, value
+        at = page.find(wanted, begin)
+
+
+def _value(rest: bytes) -> float | None:
+    """The value after the name and its labels; None when the name goes on (another series) or is not finite."""
+    if rest.startswith(b"{"):
+        rest = rest[rest.rfind(b"}") + 1 :]
+    elif not rest.startswith(b" "):
+        return None
+    words = rest.split()
+    try:
+        value = float(words[0])
+    except (IndexError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _sum(page: bytes, name: str) -> float | None:
+    values = [value for _, value in _series(page, name)]
+    return sum(values) if values else None
+
+
+def _mean(page: bytes, name: str) -> float | None:
+    values = [value for _, value in _series(page, name)]
+    return sum(values) / len(values) if values else None
+
+
+def _by_source(page: bytes, name: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for labels, value in _series(page, name):
+        source = _SOURCE.search(labels)
+        if source:
+            key = source[1].decode(errors="replace")
+            found[key] = found.get(key, 0.0) + value
+    return found
+
+
+def _labels(page: bytes, name: str) -> dict[bytes, bytes]:
+    return next((dict(_LABEL.findall(labels)) for labels, _ in _series(page, name)), {})
+
+
+def _whole(text: bytes | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,0 +1,65 @@
+"""Finding the wanted figures on a metrics page."""
+
+import dataclasses
+
+import pytest
+
+from router.figures import VLLM_SCRAPE, figures
+
+PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a b} c"} 3.0
+vllm:num_requests_running{engine="1",model_name="a b} c"} 4.0
+vllm:num_requests_running_by_other{engine="0"} 100.0
+vllm:num_requests_waiting 1
+vllm:kv_cache_usage_perc{engine="0"} 0.2
+vllm:kv_cache_usage_perc{engine="1"} 0.4
+vllm:prefix_cache_queries_total{engine="0"} 1.5e+03
+vllm:prefix_cache_hits_total{engine="0"} 500.0 1700000000000
+vllm:prompt_tokens_total{engine="0"} NaN
+vllm:prompt_tokens_cached_by_source_total{source="device",engine="0"} 7.0
+vllm:prompt_tokens_cached_by_source_total{engine="1",source="device"} 3.0
+vllm:prompt_tokens_cached_by_source_total{engine="0",source="disk"} 2.0
+vllm:prompt_tokens_cached_by_source_total{engine="0",resource="x"} 2.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="1024"} 1.0
+"""
+
+
+def test_figures_are_added_over_engines_and_shares_averaged() -> None:
+    found = figures(PAGE, VLLM_SCRAPE)
+    assert (found.running, found.waiting) == (7.0, 1.0)
+    assert found.kv_usage == pytest.approx(0.3)
+    assert (found.prefix_queries, found.prefix_hits) == (1500.0, 500.0)
+    assert found.cached_by_source == {"device": 10.0, "disk": 2.0}
+    assert (found.block_size, found.kv_blocks) == (16, 1024)
+
+
+def test_what_is_not_there_or_not_finite_is_unknown_and_not_nought() -> None:
+    found = figures(PAGE, VLLM_SCRAPE)
+    assert found.prompt_tokens is None
+    assert found.generation_tokens is None
+    empty = figures(b"", VLLM_SCRAPE)
+    assert (empty.running, empty.kv_usage, empty.cached_by_source, empty.kv_blocks) == (None, None, {}, None)
+
+
+def test_a_name_on_the_first_and_on_the_last_line_is_found() -> None:
+    page = b"vllm:num_requests_waiting 2\nx 1\nvllm:num_requests_running 5"
+    found = figures(page, VLLM_SCRAPE)
+    assert (found.waiting, found.running) == (2.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "line", [b"vllm:num_requests_running", b"vllm:num_requests_running{", b"vllm:num_requests_running x"]
+)
+def test_a_broken_line_is_no_figure(line: bytes) -> None:
+    assert figures(b"\n" + line + b"\n", VLLM_SCRAPE).running is None
+
+
+def test_a_kind_that_has_no_such_figure_names_none() -> None:
+    assert figures(PAGE, dataclasses.replace(VLLM_SCRAPE, running="")).running is None
+
+
+def test_a_cache_configuration_that_is_no_number_is_unknown() -> None:
+    page = b'\nvllm:cache_config_info{block_size="None",num_gpu_blocks="12"} 1.0\n'
+    found = figures(page, VLLM_SCRAPE)
+    assert (found.block_size, found.kv_blocks) == (None, 12)

@@ -1,0 +1,134 @@
+"""The prober against servers that behave well and badly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from router.probe import Prober, Refused, Slow
+
+Serve = Callable[[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]], Awaitable[str]]
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    servers: list[asyncio.Server] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def start(handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> str:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.append(writer)
+            await handler(reader, writer)
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        servers.append(server)
+        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+
+    yield start
+    for writer in writers:
+        writer.close()
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+async def prober() -> AsyncIterator[Prober]:
+    made = Prober()
+    yield made
+    made.keep_only(set())
+    await asyncio.sleep(0)
+
+
+async def head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+async def test_one_connection_serves_many_requests(serve: Serve, prober: Prober) -> None:
+    connections = 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await head(reader):
+            writer.write(OK)
+
+    url = await serve(handler)
+    assert [await prober.get(url, 1) for _ in range(3)] == [(200, b"ok")] * 3
+    assert connections == 1
+
+
+async def test_a_chunked_answer_is_put_together(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(b"HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n")
+
+    assert await prober.get(await serve(handler), 1) == (503, b"abc")
+
+
+async def test_a_server_that_closed_a_kept_connection_is_asked_on_a_new_one(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(OK)
+        if not await head(reader):
+            return
+        writer.close()  # instead of a second answer
+
+    url = await serve(handler)
+    assert await prober.get(url, 1) == (200, b"ok")
+    assert await prober.get(url, 1) == (200, b"ok")
+
+
+async def test_a_server_that_closes_after_each_answer_is_served_too(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+        writer.close()
+
+    url = await serve(handler)
+    assert [await prober.get(url, 1) for _ in range(2)] == [(200, b"ok")] * 2
+
+
+async def test_a_server_that_does_not_answer_is_slow_and_its_connection_given_up(serve: Serve, prober: Prober) -> None:
+    gone = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1000):
+            pass
+        gone.set()
+
+    with pytest.raises(Slow, match=r"longer than 0\.05 s"):
+        await prober.get(await serve(handler), 0.05)
+    await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_a_port_that_nobody_listens_on_is_refused(prober: Prober) -> None:
+    with pytest.raises(Refused, match="GET http"):
+        await prober.get("http://127.0.0.1:1/health", 1)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nab", b"SSH-2.0-OpenSSH\r\n"])
+async def test_half_an_answer_or_none_is_refused(serve: Serve, prober: Prober, answer: bytes) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(answer)
+        writer.close()
+
+    with pytest.raises(Refused):
+        await prober.get(await serve(handler), 1)
+
+
+async def test_connections_to_what_is_no_longer_asked_are_closed(serve: Serve, prober: Prober) -> None:
+    closed = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await head(reader):
+            writer.write(OK)
+        closed.set()
+
+    await prober.get(await serve(handler), 1)
+    prober.keep_only(set())
+    await asyncio.wait_for(closed.wait(), 5)
