@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from router.policy.candidates import Candidates
 from router.policy.classify import classify
 from router.policy.filters import refusals
+from router.policy.offload import offloaded
 from router.policy.routes import ROUTES
 from router.policy.types import Decision, Instance, Policy, Request
 from router.policy.view import View, cached_tokens
@@ -19,23 +20,29 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
     `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
     would pick by cache.
     """
-    refused = refusals(instances, policy)
+    route = ROUTES[policy.route]
+    refused = refusals(instances, policy, offloads=route.offloads)
     able = [instance for place, instance in enumerate(instances) if place not in refused] if refused else instances
     if not able:
         return _nobody(request, instances, policy, refused)
-    view = View(request, able, policy, draw)
-    pick = ROUTES[policy.route].rank(view)
+    view = View(request, able, policy, draw, instances)
+    pick = route.rank(view)
+    if pick.request_class == "heavy" and not route.offloads and policy["flow.heavy"] == "offload":
+        pick = offloaded(view, pick)
+    prefill = None if pick.refused else pick.prefill
     cached = view.cached_on(pick.instance)
     return Decision(
-        instance=pick.instance.id,
+        instance="" if pick.refused else pick.instance.id,
         request_class=pick.request_class,
-        flow=policy["flow.heavy"] if pick.request_class == "heavy" else "colocated",
+        flow="colocated" if prefill is None else "offload",
         route=policy.route,
         rule=pick.rule,
         reasons=pick.reasons,
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
         candidates=Candidates(request, instances, refused, pick),
+        prefill="" if prefill is None else prefill.id,
+        prefill_new_tokens=0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
     )
 
 

@@ -5,6 +5,7 @@ from router.policy.parameter import Parameter
 from router.policy.routes import ROUTES
 
 _KEEPS_SESSIONS = tuple(name for name, route in ROUTES.items() if route.affinity)
+_LEAVES_FLOW = tuple(name for name, route in ROUTES.items() if not route.offloads)
 
 ROUTE_NAME = Parameter(
     path="route.name",
@@ -122,7 +123,6 @@ LOAD = (
         metric="instance.running_max",
         up="requests count more as load",
         down="requests count less as load",
-        routes=_KEEPS_SESSIONS,
     ),
     Parameter(
         path="load.kv_usage_max",
@@ -146,8 +146,9 @@ FLOW = (
         title="Heavy requests are served",
         kind="choice",
         default="colocated",
-        choices=("colocated",),
-        raises="Says how a heavy request is served; colocated: prefill and decode on the same instance.",
+        choices=("colocated", "offload"),
+        raises="colocated: prefill and decode on one instance; offload: prefill on the least loaded other, KV moves.",
+        routes=_LEAVES_FLOW,
     ),
 )
 

@@ -37,6 +37,7 @@ class Request:
         None  # of h_i, the tokens on (device, host, disk) by instance id; None: all of them on the device
     )
     rates: Rates = Rates()
+    prefix_key: int = 0  # 0–65535, from the hash of the prompt's first 1,024 bytes: equal beginnings, equal keys
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
@@ -83,6 +84,7 @@ class Decision:
     new_tokens: int
     candidates: Sequence[Candidate]  # in the order in which the instances were given
     prefill: str = ""  # the instance that computes the prompt when the flow is an offload
+    prefill_new_tokens: int = 0  # n there
 
 
 @dataclass(frozen=True, slots=True)

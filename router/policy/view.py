@@ -15,6 +15,7 @@ class View:
     instances: Sequence[Instance]
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
+    fleet: Sequence[Instance] = ()  # everybody, those that may not take it too: who may compute prompts for others
 
     @cached_property
     def cached(self) -> list[int]:
@@ -44,7 +45,10 @@ class View:
     def without(self, instance: Instance | None) -> "View":
         if instance is None:
             return self
-        return replace(self, instances=[other for other in self.instances if other is not instance])
+        return self.of([other for other in self.instances if other is not instance])
+
+    def of(self, instances: Sequence[Instance]) -> "View":
+        return replace(self, instances=instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Pick:
     reasons: tuple[str, ...]
     ranked: Sequence[Instance] = ()  # those that were compared
     scores: Sequence[float] = ()  # what by, the least wins; as long as `ranked`
+    prefill: Instance | None = None  # where the prompt is computed when that is not `instance`
+    refused: bool = False  # nobody is to take the request now, `instance` would have been the best
 
 
 def cached_tokens(request: Request, instances: Sequence[Instance]) -> list[int]:

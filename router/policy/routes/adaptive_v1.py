@@ -13,24 +13,21 @@ def rank(view: View) -> Pick:
     """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache, neither while overloaded."""
     bound = binding(view)
     rest = view.without(bound.left)
-    home = bound.instance or _best_by_cache(rest)
+    home = bound.instance or best_by_cache(rest)
     request_class = class_on(rest, home)
     if request_class == "heavy":
-        return _least_decode(rest, home, bound.reasons)
+        return least_decode(rest, home, bound.reasons)
     if bound.instance is not None:
         return Pick(home, request_class, "session", bound.reasons)
-    return _cache_or_load(rest, home, request_class, bound.reasons)
+    return cache_or_load(rest, home, request_class, bound.reasons)
 
 
-def _least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
     limit = view.policy["route.heavy_cache_loss_max"]
     most = max(view.cached)
-    near = View(
-        view.request,
-        [instance for instance, cached in zip(view.instances, view.cached, strict=True) if most - cached <= limit],
-        view.policy,
-        view.draw,
+    near = view.of(
+        [instance for instance, cached in zip(view.instances, view.cached, strict=True) if most - cached <= limit]
     )
     scores = [instance.decodes for instance in near.instances]
     place = least(near, scores, lambda place: near.instances[place].prefill_tokens, lambda place: near.new[place])
@@ -44,12 +41,12 @@ def _least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
     return Pick(instance, "heavy", "least_decode", (*reasons, *told), near.instances, scores)
 
 
-def _best_by_cache(view: View) -> Instance:
+def best_by_cache(view: View) -> Instance:
     """Least n_i, of equals the one with the least work."""
     return view.instances[least(view, view.new, lambda place: view.work[place])]
 
 
-def _cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
+def cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
     cached = view.cached_on(home)
     if cached == 0:
         why = "no instance holds any of the prompt"
@@ -84,6 +81,7 @@ ROUTE = Route(
     "Adaptive",
     "Heavy requests go to the instance with the fewest decodes, then the least prefill; others to the session's "
     "instance, else to the best by cache, unless that is overloaded.",
+    "heavy: argmin D_i, then PP_i; else the session's instance; else argmin n_i; overloaded: argmin work_i",
     rank,
     parameters=(HEAVY_CACHE_LOSS_MAX,),
     affinity=True,

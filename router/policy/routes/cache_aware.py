@@ -55,6 +55,7 @@ ROUTE = Route(
     "cache_aware",
     "Cache aware",
     "The session's instance unless it is overloaded; else the least weighted sum of new tokens and ongoing tokens.",
+    "session's instance, else argmin hit_weight · n_i + load_weight · (PP_i + request_tokens · R_i)",
     rank,
     parameters=(HIT_WEIGHT, LOAD_WEIGHT),
     affinity=True,

@@ -22,5 +22,6 @@ ROUTE = Route(
     "least_requests",
     "Least requests",
     "The instance with the fewest requests running and waiting.",
+    "argmin R_i",
     rank,
 )

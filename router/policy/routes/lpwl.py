@@ -21,5 +21,6 @@ ROUTE = Route(
     "lpwl",
     "Least prefill work left",
     "The least prefill work with this request on it (queued and new tokens); ties by requests, then in turn.",
+    "argmin PP_i + n_i, ties by R_i, then in turn",
     rank,
 )

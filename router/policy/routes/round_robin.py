@@ -12,4 +12,10 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {count} instances",))
 
 
-ROUTE = Route("round_robin", "Round robin", "Each instance in its turn; load and cache are not looked at.", rank)
+ROUTE = Route(
+    "round_robin",
+    "Round robin",
+    "Each instance in its turn; load and cache are not looked at.",
+    "place = turn mod number of instances, in the order of ids",
+    rank,
+)

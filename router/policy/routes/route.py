@@ -14,6 +14,8 @@ class Route:
     name: str
     title: str
     summary: str  # the rule in one sentence
+    formula: str  # the rule in symbols, those of docs/policies.md
     rank: Callable[[View], Pick]
     parameters: tuple[Parameter, ...] = ()  # its own, each with a path "route.…"
     affinity: bool = False  # whether it keeps sessions where they are
+    offloads: bool = False  # whether it chooses by itself where a prompt is computed; else `flow.heavy` says so

@@ -54,6 +54,7 @@ ROUTE = Route(
     "Session sticky",
     "The session's instance unless it is overloaded; a new session goes where its hash says, a request without a "
     "session to the fewest requests.",
+    "the session's instance while work_i ≤ break_ratio · min work; new: argmin hash(session, i); else argmin R_i",
     rank,
     affinity=True,
 )
