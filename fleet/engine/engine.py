@@ -7,11 +7,11 @@ clock, the twin by its event queue.
 """
 
 import math
-import sys
 from collections import deque
 from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
+from fleet.engine.cruise import Cruise, run_s, steps_within
 from fleet.engine.law import API_S, Law
 from fleet.engine.request import Request
 from fleet.engine.scheduler import Limits, Plan, Scheduler
@@ -45,18 +45,6 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Cruise:
-    """Decode steps alike: each is longer than the one before by one token of context per sequence."""
-
-    steps: int  # until the first sequence ends
-    first_s: float  # of the next step
-    growth_s: float
-
-    def after(self, steps: int) -> "Cruise":
-        return Cruise(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
-
-
-@dataclass(frozen=True, slots=True)
 class Stats:
     running: int
     waiting: int
@@ -64,6 +52,9 @@ class Stats:
     cache_queries: int  # tokens
     cache_hits: int  # tokens
     preemptions: int
+    pull_queries: int = 0  # prompt tokens asked for elsewhere
+    pull_hits: int = 0  # of them, those that came
+    held_blocks: int = 0  # of finished requests, for others to pull
 
 
 class Engine:
@@ -86,6 +77,8 @@ class Engine:
         self._plan: Plan | None = None  # the step in progress
         self._cruise: Cruise | None = None  # what the next steps have in common; None: look again
         self._requests: dict[str, Request] = {}
+        self._held: dict[str, Request] = {}  # finished, their blocks still in use
+        self._pulls: list[Request] = []  # to be taken by `take_pulls`
 
     def add_request(self, request: Request, now_s: float) -> None:
         """Arrivals come in order of time; one that is late queues behind the others. Raises RequestTooLong."""
@@ -111,6 +104,30 @@ class Engine:
             self._scheduler.release(request)
         return request
 
+    def take_pulls(self) -> list[Request]:
+        """Requests that since the last call began to wait for KV from elsewhere; each is to be `pulled`, or aborted."""
+        pulls, self._pulls = self._pulls, []
+        return pulls
+
+    def pulled(self, request: Request, tokens: int, now_s: float) -> None:
+        """KV of so many tokens of its prompt has come: it goes on with the next step; 0 computes all of it here."""
+        if request.is_over:
+            return
+        self._scheduler.pulled(request, tokens)
+        request.ready_s = min(now_s, self._arriving[0].ready_s) if self._arriving else now_s
+        self._arriving.appendleft(request)
+
+    def held(self, request_id: str) -> Request | None:
+        """A finished request whose blocks are kept for others."""
+        return self._held.get(request_id)
+
+    def release_held(self, request_id: str) -> bool:
+        request = self._held.pop(request_id, None)
+        if request is None:
+            return False
+        self._scheduler.free(request)
+        return True
+
     def reset_cache(self) -> bool:
         return self.pool.clear()
 
@@ -118,11 +135,14 @@ class Engine:
         scheduler = self._scheduler
         return Stats(
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting) + len(self._arriving),
+            waiting=len(scheduler.waiting) + len(scheduler.pulling) + len(self._arriving),
             kv_usage=self.pool.usage,
             cache_queries=scheduler.cache_queries,
             cache_hits=scheduler.cache_hits,
             preemptions=scheduler.preemptions,
+            pull_queries=scheduler.pull_queries,
+            pull_hits=scheduler.pull_hits,
+            held_blocks=sum(len(request.blocks) for request in self._held.values()),
         )
 
     def next_event_s(self) -> float | None:
@@ -152,7 +172,7 @@ class Engine:
                 return results
 
     def _next_start_s(self) -> float | None:
-        if self._scheduler.running or self._scheduler.waiting:
+        if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
             return self.clock_s
         if self._arriving:
             return max(self.clock_s, self._arriving[0].ready_s)
@@ -166,11 +186,19 @@ class Engine:
         if start_s is None or start_s > until_s:
             return False
         while self._arriving and self._arriving[0].ready_s <= start_s:
-            self._scheduler.waiting.append(self._arriving.popleft())
+            self._enqueue(self._arriving.popleft())
         plan = self._scheduler.plan(start_s)
+        self._pulls += plan.pulls
+        if not plan.tokens:  # all that could be admitted waits for its KV
+            return False
         plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context)
         self._plan = plan
         return True
+
+    def _enqueue(self, request: Request) -> None:
+        """First come, first served; but who has its blocks already, since its KV was pulled, goes first."""
+        waiting = self._scheduler.waiting
+        (waiting.appendleft if request.blocks else waiting.append)(request)
 
     def _complete(self) -> StepResult:
         plan, self._plan = self._plan, None
@@ -206,6 +234,13 @@ class Engine:
             request.finished_s = self.clock_s
             result.finished.append(request)
             del self._requests[request.id]
+            self._finish(request)
+
+    def _finish(self, request: Request) -> None:
+        if request.held:
+            self._held[request.id] = request
+            self._scheduler.retire(request)
+        else:
             self._scheduler.release(request)
 
     def _find_cruise(self) -> Cruise | None:
@@ -253,25 +288,3 @@ class Engine:
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:
             return True
         return sum(scheduler.shortage(request, steps) for request in scheduler.running) <= free
-
-
-def run_s(steps: int, first_s: float, growth_s: float) -> float:
-    """Duration of `steps` steps, each `growth_s` longer than the one before."""
-    return steps * first_s + growth_s * steps * (steps - 1) / 2
-
-
-def steps_within(span_s: float, first_s: float, growth_s: float) -> int:
-    """The largest number of steps that end within the span."""
-    if span_s < first_s:
-        return 0
-    if span_s == math.inf:
-        return sys.maxsize
-    if growth_s == 0:
-        return int(span_s / first_s)
-    slope = first_s - growth_s / 2
-    steps = int((math.sqrt(slope * slope + 2 * growth_s * span_s) - slope) / growth_s)
-    while run_s(steps + 1, first_s, growth_s) <= span_s:
-        steps += 1
-    while run_s(steps, first_s, growth_s) > span_s:
-        steps -= 1
-    return steps

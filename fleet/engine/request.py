@@ -21,12 +21,15 @@ class Request:
         "finished_s",
         "first_token_s",
         "generated",
+        "held",
         "id",
         "last_token_s",
         "output_tokens",
         "owner",
         "preemptions",
         "prompt_tokens",
+        "pull_tokens",
+        "pulled_tokens",
         "ready_s",
         "scheduled_s",
         "stored",
@@ -41,6 +44,8 @@ class Request:
         *,
         content: object = None,
         owner: Any = None,
+        held: bool = False,
+        pull_tokens: int = 0,
     ) -> None:
         self.id = id
         self.prompt_tokens = prompt_tokens
@@ -48,9 +53,12 @@ class Request:
         self.chain = chain
         self.content = content  # handed on in KV events
         self.owner = owner  # the caller's own; the engine never looks at it
+        self.held = held  # when it is finished its blocks stay until `Engine.release_held`: another engine pulls them
+        self.pull_tokens = pull_tokens  # of the prompt, whose KV is to be had from elsewhere
+        self.pulled_tokens = 0  # of them, those that came: what the own cache held is not asked for
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
-        self.cached_tokens = 0  # of the prompt, found in the prefix cache at first admission
+        self.cached_tokens = 0  # of the prompt: in the prefix cache at first admission, or pulled
         self.blocks: list[int] = []
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0

@@ -26,6 +26,7 @@ class Plan:
     start_s: float
     prefill: list[tuple[Request, int]] = field(default_factory=list)  # with the tokens of the chunk
     decode: list[Request] = field(default_factory=list)
+    pulls: list[Request] = field(default_factory=list)  # admitted, but their KV has to come from elsewhere
     preempted: int = 0
     pairs: float = 0.0  # see Law.step_s
     context: int = 0  # see Law.step_s
@@ -48,9 +49,12 @@ class Scheduler:
         self.limits = limits
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
+        self.pulling: list[Request] = []  # hold their blocks and wait for the KV that goes into them
         self.blocked = False  # the first one waiting stays so until a running one ends
         self.cache_queries = 0  # prompt tokens looked up
         self.cache_hits = 0  # of them, found
+        self.pull_queries = 0  # prompt tokens that another engine or a store was asked for
+        self.pull_hits = 0  # of them, those that came
         self.preemptions = 0
 
     def plan(self, now_s: float) -> Plan:
@@ -63,11 +67,29 @@ class Scheduler:
 
     def release(self, request: Request) -> None:
         """Forget a request that is over, wherever it is."""
-        if request in self.running:
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
+        self.retire(request)
+        self.free(request)
+
+    def retire(self, request: Request) -> None:
+        """As `release`, but its blocks stay in use until `free`."""
+        for queue in (self.running, self.pulling, self.waiting):
+            if request in queue:
+                queue.remove(request)
+                break
+        self.blocked = False
+
+    def free(self, request: Request) -> None:
         self._give_back(request)
+
+    def pulled(self, request: Request, tokens: int) -> None:
+        """What it waited for has come, or not: `tokens` of its prompt are in its blocks now. It may be admitted."""
+        self.pulling.remove(request)
+        computed = min(tokens, request.prompt_tokens - 1)  # the first new token comes from the last one's logits
+        if computed > request.computed:
+            request.pulled_tokens = computed - request.computed
+            request.computed = computed
+            self.grow(request, 0)
+        self.pull_hits += request.pulled_tokens
 
     def grow(self, request: Request, tokens: int) -> None:
         """Take the blocks for `tokens` more tokens; those that get full can be hit from now on, as in vLLM, which
@@ -126,29 +148,50 @@ class Scheduler:
     def _admit(self, plan: Plan, budget: int) -> None:
         while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
-            size = self.limits.block_size
-            # At least one token is computed: the first new token comes from its logits.
-            hits = self.pool.hit(request.chain, (request.tokens - 1) // size)
-            needed = -(-request.tokens // size) - len(hits) + self.pool.idle_among(hits)
-            if needed > self.pool.free:  # the whole prompt must fit, not only its first chunk
+            if not request.blocks and not self._reserve(request):
                 self.blocked = True
                 return
             self.waiting.popleft()
-            self._start(request, hits, plan.start_s)
+            if self._pulls(request):
+                plan.pulls.append(request)
+                continue
+            self._start(request, plan.start_s)
             tokens = min(request.tokens - request.computed, budget)
             self.grow(request, tokens)
             plan.add(request, tokens)
             budget -= tokens
         self.blocked = len(self.running) >= self.limits.max_num_seqs
 
-    def _start(self, request: Request, hits: list[int], now_s: float) -> None:
+    def _reserve(self, request: Request) -> bool:
+        """Take what the cache holds of it; False when the rest would not fit: the whole prompt, not only a chunk."""
+        size = self.limits.block_size
+        # At least one token is computed: the first new token comes from its logits.
+        hits = self.pool.hit(request.chain, (request.tokens - 1) // size)
+        needed = -(-request.tokens // size) - len(hits) + self.pool.idle_among(hits)
+        if needed > self.pool.free:
+            return False
         self.pool.take(hits)
         request.blocks = hits
         request.stored = len(hits)
-        request.computed = len(hits) * self.limits.block_size
+        request.computed = len(hits) * size
+        return True
+
+    def _pulls(self, request: Request) -> bool:
+        """Whether it has to wait for KV from elsewhere first; then it takes all of its blocks and is asked for once."""
+        wanted = min(request.pull_tokens, request.prompt_tokens) - request.computed
+        request.pull_tokens = 0
+        if wanted <= 0 or request.preemptions:
+            return False
+        short = -(-request.tokens // self.limits.block_size) - len(request.blocks)
+        request.blocks = request.blocks + self.pool.allocate(max(short, 0))
+        self.pull_queries += wanted
+        self.pulling.append(request)
+        return True
+
+    def _start(self, request: Request, now_s: float) -> None:
         self.running.append(request)
         if not request.preemptions:  # a repeated prefill counts neither as a query nor as a hit
             request.scheduled_s = now_s
             request.cached_tokens = request.computed
             self.cache_queries += request.prompt_tokens
-            self.cache_hits += request.computed
+            self.cache_hits += request.computed - request.pulled_tokens

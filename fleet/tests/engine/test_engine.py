@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.engine.engine import Engine, RequestTooLong, StepResult, run_s, steps_within
+from fleet.engine.cruise import run_s, steps_within
+from fleet.engine.engine import Engine, RequestTooLong, StepResult
 from fleet.engine.law import API_S, chunk_pairs
 from fleet.engine.request import Request
 from fleet.tests.engine.builders import LAW, engine, request

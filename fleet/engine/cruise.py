@@ -1,0 +1,39 @@
+"""Runs of decode steps that are alike, in closed form."""
+
+import math
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cruise:
+    """Decode steps alike: each is longer than the one before by one token of context per sequence."""
+
+    steps: int  # until the first sequence ends
+    first_s: float  # of the next step
+    growth_s: float
+
+    def after(self, steps: int) -> "Cruise":
+        return Cruise(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
+
+
+def run_s(steps: int, first_s: float, growth_s: float) -> float:
+    """Duration of `steps` steps, each `growth_s` longer than the one before."""
+    return steps * first_s + growth_s * steps * (steps - 1) / 2
+
+
+def steps_within(span_s: float, first_s: float, growth_s: float) -> int:
+    """The largest number of steps that end within the span."""
+    if span_s < first_s:
+        return 0
+    if span_s == math.inf:
+        return sys.maxsize
+    if growth_s == 0:
+        return int(span_s / first_s)
+    slope = first_s - growth_s / 2
+    steps = int((math.sqrt(slope * slope + 2 * growth_s * span_s) - slope) / growth_s)
+    while run_s(steps + 1, first_s, growth_s) <= span_s:
+        steps += 1
+    while run_s(steps, first_s, growth_s) > span_s:
+        steps -= 1
+    return steps
