@@ -1,7 +1,8 @@
 /* A fast engine for bench/router.py: epoll, one thread, keep-alive, answers prepared in advance.
  *
  * upstream FIRST_PORT COUNT   serves on FIRST_PORT, FIRST_PORT + 1, … (one process each)
- * What it answers is told by the header x-bench: "unary", "burst" (64 events at once) or "paced" (64 events, 5 ms apart).
+ * What it answers is set, process by process, with GET /answer/unary, /answer/burst (64 events at once) or /answer/paced
+ * (64 events, 5 ms apart), so that no header or field has to pass through the router under test. Any other GET: {}
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,9 +35,11 @@ struct connection {
 };
 
 static struct connection connections[MAX_FD];
+static char mode = 'u';
 static int timer, paced; /* the timer runs while there are paced streams */
 static char unary[8192], chunk[512], head[256], tail[512];
 static size_t unary_size, chunk_size, head_size, tail_size;
+static const char nothing[] = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 static char burst[65536];
 static size_t burst_size;
 
@@ -50,14 +53,15 @@ static void prepare(void) {
     text[sizeof text - 1] = 0;
     const char *usage = "\"usage\":{\"prompt_tokens\":1024,\"completion_tokens\":64,\"total_tokens\":1088,"
                         "\"prompt_tokens_details\":{\"cached_tokens\":1008}}";
-    int size = sprintf(body, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"model\":\"bench\",\"choices\":[{\"index\":0,"
-                             "\"text\":\"%s\",\"finish_reason\":\"length\"}],%s}", text, usage);
+    int size = sprintf(body, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"bench\",\"choices\":["
+                             "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"%s\"},\"finish_reason\":\"length\"}],%s}", text, usage);
     unary_size = (size_t)sprintf(unary, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", size, body);
     head_size = (size_t)sprintf(head, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n");
-    chunk_size = chunked(chunk, "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,\"model\":\"bench\","
-                                "\"choices\":[{\"index\":0,\"text\":\" token\",\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+    chunk_size = chunked(chunk, "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench\","
+                                "\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
     char last[512];
-    sprintf(last, "data: {\"id\":\"cmpl-1\",\"choices\":[],%s}\n\n", usage);
+    sprintf(last, "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench\","
+                  "\"choices\":[],%s}\n\n", usage);
     tail_size = chunked(tail, last);
     tail_size += chunked(tail + tail_size, "data: [DONE]\n\n");
     tail_size += (size_t)sprintf(tail + tail_size, "0\r\n\r\n");
@@ -95,11 +99,12 @@ static int put(int fd, const char *data, size_t size) {
 
 static int answer(int fd) {
     struct connection *c = &connections[fd];
-    char *kind = memmem(c->in, c->have, "x-bench: ", 9);
-    char what = kind ? kind[9] : 'u';
+    int post = c->in[0] == 'P';
+    if (!strncmp(c->in, "GET /answer/", 12)) mode = c->in[12];
     c->have = c->need = 0;
-    if (what == 'b') return put(fd, burst, burst_size);
-    if (what != 'p') return put(fd, unary, unary_size);
+    if (!post) return put(fd, nothing, sizeof nothing - 1);
+    if (mode == 'b') return put(fd, burst, burst_size);
+    if (mode != 'p') return put(fd, unary, unary_size);
     c->sent = 0;
     pace(+1);
     clock_gettime(CLOCK_MONOTONIC, &c->due);
@@ -115,9 +120,13 @@ static int take(int fd) {
         if (n <= 0) return -1;
         c->have += (size_t)n;
         if (!c->need) {
-            char *end = memmem(c->in, c->have, "\r\n\r\n", 4), *length = memmem(c->in, c->have, "content-length: ", 16);
+            char *end = memmem(c->in, c->have, "\r\n\r\n", 4);
             if (!end) continue;
-            c->need = (size_t)(end - c->in) + 4 + (length && length < end ? strtoul(length + 16, 0, 10) : 0);
+            c->need = (size_t)(end - c->in) + 4;
+            *end = 0;
+            char *length = strcasestr(c->in, "\ncontent-length:");
+            *end = '\r';
+            c->need += length ? strtoul(length + 16, 0, 10) : 0;
         }
         if (c->have >= c->need && answer(fd)) return -1;
     }

@@ -1,0 +1,213 @@
+"""The routers that bench/router.py sets side by side: how each is installed and started before the same engines.
+
+Each comes from the package index into a virtual environment of its own under bench/out/peers/, with the versions that
+are named here, and runs with its own defaults but for what the comparison needs: one process, cache-aware routing where
+it has it, no log per request.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from controlplane import redis_server
+from router import wire
+from router.policy import document
+
+HERE = Path(__file__).resolve().parent
+TICKS = os.sysconf("SC_CLK_TCK")
+START_S = 90.0
+
+
+class Unavailable(Exception):
+    """Why a router cannot take part, in words."""
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[bytes]
+    port: int
+    helper: int | None = None  # pid of what serves it alone and is counted apart: Weir's Redis
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a router runs."""
+
+    folder: Path
+    engines: list[int]  # ports
+    port: int
+    pin: list[str]  # what goes before its command line
+    pin_rest: list[str]
+    profile: str | None
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self.engines]
+
+
+def installed(name: str, package: str) -> Path:
+    """The bin folder of the router's virtual environment."""
+    home = HERE / "out" / "peers" / name
+    done = home / f"{package.replace('/', '_')}.installed"
+    if not done.exists():
+        print(f"installing {package} …", file=sys.stderr, flush=True)
+        shutil.rmtree(home, ignore_errors=True)
+        for argv in ([sys.executable, "-m", "venv", home], [home / "bin" / "pip", "install", "-q", package]):
+            made = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if made.returncode:
+                raise Unavailable(f"{package} cannot be installed: {(made.stderr.strip() or '?').splitlines()[-1]}")
+        done.touch()
+    return home / "bin"
+
+
+@contextmanager
+def process(argv: Sequence[object], **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen([str(word) for word in argv], start_new_session=True, **options)
+    try:
+        yield running
+    finally:
+        running.terminate()
+        try:
+            running.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+
+
+@contextmanager
+def serving(setting: Setting, argv: Sequence[object], name: str, ready: str, **env: str) -> Iterator[Running]:
+    log = setting.folder / f"{name}.log"
+    with log.open("wb") as out:
+        command = [*setting.pin, *argv]
+        with process(command, cwd=HERE.parent, stdout=out, stderr=out, env={**os.environ, **env}) as running:
+            _wait(setting.port, ready, running, log)
+            yield Running(running, setting.port)
+
+
+def _wait(port: int, path: str, running: subprocess.Popen[bytes], log: Path) -> None:
+    ends_at = time.monotonic() + START_S
+    while time.monotonic() < ends_at and running.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+                answer.read()
+                return
+        except OSError:
+            time.sleep(0.2)
+    last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
+    raise Unavailable(f"it did not become ready; its last words: {last[0][:200]}")
+
+
+@contextmanager
+def sglang(setting: Setting) -> Iterator[Running]:
+    python = installed("sglang", "sglang-router==0.3.2") / "python"
+    argv = [python, "-m", "sglang_router.launch_router", "--policy", "cache_aware", "--worker-urls", *setting.urls]
+    argv += [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        setting.port,
+        "--prometheus-port",
+        setting.port + 1,
+        "--log-level",
+        "warn",
+    ]
+    with serving(setting, [*argv, "--log-level", "warn"], "sglang", "/readiness") as running:
+        yield running
+
+
+@contextmanager
+def vllm(setting: Setting) -> Iterator[Running]:
+    binary = installed("vllm", "vllm-router==0.1.17") / "vllm-router"
+    argv = [binary, "--policy", "cache_aware", "--worker-urls", *setting.urls]
+    argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
+    with serving(setting, [*argv, "--log-level", "warning"], "vllm", "/readiness") as running:
+        yield running
+
+
+@contextmanager
+def litellm(setting: Setting) -> Iterator[Running]:
+    binary = installed("litellm", "litellm[proxy]==1.106.2") / "litellm"
+    models = [
+        f"- {{model_name: bench, litellm_params: {{model: openai/bench, api_base: {url}/v1, api_key: x}}}}"
+        for url in setting.urls
+    ]
+    config = setting.folder / "litellm.yaml"
+    settings = [
+        "litellm_settings: {telemetry: false}",
+        "general_settings: {dangerously_permit_weak_or_unset_master_key: true}",
+    ]
+    config.write_text("\n".join(["model_list:", *models, *settings, ""]))
+    argv = [binary, "--config", config, "--host", "127.0.0.1", "--port", setting.port, "--num_workers", 1]
+    with serving(setting, argv, "litellm", "/health/liveliness", LITELLM_LOG="ERROR") as running:
+        yield running
+
+
+@contextmanager
+def weir(setting: Setting) -> Iterator[Running]:
+    """As in production: default policy from Redis, prefix index, affinity, receipts and traffic to Redis, metrics."""
+    socket = setting.folder / "redis.sock"
+    url = f"unix://{socket}"
+    arguments = redis_server.arguments(redis_server.find_server(), socket)
+    with process([*setting.pin_rest, *arguments], stdout=subprocess.DEVNULL) as keeper:
+        redis_server.wait_until_ready(url)
+        with redis.Redis.from_url(url) as client:
+            _publish(client, setting.urls)
+        python = [sys.executable, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
+        argv = [*python, "-m", "router", "--redis", url, "--port", setting.port, "--log-level", "warning"]
+        with serving(setting, argv, "weir", "/healthz") as running:
+            running.helper = keeper.pid
+            yield running
+
+
+def _publish(client: redis.Redis, urls: list[str]) -> None:
+    made = document.default()
+    policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
+    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
+    instances = [{"id": f"bench-{i}", "url": url, **common} for i, url in enumerate(urls)]
+    fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
+    client.set(wire.policy_key("bench"), wire.encode(policy))
+    client.set(wire.fleet_key("bench"), wire.encode(fleet))
+    client.sadd(wire.POOLS, "bench")
+
+
+PEERS: dict[str, Callable[[Setting], object]] = {
+    "weir": weir,
+    "sglang-router": sglang,
+    "vllm-router": vllm,
+    "litellm": litellm,
+}
+
+
+def tree(pid: int) -> list[int]:
+    """The process and all that descend from it."""
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """User and system seconds, of all of them."""
+    total = 0
+    for pid in pids:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(words[11]) + int(words[12])
+    return total / TICKS
+
+
+def memory_mb(pids: Sequence[int]) -> float:
+    """Resident, of all of them."""
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
