@@ -1,0 +1,304 @@
+"""Which instance holds which blocks of a prompt, as the engines themselves tell (KV events), on which tier.
+
+A block is known by a hash of its tokens chained to that of the block before it, the same for all instances. What an
+engine calls the block is kept per instance, since its later events speak of blocks by that name only.
+
+Along a prompt, holders can only be lost: engines evict a chain from its end, so who holds a block holds all before it.
+The places where that happens are found by steps that double and then by bisection, so that a prompt of a thousand
+blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with what follows the hole.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+from router.prefix.blocks import linked
+from router.prefix.holders import HolderSets, Masks
+from router.prefix.table import Table
+
+DEVICE, HOST, DISK = range(3)
+TIERS = ("device", "host", "disk")
+
+MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 60 bytes each
+HOLDER_PARTS = 1024
+NAME_PARTS = 64
+_SET_BYTES = 300  # of a set of holders, roughly
+_COPY_BYTES = 120
+_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
+
+Tokens = tuple[int, int, int]  # on device, host, disk
+
+
+class IndexFull(Exception):
+    """There is no room for more blocks; the message says how many there are."""
+
+
+class _Part:
+    """What one instance holds."""
+
+    __slots__ = ("bit", "copies", "names", "on_tier", "slot", "unknown")
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.bit = 1 << slot
+        self.names = Table(NAME_PARTS, "Q")  # the engine's name of a block → ours
+        # Two requests at once may each fill a block with the same tokens: it goes when the last copy goes.
+        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier): how many besides the first
+        self.on_tier = [0, 0, 0]
+        self.unknown = 0  # blocks that could not be placed: their parent was never told
+
+
+class ExactIndex:
+    """The instances of a pool. `seed`: where chains of hashes begin; secret, so that no prompt is made to collide."""
+
+    def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
+        self.seed = seed
+        self._max_blocks = max_blocks
+        self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
+        self._sets = HolderSets()
+        self._parts: dict[str, _Part] = {}
+        self._names: list[str] = []  # by slot; a free slot keeps its last name
+        self._free: list[int] = []
+        self._live = 0  # bits of the slots in use
+        self._leaving: list[tuple[_Part, Iterator[int]]] = []
+        self._held = 0  # blocks, counted once per instance
+
+    # What engines tell
+
+    def store(
+        self,
+        instance: str,
+        names: Sequence[int],
+        parent: int | None,
+        tokens: bytes,
+        block_size: int,
+        tier: int = DEVICE,
+        extras: Sequence[bytes] = (),
+    ) -> None:
+        """The instance holds these blocks of a chain now, `names` as the engine calls them. IndexFull.
+
+        Without tokens they are blocks that it holds on another tier already. `extras`: what else the engine hashes into
+        each block (adapter, salt, image), empty where it is the tokens alone.
+        """
+        part = self._part(instance)
+        link = self.seed if parent is None else part.names.get(parent)
+        if not tokens:
+            links = [(name, part.names.get(name)) for name in names]
+            part.unknown += sum(not known for _, known in links)
+            self._add(part, [(name, known) for name, known in links if known], tier)
+        elif not link:
+            part.unknown += len(names)
+        else:
+            self._add(part, list(zip(names, linked(tokens, block_size, link, extras), strict=False)), tier)
+
+    def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
+        """The instance holds these blocks no more on that tier."""
+        part = self._part(instance)
+        changes: dict[int, int] = {}
+        for name in names:
+            block = part.names.get(name)
+            if block and not self._drop_copy(part, name, tier):
+                self._drop(part, name, block, tier, changes)
+        self._sets.release(changes)
+
+    def clear(self, instance: str) -> None:
+        """It holds nothing any more. What is written about it goes bit by bit, see `sweep`."""
+        part = self._parts.pop(instance, None)
+        if part is not None:
+            self._live &= ~part.bit
+            self._held -= sum(part.on_tier)
+            self._leaving.append((part, part.names.values()))
+
+    def sweep(self, blocks: int) -> bool:
+        """Forget up to so many blocks of instances that were cleared; True while there are more."""
+        while self._leaving and blocks > 0:
+            part, rest = self._leaving[-1]
+            changes: dict[int, int] = {}
+            for block in rest:
+                number = self._holders.get(block)
+                if number not in changes:
+                    changes[number] = self._sets.without_instance(number, part.bit)
+                self._put(block, number, changes[number])
+                blocks -= 1
+                if blocks <= 0:
+                    break
+            else:
+                self._leaving.pop()
+                self._free.append(part.slot)
+            self._sets.release(changes)
+        return bool(self._leaving)
+
+    # What is asked
+
+    def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
+        """How many leading tokens each instance holds, by tier, the fastest where it is on several; none: left out."""
+        get, sets = self._holders.get, self._sets
+        runs: list[tuple[int, Masks]] = []
+        start, number = 0, get(hashes[0]) if hashes else 0
+        alive = sets.anywhere[number] & self._live
+        while alive:
+            end = self._end_of_run(hashes, start, number, alive)
+            runs.append((end, _placed(sets.masks[number], alive)))
+            start, number = end, get(hashes[end]) if end < len(hashes) else 0
+            alive &= sets.anywhere[number]
+        return self._summed(runs, block_size)
+
+    def blocks(self, instance: str) -> Tokens:
+        """How many blocks it holds, by tier."""
+        part = self._parts.get(instance)
+        return (part.on_tier[0], part.on_tier[1], part.on_tier[2]) if part is not None else (0, 0, 0)
+
+    def unknown(self, instance: str) -> int:
+        """Blocks that the engine told of and that could not be placed, since the instance was last cleared."""
+        part = self._parts.get(instance)
+        return part.unknown if part is not None else 0
+
+    def __len__(self) -> int:
+        """Different blocks held by anybody."""
+        return len(self._holders)
+
+    @property
+    def held(self) -> int:
+        """Blocks held, counted once per instance and tier."""
+        return self._held
+
+    @property
+    def bytes(self) -> int:
+        """Memory, to a few percent."""
+        parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
+        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES for part in parts)
+        return own + self._holders.bytes + len(self._sets) * _SET_BYTES
+
+    # Inside
+
+    def _part(self, instance: str) -> _Part:
+        part = self._parts.get(instance)
+        if part is None:
+            if self._free:
+                slot = self._free.pop()
+                self._names[slot] = instance
+            else:
+                slot = len(self._names)
+                self._names.append(instance)
+            part = self._parts[instance] = _Part(slot)
+            self._live |= part.bit
+        return part
+
+    def _add(self, part: _Part, blocks: list[tuple[int, int]], tier: int) -> None:
+        """`blocks`: (engine's name, ours)."""
+        if self._held + len(blocks) > self._max_blocks:
+            raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
+        sets, changes = self._sets, dict[int, int]()
+        for name, block in blocks:
+            before = part.names.put(name, block)
+            if before and before != block:  # the engine gave the name to something else
+                sets.release(changes)
+                changes.clear()
+                self._leave(part, before)
+            number = self._holders.get(block)
+            after = changes.get(number)
+            if after is None:
+                after = changes[number] = sets.with_holder(number, part.bit, tier)
+            if after != number:
+                self._put(block, number, after)
+                part.on_tier[tier] += 1
+                self._held += 1
+            elif before:
+                part.copies[name, tier] = part.copies.get((name, tier), 0) + 1
+        sets.release(changes)
+
+    def _drop_copy(self, part: _Part, name: int, tier: int) -> bool:
+        """True when it was one of several copies."""
+        more = part.copies.get((name, tier)) if part.copies else None
+        if more is None:
+            return False
+        if more > 1:
+            part.copies[name, tier] = more - 1
+        else:
+            del part.copies[name, tier]
+        return True
+
+    def _drop(self, part: _Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
+        number = self._holders.get(block)
+        after = changes.get(number)
+        if after is None:
+            after = changes[number] = self._sets.without_holder(number, part.bit, tier)
+        if after != number:
+            self._put(block, number, after)
+            part.on_tier[tier] -= 1
+            self._held -= 1
+            if not self._sets.anywhere[after] & part.bit:
+                part.names.pop(name)
+
+    def _leave(self, part: _Part, block: int) -> None:
+        number = self._holders.get(block)
+        for tier, mask in enumerate(self._sets.masks[number]):
+            held = bool(mask & part.bit)
+            part.on_tier[tier] -= held
+            self._held -= held
+        self._put(block, number, self._sets.without_instance(number, part.bit))
+        self._sets.release((number,))
+
+    def _put(self, block: int, number: int, after: int) -> None:
+        """Its set of holders was `number` and is `after`."""
+        counts = self._sets.counts
+        counts[number] -= 1
+        if after:
+            self._holders.put(block, after)
+            counts[after] += 1
+        else:
+            self._holders.pop(block)
+
+    def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int) -> int:
+        """The first place after `start` where a block is held otherwise than at `start`, by those who are `alive`."""
+        get, masks = self._holders.get, self._sets.masks
+        here = _placed(masks[number], alive)
+
+        def same(place: int) -> bool:
+            other = get(hashes[place])
+            return other == number or _placed(masks[other], alive) == here
+
+        low, step, end = start, 1, len(hashes)
+        while low + step < end and same(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, end)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if same(middle):
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _summed(self, runs: list[tuple[int, Masks]], block_size: int) -> dict[str, Tokens]:
+        found: dict[str, Tokens] = {}
+        begin = 0
+        for place, (end, held) in enumerate(runs):
+            following = runs[place + 1][1] if place + 1 < len(runs) else (0, 0, 0)
+            if not (held[HOST] or held[DISK] or following[HOST] or following[DISK]) and not begin:
+                # On the device from the first block on, the usual case: only who goes is looked at.
+                found |= dict.fromkeys(self._named(held[DEVICE] & ~following[DEVICE]), (end * block_size, 0, 0))
+                continue
+            self._add_run(found, held, (begin, end), block_size)
+            begin = end
+        return found
+
+    def _add_run(self, found: dict[str, Tokens], held: Masks, run: tuple[int, int], block_size: int) -> None:
+        tokens = (run[1] - run[0]) * block_size
+        for tier, mask in enumerate(held):
+            for name in self._named(mask):
+                counted = list(found.get(name, (0, 0, 0)))
+                counted[tier] += tokens
+                found[name] = (counted[0], counted[1], counted[2])
+
+    def _named(self, mask: int) -> Iterator[str]:
+        """The instances of a mask; in C, since a thousand of them may share a system prompt."""
+        return compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS))
+
+
+def _placed(masks: Masks, alive: int) -> Masks:
+    """Those who are alive, each on the fastest tier on which it holds the block."""
+    device, host, disk = masks
+    device &= alive
+    host &= alive & ~device
+    return device, host, disk & alive & ~device & ~host

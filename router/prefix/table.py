@@ -1,0 +1,136 @@
+"""64-bit keys → small numbers in about 20 bytes an entry, where a dict takes a hundred or more.
+
+Open addressing with linear probing in `array`s: no object per entry. The key says where it belongs, so it should be a
+hash. Deleting moves later entries up, so there are no tombstones. A table is many small ones, so that growing never
+holds the event loop for more than some milliseconds.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+SMALLEST = 8  # places
+FULLEST = 0.7  # share of places taken before it grows
+GROWTH = 1.5
+EMPTIEST = 0.2  # share of places taken before it shrinks
+
+
+class Table:
+    """Values are at least 1, since 0 says that there is none; key 0 is kept as key 1."""
+
+    __slots__ = ("_mask", "_parts")
+
+    def __init__(self, parts: int, typecode: str) -> None:
+        """`parts`: a power of two; `typecode`: of the values, as `array` has them."""
+        self._mask = parts - 1
+        self._parts = [_Part(typecode) for _ in range(parts)]
+
+    def get(self, key: int) -> int:
+        """The value, 0 without one."""
+        part = self._parts[key & self._mask]
+        keys = part.keys
+        wanted = key or 1
+        place = ((key >> 32) * part.size) >> 32
+        while (found := keys[place]) != wanted:
+            if not found:
+                return 0
+            place += 1
+        return part.values[place]
+
+    def put(self, key: int, value: int) -> int:
+        """The value that was there before, 0 without one."""
+        part = self._parts[key & self._mask]
+        keys = part.keys
+        wanted = key or 1
+        place = ((key >> 32) * part.size) >> 32
+        while (found := keys[place]) != wanted:
+            if not found:
+                keys[place] = wanted
+                part.values[place] = value
+                part.count += 1
+                if part.count > part.most or place == part.last:
+                    part.resize(GROWTH)
+                return 0
+            place += 1
+        before = part.values[place]
+        part.values[place] = value
+        return before
+
+    def pop(self, key: int) -> int:
+        """The value that was there, 0 without one."""
+        return self._parts[key & self._mask].pop(key)
+
+    def values(self) -> Iterator[int]:
+        for part in self._parts:
+            yield from filter(None, part.values)
+
+    def __len__(self) -> int:
+        return sum(part.count for part in self._parts)
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self._parts)
+
+
+class _Part:
+    """Its last place is always free, so that every probe ends: entries that would come to lie there make it grow."""
+
+    __slots__ = ("count", "keys", "last", "most", "size", "values")
+
+    def __init__(self, typecode: str) -> None:
+        self.count = 0
+        self.keys = array("Q")
+        self.values = array(typecode)
+        self._allocate(SMALLEST)
+
+    def _allocate(self, size: int) -> None:
+        """`size` places that keys belong to, and as many more for those that are pushed beyond the end."""
+        spill = 8 + size // 16
+        self.size = size
+        self.last = size + spill - 1
+        self.most = int(size * FULLEST)
+        self.keys = array("Q", bytes(8 * (size + spill)))
+        self.values = array(self.values.typecode, bytes(self.values.itemsize * (size + spill)))
+
+    def pop(self, key: int) -> int:
+        keys, values, size = self.keys, self.values, self.size
+        wanted = key or 1
+        place = ((key >> 32) * size) >> 32
+        while (found := keys[place]) != wanted:
+            if not found:
+                return 0
+            place += 1
+        value = values[place]
+        # What follows without a free place moves up, unless that would be before where it belongs.
+        after = place + 1
+        while moved := keys[after]:
+            if ((moved >> 32) * size) >> 32 <= place:
+                keys[place], values[place] = moved, values[after]
+                place = after
+            after += 1
+        keys[place] = values[place] = 0
+        self.count -= 1
+        if self.count < size * EMPTIEST and size > SMALLEST:
+            self.resize(0.5)
+        return value
+
+    def resize(self, factor: float) -> None:
+        old = [(key, value) for key, value in zip(self.keys, self.values, strict=True) if key]
+        self._allocate(max(int(self.size * factor) + 1, SMALLEST))
+        while not self._fill(old):
+            self._allocate(int(self.size * GROWTH) + 1)
+
+    def _fill(self, entries: list[tuple[int, int]]) -> bool:
+        """False when the last place would be taken."""
+        keys, values, size, last = self.keys, self.values, self.size, self.last
+        for key, value in entries:
+            place = ((key >> 32) * size) >> 32
+            while keys[place]:
+                place += 1
+            if place == last:
+                return False
+            keys[place], values[place] = key, value
+        return True
+
+    @property
+    def bytes(self) -> int:
+        return len(self.keys) * (8 + self.values.itemsize)

@@ -1,0 +1,50 @@
+"""The table of numbers against a dict."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.prefix.table import Table
+
+# Few different homes, so that entries push each other along; and keys like those that hashes are.
+KEYS = st.one_of(
+    st.integers(0, 40),
+    st.integers(0, 3).map(lambda home: home << 62),
+    st.tuples(st.integers(0, 3), st.integers(0, 40)).map(lambda key: key[0] << 62 | key[1]),
+    st.just(2**64 - 1),
+    st.integers(0, 2**64 - 1),
+).filter(lambda key: key != 1)  # 0 is kept as 1
+STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_size=300)
+
+
+@given(STEPS, st.sampled_from([1, 4]))
+@settings(max_examples=200)
+def test_it_holds_what_a_dict_would(steps: list[tuple[bool, int, int]], parts: int) -> None:
+    table, model = Table(parts, "I"), dict[int, int]()
+    for putting, key, value in steps:
+        if putting:
+            assert table.put(key, value) == model.get(key, 0)
+            model[key] = value
+        else:
+            assert table.pop(key) == model.pop(key, 0)
+        assert table.get(key) == model.get(key, 0)
+    assert len(table) == len(model)
+    assert {key: table.get(key) for key in model} == model
+    assert sorted(table.values()) == sorted(model.values())
+
+
+def test_many_that_belong_to_the_last_place_are_all_found() -> None:
+    table = Table(1, "Q")
+    keys = [2**64 - 1 - number for number in range(200)]
+    for key in keys:
+        table.put(key, key)
+    assert [table.get(key) for key in keys] == keys
+
+
+def test_it_shrinks_when_it_empties() -> None:
+    table = Table(1, "I")
+    for key in range(2, 10_000):
+        table.put(key * 0x9E3779B97F4A7C15 % 2**64, 1)
+    full = table.bytes
+    for key in range(2, 10_000):
+        table.pop(key * 0x9E3779B97F4A7C15 % 2**64)
+    assert table.bytes < full / 50
