@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from router.app import Router
+from router.intake import Intake
 
 KEEP_ALIVE_S = 75  # longer than the balancers in front, so that they close first
 BACKLOG = 2048
@@ -88,7 +89,7 @@ def configuration(router: Router, grace_s: float) -> uvicorn.Config:
     return uvicorn.Config(
         router,
         interface="asgi3",
-        http="httptools",
+        http=Intake,
         loop="uvloop",
         ws="none",
         lifespan="on",

@@ -17,9 +17,11 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
-# accept-encoding: a compressed answer would hide its usage. expect: uvicorn has answered it.
+# accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
+# expect: uvicorn has answered it.
 _NOT_FORWARDED = frozenset(
-    _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
+    _HOP_BY_HOP
+    | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)

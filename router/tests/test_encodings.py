@@ -1,0 +1,51 @@
+"""A compressed body is read as what it stands for, within the same bound; an unknown encoding is told."""
+
+import gzip
+import json
+import zlib
+
+import pytest
+
+from router.body import MAX_BODY
+from router.tests.test_own_errors import code_of
+
+PLAIN = json.dumps({"model": "llama", "prompt": "hello " * 50_000}).encode()
+
+
+async def send(w, body, encoding):
+    headers = {"content-encoding": encoding, "content-type": "application/json"}
+    return await w.client.post("/v1/completions", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [("gzip", gzip.compress(PLAIN)), ("deflate", zlib.compress(PLAIN)), ("GZIP", gzip.compress(PLAIN, 0))],
+)
+async def test_a_compressed_body_reaches_the_engine_as_it_was(world, encoding, body):
+    w = await world(None)
+    assert (await send(w, body, encoding)).status_code == 200
+    received = w.engines[0].received[0]
+    assert received.body == PLAIN
+    assert "content-encoding" not in received.headers
+
+
+async def test_what_unpacks_to_more_than_the_limit_is_refused(world):
+    w = await world(None)
+    response = await send(w, gzip.compress(b" " * (MAX_BODY + 1)), "gzip")
+    assert (response.status_code, code_of(response)) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(PLAIN)[:-9], b""])
+async def test_what_does_not_unpack_is_refused(world, body):
+    response = await send(await world(None), body, "gzip")
+    assert (response.status_code, code_of(response)) == (400, "invalid_encoding")
+
+
+async def test_an_encoding_that_nobody_reads_is_told(world):
+    response = await send(await world(None), b"x", "zstd")
+    assert (response.status_code, code_of(response)) == (415, "unsupported_encoding")
+    assert "gzip" in response.json()["error"]["message"]
+
+
+async def test_identity_is_no_encoding(world):
+    assert (await send(await world(None), PLAIN, "identity")).status_code == 200
