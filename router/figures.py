@@ -6,7 +6,7 @@ A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less t
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 _SOURCE = re.compile(rb'[{,]source="([^"]*)"')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
@@ -26,8 +26,17 @@ class Scrape:
     preemptions: str
     cached_by_source: str  # a counter with a `source` label
     cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
+    tiers: tuple[tuple[str, str, str], ...] = ()  # of a store: (tier, gauge of used bytes, gauge of its capacity)
 
 
+NO_SCRAPE = Scrape("", "", "", "", "", "", "", "", "", "")
+MOONCAKE_SCRAPE = replace(
+    NO_SCRAPE,
+    tiers=(
+        ("host", "master_allocated_bytes", "master_total_capacity_bytes"),
+        ("disk", "master_allocated_file_size_bytes", "master_total_file_capacity_bytes"),
+    ),
+)
 VLLM_SCRAPE = Scrape(
     kv_usage="vllm:kv_cache_usage_perc",
     running="vllm:num_requests_running",
@@ -57,12 +66,14 @@ class Figures:
     cached_by_source: dict[str, float]  # tokens by tier, counters
     block_size: int | None  # tokens
     kv_blocks: int | None
+    tiers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a store: tier → bytes used, capacity
 
 
 def figures(page: bytes, names: Scrape) -> Figures:
     config = _labels(page, names.cache_config)
+    tiers = _tiers(page, names)
     return Figures(
-        kv_usage=_mean(page, names.kv_usage),
+        kv_usage=_share(tiers) if tiers else _mean(page, names.kv_usage),
         running=_sum(page, names.running),
         waiting=_sum(page, names.waiting),
         prefix_queries=_sum(page, names.prefix_queries),
@@ -73,7 +84,19 @@ def figures(page: bytes, names: Scrape) -> Figures:
         cached_by_source=_by_source(page, names.cached_by_source),
         block_size=_whole(config.get(b"block_size")),
         kv_blocks=_whole(config.get(b"num_gpu_blocks")),
+        tiers=tiers,
     )
+
+
+def _tiers(page: bytes, names: Scrape) -> dict[str, tuple[float, float]]:
+    found = {tier: (_sum(page, used), _sum(page, capacity)) for tier, used, capacity in names.tiers}
+    return {tier: (used, capacity or 0.0) for tier, (used, capacity) in found.items() if used is not None}
+
+
+def _share(tiers: dict[str, tuple[float, float]]) -> float | None:
+    """How full the first tier is: the store's memory."""
+    used, capacity = next(iter(tiers.values()))
+    return used / capacity if capacity else None
 
 
 def _series(page: bytes, name: str) -> Iterator[tuple[bytes, float]]:

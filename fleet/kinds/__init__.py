@@ -1,6 +1,14 @@
 """The kinds of engine that a pool can run: one file each, one line here."""
 
+from fleet.kinds.external import EXTERNAL
 from fleet.kinds.kind import Kind
+from fleet.kinds.mooncake_client import MOONCAKE_CLIENT
+from fleet.kinds.mooncake_master import MOONCAKE_MASTER
+from fleet.kinds.neuron import NEURON
 from fleet.kinds.sim import SIM
+from fleet.kinds.trtllm import TRTLLM
+from fleet.kinds.vllm import VLLM
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (SIM,)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (SIM, VLLM, MOONCAKE_MASTER, MOONCAKE_CLIENT, NEURON, TRTLLM, EXTERNAL)
+}

@@ -1,8 +1,9 @@
 """What the fleet needs to know about one kind of engine. A new kind is one file and one line in KINDS."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 from fleet.kinds.option import Problem, build, check
 from router.figures import Scrape
@@ -18,6 +19,26 @@ class Launch:
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
     ordinal: int = 0  # the instance's number in its pool
+    folder: str = "."  # the instance's own: files are written there before each start
+    base: str = "."  # the installation's: where paths of the document that begin with ./ are taken from
+    peers: Mapping[str, str] = field(default_factory=dict)  # pool that it needs → host:port of that pool's service
+
+    def path(self, given: str) -> str:
+        return str(Path(self.base, given)) if given.startswith("./") else given
+
+
+RequirementKind = Literal["program", "module", "folder", "gpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that a node must have before an instance can start there (fleet/prerequisites.py looks)."""
+
+    kind: RequirementKind
+    name: str  # the program, the module, the folder, the id of the GPU
+    of: str = ""  # of a module or a GPU: the interpreter that must find it
+    need_gb: float = 0.0  # of a folder: free space; of a GPU: free memory
+    advice: str = ""  # what to do when it is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,14 @@ class Kind:
     can_sleep: Callable[[Any], bool] = lambda spec: False
     # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/wire.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
+    serves: bool = True  # answers requests: routers are told of it, and its pool's model must be there
+    launched: bool = True  # False: somebody else starts and ends it; it is watched and routed to
+    service: str = ""  # use of the port at which other pools reach it; empty: none needs it
+    url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of one that is not launched
+    most: Callable[[Any], int | None] = lambda spec: None  # replicas that these options allow; None: any number
+    files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, into Launch.folder
+    requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
+    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: it has none
 
 
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:

@@ -30,7 +30,7 @@ class Option:
     """What a form, a page of documentation or a schema needs to know about one option."""
 
     name: str
-    kind: str  # "int", "float", "bool" or "text"
+    kind: str  # "int", "float", "bool", "text", "list" (of texts) or "map" (text to text)
     default: Any  # None: the engine decides
     title: str
     unit: str
@@ -139,20 +139,47 @@ def _is_number(value: object) -> bool:
     return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
 
 
+def _is_line(value: object) -> bool:
+    return isinstance(value, str) and "\x00" not in value
+
+
+def _is_text(value: object) -> bool:
+    return _is_line(value) and bool(value)
+
+
 _TYPES: dict[str, Callable[[object], bool]] = {
     "int": _is_int,
     "float": _is_number,
     "bool": lambda value: isinstance(value, bool),
-    "text": lambda value: isinstance(value, str) and bool(value) and "\x00" not in value,
+    "text": _is_text,
+    "list": lambda value: isinstance(value, list | tuple) and all(_is_text(one) for one in value),
+    "map": lambda value: (
+        isinstance(value, Mapping) and all(_is_text(name) and _is_line(one) for name, one in value.items())
+    ),
 }
-_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "text that is not empty"}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "text": "text that is not empty",
+    "list": "a list of texts, none empty",
+    "map": "a mapping of names to texts",
+}
 
 
 def build(spec: type, given: Mapping[str, object]) -> Any:
     """The spec with its defaults filled in; the options must have passed `check`."""
-    floats = {known.name for known in options_of(spec) if known.kind == "float"}
-    # 1 and 1.0 are the same scale: a rewritten document must not look like a changed one.
-    return spec(**{name: float(cast("float", value)) if name in floats else value for name, value in given.items()})
+    kinds = {known.name: known.kind for known in options_of(spec)}
+    return spec(**{name: _plain(kinds[name], value) for name, value in given.items()})
+
+
+def _plain(kind: str, value: object) -> object:
+    if value is None:
+        return None
+    if kind == "float":
+        # 1 and 1.0 are the same scale: a rewritten document must not look like a changed one.
+        return float(cast("float", value))
+    return tuple(cast("list[str]", value)) if kind == "list" else value
 
 
 def json_schema(spec: type) -> dict[str, Any]:
@@ -164,9 +191,18 @@ def json_schema(spec: type) -> dict[str, Any]:
     }
 
 
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "text": {"type": "string"},
+    "list": {"type": "array", "items": {"type": "string"}},
+    "map": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+
+
 def _property_schema(known: Option) -> dict[str, Any]:
-    names = {"int": "integer", "float": "number", "bool": "boolean", "text": "string"}
-    schema: dict[str, Any] = {"type": names[known.kind], "title": known.title, "description": known.help}
+    schema: dict[str, Any] = {**_SCHEMAS[known.kind], "title": known.title, "description": known.help}
     limits = {"minimum": known.minimum, "maximum": known.maximum, "default": known.default}
     schema |= {key: value for key, value in limits.items() if value is not None}
     return schema | ({"enum": list(known.choices)} if known.choices else {})

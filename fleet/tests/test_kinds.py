@@ -51,7 +51,11 @@ def test_every_option_says_what_it_is(kind: Any) -> None:
     for one in options_of(kind.spec):
         assert one.title
         assert one.help.endswith(".")
-        assert one.choices or one.kind in {"bool", "text"} or (one.minimum is not None and one.maximum is not None)
+        assert (
+            one.choices
+            or one.kind in {"bool", "text", "list", "map"}
+            or (one.minimum is not None and one.maximum is not None)
+        )
     assert check(kind.spec, {}, "engine") == []
 
 
@@ -62,6 +66,8 @@ class Spec:
     low: int = option(0, title="Low", minimum=0)
     high: int = option(0, title="High", maximum=9, unit="x")
     free: float = option(0.0, title="Free", kind="float")
+    words: tuple[str, ...] = option((), title="Words", kind="list")
+    names: dict[str, str] | None = option(None, title="Names", kind="map")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,10 @@ class Spec:
         ({"free": "x"}, "must be a number; allowed: a number"),
         ({"free": True}, "must be a number; allowed: a number"),
         ({"free": float("inf")}, "must be a number; allowed: a number"),
-        ({"lauter": 1}, "unknown option; known are loud, name, low, high, free"),
+        ({"words": "a"}, "must be a list of texts, none empty; allowed: a list of texts, none empty"),
+        ({"words": ["a", ""]}, "must be a list of texts, none empty; allowed: a list of texts, none empty"),
+        ({"names": {"a": 1}}, "must be a mapping of names to texts; allowed: a mapping of names to texts"),
+        ({"lauter": 1}, "unknown option; known are loud, name, low, high, free, words, names"),
     ],
 )
 def test_a_refused_option_says_what_is_allowed(given: dict[str, object], message: str) -> None:
@@ -86,6 +95,14 @@ def test_a_refused_option_says_what_is_allowed(given: dict[str, object], message
 def test_a_number_may_be_written_without_a_point() -> None:
     assert check(Spec, {"free": 3}, "engine") == []
     assert isinstance(build(Spec, {"free": 3}).free, float)
+
+
+def test_lists_and_mappings_are_taken_as_they_are_given() -> None:
+    given = {"words": ["a", "b"], "names": {"A": "", "B": "c"}}
+    assert check(Spec, given, "engine") == []
+    assert (build(Spec, given).words, build(Spec, given).names) == (("a", "b"), {"A": "", "B": "c"})
+    properties = json_schema(Spec)["properties"]
+    assert properties["words"]["items"] == properties["names"]["additionalProperties"] == {"type": "string"}
 
 
 def test_the_schema_lists_each_option_with_its_limits() -> None:

@@ -1,0 +1,98 @@
+"""The `external` kind: an engine that somebody else started. Weir watches it and routes to it, and never touches it."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleet.kinds.kind import Kind, Launch
+from fleet.kinds.option import option
+from fleet.kinds.serving import BOTH, ROLES, role_of
+from router.figures import VLLM_SCRAPE
+
+CONNECTORS = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
+
+
+@dataclass(frozen=True)
+class ExternalSpec:
+    urls: tuple[str, ...] = option(
+        (), title="URLs", kind="list", help="One for each instance, for example http://10.0.0.7:8000; needed."
+    )
+    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="What the instances are there for.")
+    prefill_instances: int = option(
+        0,
+        title="Prefill instances",
+        minimum=0,
+        maximum=512,
+        help="The first so many instances prefill and the others decode; 0: all have the pool's role.",
+    )
+    connector: str = option(
+        "none", title="Connector", kind="text", choices=CONNECTORS, help="How KV blocks leave and reach the engines."
+    )
+    bootstraps: tuple[str, ...] = option(
+        (), title="Bootstrap URLs", kind="list", help="Of the connector mooncake_p2p: one for each URL, in their order."
+    )
+    kv_events: bool = option(
+        False, title="KV events", kind="bool", help="The engines publish them and answer GET /kv_event_sources."
+    )
+    tokenizer: str | None = option(
+        None, title="Tokenizer", kind="text", help="Folder of the model, where the exact prefix index is wanted."
+    )
+
+
+def url(spec: ExternalSpec, launch: Launch) -> str:
+    return spec.urls[launch.ordinal].rstrip("/")
+
+
+def wire(spec: ExternalSpec, launch: Launch) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    if role != BOTH:
+        told["role"] = role
+    if spec.connector != "none":
+        told["connector"] = spec.connector
+    if spec.bootstraps:
+        told["kv"] = {"bootstrap": spec.bootstraps[launch.ordinal]}
+    if spec.kv_events:
+        told["events"] = url(spec, launch)
+    if spec.tokenizer:
+        told["tokenizer"] = launch.path(spec.tokenizer)
+    return told
+
+
+def refuse(spec: ExternalSpec) -> dict[str, str]:
+    wrong = [given for given in (*spec.urls, *spec.bootstraps) if not _is_url(given)]
+    if wrong or not spec.urls:
+        return {"urls": f"must be http://host:port, one for each instance{f'; {wrong[0]} is not' if wrong else ''}"}
+    if spec.connector == "mooncake_p2p" and len(spec.bootstraps) != len(spec.urls):
+        return {"bootstraps": f"must be as many as the URLs for mooncake_p2p; allowed: {len(spec.urls)}"}
+    return {}
+
+
+def _is_url(given: str) -> bool:
+    try:
+        parts = urlsplit(given)
+        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
+    except ValueError:
+        return False
+
+
+EXTERNAL = Kind(
+    name="external",
+    title="Engine started elsewhere",
+    spec=ExternalSpec,
+    ports=(),
+    command=lambda spec, launch: [],
+    environment=lambda spec, launch: {},
+    health_path="/health",
+    models_path="/v1/models",
+    metrics_path="/metrics",
+    scrape=VLLM_SCRAPE,
+    load_timeout_s=float("inf"),
+    drain_timeout_s=600,
+    grace_s=1,
+    refuse=refuse,
+    wire=wire,
+    launched=False,
+    url=url,
+    most=lambda spec: len(spec.urls),
+)

@@ -1,0 +1,119 @@
+"""The `mooncake-client` kind: memory, and a disk below it, that the Mooncake store may use. It serves no requests."""
+
+from dataclasses import dataclass
+
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.option import option
+from router.figures import NO_SCRAPE
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    master: str | None = option(
+        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; needed."
+    )
+    program: str = option(
+        "mooncake_client", title="Program", kind="text", help="Name or path; ./… is taken from Weir's own folder."
+    )
+    dram_mb: int = option(
+        4096, title="Memory", unit="MB", minimum=16, maximum=4_194_304, help="That it lends to the store."
+    )
+    buffer_mb: int = option(512, title="Buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers.")
+    ssd: bool = option(
+        False, title="SSD tier", kind="bool", help="Blocks are written to its disk as well; the master needs ssd too."
+    )
+    disk: str | None = option(
+        None, title="Disk folder", kind="text", help="Of the SSD tier; left out: one in the instance's folder."
+    )
+    disk_gib: float = option(
+        64.0,
+        title="Disk",
+        kind="float",
+        unit="GiB",
+        minimum=0.01,
+        maximum=1_048_576,
+        help="Space that the SSD tier may take; then its oldest blocks go.",
+    )
+    heartbeat_s: int = option(
+        10, title="Heartbeat", unit="s", minimum=1, maximum=3600, help="Between two rounds of writing to the disk."
+    )
+    protocol: str = option("tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="Of transfers.")
+    rdma_device: str | None = option(None, title="RDMA device", kind="text", help="For example mlx5_0.")
+    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For its service.")
+    arguments: tuple[str, ...] = option(
+        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
+    )
+
+
+def folder_of(spec: ClientSpec, launch: Launch) -> str:
+    if not spec.ssd:
+        return ""
+    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
+
+
+def command(spec: ClientSpec, launch: Launch) -> list[str]:
+    given = {
+        "host": launch.host,
+        "port": launch.ports["rpc"],
+        "master_server_address": launch.peers.get(spec.master or "", f"<address of {spec.master}>"),
+        "metadata_server": "P2PHANDSHAKE",
+        "protocol": spec.protocol,
+        "device_names": spec.rdma_device or "",
+        "global_segment_size": f"{spec.dram_mb}MB",
+        "local_buffer_size": f"{spec.buffer_mb}MB",
+        "threads": spec.threads,
+        "enable_offload": str(spec.ssd).lower(),
+        "enable_http_server": "true",
+        "http_port": launch.ports["http"],
+    }
+    return [launch.path(spec.program), *(f"-{name}={value}" for name, value in given.items()), *spec.arguments]
+
+
+def environment(spec: ClientSpec, launch: Launch) -> dict[str, str]:
+    found = {"PYTHONPATH": ""}
+    if spec.ssd:
+        found |= {
+            "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH": folder_of(spec, launch),
+            "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(spec.heartbeat_s),
+            "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES": str(int(spec.disk_gib * 1024**3)),
+            "MOONCAKE_OFFLOAD_BUCKET_MAX_TOTAL_SIZE": str(int(spec.disk_gib * 1024**3)),
+            "MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY": "lru",
+        }
+    return found
+
+
+def refuse(spec: ClientSpec) -> dict[str, str]:
+    return {} if spec.master else {"master": "must name the pool of the Mooncake master"}
+
+
+def requires(spec: ClientSpec, launch: Launch) -> tuple[Requirement, ...]:
+    program = Requirement(
+        "program", launch.path(spec.program), advice="pip install mooncake-transfer-engine, or set engine.program"
+    )
+    folder = folder_of(spec, launch)
+    if not folder:
+        return (program,)
+    return program, Requirement("folder", folder, need_gb=spec.disk_gib, advice="free space, or set engine.disk")
+
+
+MOONCAKE_CLIENT = Kind(
+    name="mooncake-client",
+    title="Mooncake store client",
+    spec=ClientSpec,
+    ports=("http", "rpc"),
+    command=command,
+    environment=environment,
+    health_path="/health",
+    models_path="",
+    metrics_path="/metrics",
+    scrape=NO_SCRAPE,
+    load_timeout_s=120,
+    drain_timeout_s=1,
+    grace_s=10,
+    refuse=refuse,
+    needs=lambda spec: (spec.master,) if spec.master else (),
+    serves=False,
+    service="rpc",
+    requires=requires,
+    volume=folder_of,
+)

@@ -1,0 +1,78 @@
+"""The `mooncake-master` kind: who knows which block of the Mooncake store lies where. It serves no requests."""
+
+from dataclasses import dataclass
+
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.option import option
+from router.figures import MOONCAKE_SCRAPE
+
+
+@dataclass(frozen=True)
+class MasterSpec:
+    program: str = option(
+        "mooncake_master", title="Program", kind="text", help="Name or path; ./… is taken from Weir's own folder."
+    )
+    ssd: bool = option(False, title="SSD tier", kind="bool", help="Blocks also go to the disks of its clients.")
+    lease_ms: int = option(
+        5000,
+        title="Lease",
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        help="A block just read is not evicted for so long.",
+    )
+    evict_at: float = option(
+        0.95,
+        title="Evict at",
+        kind="float",
+        minimum=0.1,
+        maximum=1.0,
+        help="Share of memory in use from which it evicts.",
+    )
+    evict_share: float = option(
+        0.05, title="Evict share", kind="float", minimum=0.01, maximum=1.0, help="Of the blocks, each time."
+    )
+    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For its remote calls.")
+    arguments: tuple[str, ...] = option(
+        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
+    )
+
+
+def command(spec: MasterSpec, launch: Launch) -> list[str]:
+    given = {
+        "rpc_address": launch.host,
+        "rpc_port": launch.ports["rpc"],
+        "metrics_host": launch.host,
+        "metrics_port": launch.ports["http"],
+        "rpc_thread_num": spec.threads,
+        "default_kv_lease_ttl": spec.lease_ms,
+        "eviction_high_watermark_ratio": spec.evict_at,
+        "eviction_ratio": spec.evict_share,
+        "enable_offload": str(spec.ssd).lower(),
+    }
+    return [launch.path(spec.program), *(f"-{name}={value}" for name, value in given.items()), *spec.arguments]
+
+
+MOONCAKE_MASTER = Kind(
+    name="mooncake-master",
+    title="Mooncake master",
+    spec=MasterSpec,
+    ports=("http", "rpc"),
+    command=command,
+    environment=lambda spec, launch: {"PYTHONPATH": ""},
+    health_path="/health",
+    models_path="",
+    metrics_path="/metrics",
+    scrape=MOONCAKE_SCRAPE,
+    load_timeout_s=60,
+    drain_timeout_s=1,
+    grace_s=5,
+    serves=False,
+    service="rpc",
+    most=lambda spec: 1,
+    requires=lambda spec, launch: (
+        Requirement(
+            "program", launch.path(spec.program), advice="pip install mooncake-transfer-engine, or set engine.program"
+        ),
+    ),
+)

@@ -1,0 +1,54 @@
+"""What every engine with vLLM's HTTP API has in common. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fleet.kinds.kind import Launch
+
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+ROLES = (BOTH, PREFILL, DECODE)
+
+
+def flags(values: Mapping[str, Any]) -> list[str]:
+    """`{"port": 1, "lazy": True, "left-out": None}` → --port 1 --lazy; False becomes --no-…"""
+    found: list[str] = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            found.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            found += [f"--{name}", str(value)]
+    return found
+
+
+def compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def address(launch: Launch, use: str) -> str:
+    return f"{launch.host}:{launch.ports[use]}"
+
+
+def base_url(launch: Launch) -> str:
+    return f"http://{address(launch, 'http')}"
+
+
+def role_of(role: str, prefill_instances: int, ordinal: int) -> str:
+    """The first so many instances of a pool prefill and the others decode; with none named all have the pool's role."""
+    if not prefill_instances:
+        return role
+    return PREFILL if ordinal < prefill_instances else DECODE
+
+
+def gpus_of(ids: tuple[str, ...], each: int, ordinal: int) -> tuple[str, ...]:
+    """The GPUs of one instance: the pool's list, dealt out in order."""
+    return ids[ordinal * each : (ordinal + 1) * each]
+
+
+def replicas_for(ids: tuple[str, ...], each: int) -> int | None:
+    return len(ids) // each if ids else None
+
+
+def visible(ids: Iterable[str], variable: str = "CUDA_VISIBLE_DEVICES") -> dict[str, str]:
+    joined = ",".join(ids)
+    return {variable: joined} if joined else {}

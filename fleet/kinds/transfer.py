@@ -1,0 +1,165 @@
+"""How the KV cache of a vLLM instance leaves it: one function for each value of the option `kv`. Pure.
+
+Each gives the connector's configuration, what goes into the environment and into files, and what routers are told.
+`MODES[kv](spec, launch)`; a new one is a function and a line.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.kinds.kind import Launch
+from fleet.kinds.serving import BOTH, PREFILL, address, role_of
+
+GIB = 1024**3
+_ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
+STORE_FILE = "mooncake.json"
+LMCACHE_FILE = "lmcache.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    connector: dict[str, Any] = field(default_factory=dict)  # --kv-transfer-config; empty: none
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # name → text
+    wire: dict[str, Any] = field(default_factory=dict)  # what routers are told
+    modules: tuple[str, ...] = ()  # that the engine's Python must find
+    volume: str = ""  # folder that fills up
+
+
+def none(spec: Any, launch: Launch) -> Transfer:
+    return Transfer()
+
+
+def nixl(spec: Any, launch: Launch) -> Transfer:
+    config = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+    side = {
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(launch.ports["side"]),
+    }
+    return Transfer(
+        config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
+        side,
+        wire={"connector": "nixl"},
+        modules=("nixl",),
+    )
+
+
+def mooncake_p2p(spec: Any, launch: Launch) -> Transfer:
+    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    return Transfer(
+        {
+            "kv_connector": "MooncakeConnector",
+            "kv_role": _ROLES.get(role, "kv_consumer"),
+            "kv_connector_extra_config": {"mooncake_protocol": spec.protocol} | _device(spec),
+        },
+        {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(launch.ports["side"])},
+        wire={"connector": "mooncake_p2p", "kv": {"bootstrap": f"http://{address(launch, 'side')}"}},
+        modules=("mooncake",),
+    )
+
+
+def _device(spec: Any) -> dict[str, str]:
+    return {"device_name": spec.rdma_device} if spec.rdma_device else {}
+
+
+def mooncake_store(spec: Any, launch: Launch) -> Transfer:
+    """DRAM of every instance as one store; with `store_pool` the store has memory (and a disk) of its own."""
+    own = spec.store_pool is None
+    config = {
+        "metadata_server": "P2PHANDSHAKE",
+        "master_server_address": launch.peers.get(spec.master, f"<address of {spec.master}>"),
+        "protocol": spec.protocol,
+        "device_name": spec.rdma_device or "",
+        "global_segment_size": f"{spec.store_dram_mb}MB" if own else 0,
+        "local_buffer_size": f"{spec.store_buffer_mb}MB",
+    }
+    environment = {"MOONCAKE_CONFIG_PATH": f"{launch.folder}/{STORE_FILE}"}
+    if not own:
+        config |= {"mode": "standalone-store", "enable_offload": True}
+        environment["MOONCAKE_PREFERRED_SEGMENT"] = launch.peers.get(spec.store_pool, f"<address of {spec.store_pool}>")
+    return Transfer(
+        {
+            "kv_connector": "MooncakeStoreConnector",
+            "kv_role": "kv_both",
+            # Names a socket file of the host: two instances with the same number would answer each other's look-ups.
+            "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
+        },
+        environment,
+        {STORE_FILE: json.dumps(config, indent=1) + "\n"},
+        {"connector": "mooncake_store"},
+        ("mooncake",),
+    )
+
+
+def offload_dram(spec: Any, launch: Launch) -> Transfer:
+    return Transfer(_offloading({"cpu_bytes_to_use": _bytes(spec.dram_gib)}))
+
+
+def offload_ssd(spec: Any, launch: Launch) -> Transfer:
+    folder = _folder(spec, launch)
+    tiers = [{"type": "fs", "root_dir": folder}]
+    extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": _bytes(spec.dram_gib), "secondary_tiers": tiers}
+    return Transfer(_offloading(extra), volume=folder)
+
+
+def _offloading(extra: dict[str, Any]) -> dict[str, Any]:
+    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+
+
+def _bytes(gib: float) -> int:
+    return int(gib * GIB)
+
+
+def _folder(spec: Any, launch: Launch) -> str:
+    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
+
+
+def lmcache_dram(spec: Any, launch: Launch) -> Transfer:
+    return _lmcache(launch, {"local_cpu": True, "max_local_cpu_size": spec.dram_gib})
+
+
+def lmcache_disk(spec: Any, launch: Launch) -> Transfer:
+    folder = _folder(spec, launch)
+    values = {"local_cpu": True, "max_local_cpu_size": spec.dram_gib, "local_disk": f"file://{folder}/"}
+    return _lmcache(launch, values | {"max_local_disk_size": spec.disk_gib}, folder)
+
+
+def lmcache_gds(spec: Any, launch: Launch) -> Transfer:
+    """GPUDirect Storage: between GPU and disk past the host's memory; `dram_gib` sizes the buffer on the GPU."""
+    folder = _folder(spec, launch)
+    values = {"local_cpu": False, "gds_path": folder, "cufile_buffer_size": int(spec.dram_gib * 1024)}
+    return _lmcache(launch, values, folder)
+
+
+def _lmcache(launch: Launch, values: dict[str, Any], volume: str = "") -> Transfer:
+    text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
+    return Transfer(
+        {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"},
+        {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}"},
+        {LMCACHE_FILE: text},
+        modules=("lmcache",),
+        volume=volume,
+    )
+
+
+def example_disk(spec: Any, launch: Launch) -> Transfer:
+    folder = _folder(spec, launch)
+    extra = {"shared_storage_path": folder}
+    config = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return Transfer(config, volume=folder)
+
+
+MODES: dict[str, Callable[[Any, Launch], Transfer]] = {
+    "none": none,
+    "nixl": nixl,
+    "mooncake-p2p": mooncake_p2p,
+    "mooncake-store": mooncake_store,
+    "offload-dram": offload_dram,
+    "offload-ssd": offload_ssd,
+    "lmcache-dram": lmcache_dram,
+    "lmcache-disk": lmcache_disk,
+    "lmcache-gds": lmcache_gds,
+    "example-disk": example_disk,
+}

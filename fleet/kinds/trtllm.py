@@ -1,0 +1,217 @@
+"""The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
+
+Only its command line has been tested: it takes NVIDIA GPUs to run. In the options, ↑ and ↓ say where a larger value
+moves throughput (TPS/GPU) and what one user sees (TPS/user).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.option import option
+from fleet.kinds.serving import (
+    BOTH,
+    PREFILL,
+    ROLES,
+    flags,
+    gpus_of,
+    replicas_for,
+    role_of,
+    visible,
+)
+from router.figures import NO_SCRAPE
+
+OPTIONS_FILE = "llm_options.yaml"
+_SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
+
+
+@dataclass(frozen=True)
+class TrtllmSpec:
+    model: str | None = option(
+        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
+    )
+    program: str = option("trtllm-serve", title="Program", kind="text", help="Name or path; ./… is from Weir's folder.")
+    role: str = option(
+        BOTH, title="Role", kind="text", choices=ROLES, help="prefill: context servers; decode: generation servers."
+    )
+    prefill_instances: int = option(
+        0,
+        title="Context servers",
+        minimum=0,
+        maximum=512,
+        help="The first so many instances are context servers, the others generation servers. ↑ TPS/user, ↓ TPS/GPU.",
+    )
+    gpus: tuple[str, ...] = option(
+        (), title="GPUs", kind="list", help="Ids dealt out to the instances in order; empty: all are visible."
+    )
+    tensor_parallel: int = option(
+        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
+    )
+    expert_parallel: int | None = option(
+        None, title="Expert parallel", unit="GPUs", minimum=1, maximum=64, help="Left out: experts are not spread."
+    )
+    dwdp_size: int = option(
+        1,
+        title="DWDP group",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Context GPUs that fetch each other's experts ahead instead of waiting for the slowest; 1: off. "
+        "↑ TPS/GPU where a layer's computing outlasts the fetch.",
+    )
+    dwdp_experts: int = option(
+        1, title="DWDP experts", minimum=1, maximum=4096, help="Per GPU of the group. ↑ redundancy, ↓ memory for KV."
+    )
+    dwdp_prefetch: int = option(
+        1, title="DWDP prefetch", minimum=1, maximum=4096, help="Experts fetched of each other GPU for the next layer."
+    )
+    max_batch_size: int = option(
+        256, title="Batch", minimum=1, maximum=65_536, help="Sequences running at once. ↑ TPS/GPU, ↓ TPS/user."
+    )
+    max_num_tokens: int = option(
+        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="↑ TPS/GPU, ↓ TPS/user."
+    )
+    max_seq_len: int | None = option(
+        None, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
+    )
+    capacity_scheduler: str = option(
+        "GUARANTEED_NO_EVICT",
+        title="Scheduler",
+        kind="text",
+        choices=_SCHEDULERS,
+        help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it must evict.",
+    )
+    chunked_prefill: bool = option(
+        True, title="Chunked prefill", kind="bool", help="↑ TPS/user beside long prompts; not with DWDP."
+    )
+    free_gpu_memory_fraction: float = option(
+        0.9, title="KV cache", kind="float", minimum=0.05, maximum=0.99, help="Of the free GPU memory. ↑ TPS/GPU."
+    )
+    speculative: str | None = option(
+        None,
+        title="Speculative decoding",
+        kind="text",
+        help="JSON of speculative_config. ↑ TPS/user, ↓ TPS/GPU when busy.",
+    )
+    transfer: str = option(
+        "UCX",
+        title="KV transfer",
+        kind="text",
+        choices=("DEFAULT", "UCX", "NIXL", "MPI"),
+        help="Context to generation.",
+    )
+    arguments: tuple[str, ...] = option(
+        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
+    )
+    environment: Mapping[str, str] | None = option(
+        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
+    )
+
+
+def role(spec: TrtllmSpec, launch: Launch) -> str:
+    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
+
+
+def command(spec: TrtllmSpec, launch: Launch) -> list[str]:
+    given = {
+        "host": launch.host,
+        "port": launch.ports["http"],
+        "backend": "pytorch",
+        "tp_size": spec.tensor_parallel,
+        "ep_size": spec.expert_parallel,
+        "max_batch_size": spec.max_batch_size,
+        "max_num_tokens": spec.max_num_tokens,
+        "max_seq_len": spec.max_seq_len,
+        "kv_cache_free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
+        "extra_llm_api_options": f"{launch.folder}/{OPTIONS_FILE}",
+    }
+    model = launch.path(spec.model) if spec.model else launch.model
+    return [launch.path(spec.program), model, *flags(given), *spec.arguments]
+
+
+def files(spec: TrtllmSpec, launch: Launch) -> dict[str, str]:
+    """JSON, which is YAML."""
+    return {OPTIONS_FILE: json.dumps(_options(spec, launch), indent=1) + "\n"}
+
+
+def _options(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "enable_chunked_prefill": spec.chunked_prefill,
+        "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
+        "kv_cache_config": {"free_gpu_memory_fraction": spec.free_gpu_memory_fraction},
+    }
+    if role(spec, launch) != BOTH:
+        found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
+    if role(spec, launch) == PREFILL:
+        found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
+    if spec.dwdp_size > 1 and role(spec, launch) == PREFILL:
+        found["dwdp_config"] = {
+            "dwdp_size": spec.dwdp_size,
+            "num_groups": 1,
+            "num_experts_per_worker": spec.dwdp_experts,
+            "num_prefetch_experts": spec.dwdp_prefetch,
+        }
+    return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})
+
+
+def refuse(spec: TrtllmSpec) -> dict[str, str]:
+    problems = {
+        "dwdp_size": _dwdp_problem(spec),
+        "speculative": _json_problem(spec.speculative) if spec.speculative else "",
+    }
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def _dwdp_problem(spec: TrtllmSpec) -> str:
+    if spec.dwdp_size == 1:
+        return ""
+    if spec.role != PREFILL and not spec.prefill_instances:
+        return "is for context servers: set role to prefill, or prefill_instances"
+    return "goes without chunked_prefill" if spec.chunked_prefill else ""
+
+
+def _json_problem(text: str) -> str:
+    try:
+        return "" if isinstance(json.loads(text), dict) else "must be a JSON object"
+    except ValueError as error:
+        return f"must be a JSON object: {error}"
+
+
+def wire(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
+    told = role(spec, launch)
+    return {} if told == BOTH else {"role": told}
+
+
+def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
+    return (
+        Requirement("program", launch.path(spec.program), advice="pip install tensorrt_llm, or set engine.program"),
+        Requirement("folder", "/dev/nvidia0", advice="this host has no NVIDIA GPU"),
+    )
+
+
+TRTLLM = Kind(
+    name="trtllm",
+    title="TensorRT-LLM",
+    spec=TrtllmSpec,
+    ports=("http",),
+    command=command,
+    environment=lambda spec, launch: (
+        {"PYTHONPATH": ""}
+        | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal))
+        | dict(spec.environment or {})
+    ),
+    health_path="/health",
+    models_path="/v1/models",
+    metrics_path="/prometheus/metrics",
+    scrape=NO_SCRAPE,
+    load_timeout_s=3600,
+    drain_timeout_s=600,
+    grace_s=15,
+    refuse=refuse,
+    wire=wire,
+    most=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    files=files,
+    requires=requires,
+)

@@ -1,0 +1,163 @@
+"""The `vllm` kind: vLLM's OpenAI server in an environment of its own, with any way for its KV cache to travel."""
+
+from typing import Any
+
+from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.serving import (
+    BOTH,
+    base_url,
+    compact,
+    flags,
+    gpus_of,
+    replicas_for,
+    role_of,
+    visible,
+)
+from fleet.kinds.transfer import MODES, Transfer
+from fleet.kinds.vllm_spec import VllmSpec
+from router.figures import VLLM_SCRAPE
+
+_CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
+# Not `vllm serve`: it looks for a distribution of that very name, which builds for CPU are not.
+_SERVER = "vllm.entrypoints.openai.api_server"
+
+
+def transfer(spec: VllmSpec, launch: Launch) -> Transfer:
+    return MODES[spec.kv](spec, launch)
+
+
+def model_of(spec: VllmSpec, launch: Launch) -> str:
+    return launch.path(spec.model) if spec.model else launch.model
+
+
+def command(spec: VllmSpec, launch: Launch) -> list[str]:
+    given: dict[str, Any] = {
+        "host": launch.host,
+        "port": launch.ports["http"],
+        "model": model_of(spec, launch),
+        "served-model-name": launch.model,
+        "tensor-parallel-size": spec.tensor_parallel,
+        "max-model-len": spec.max_model_len,
+        "gpu-memory-utilization": spec.gpu_memory_utilization if spec.device == "cuda" else None,
+        "dtype": spec.dtype,
+        "load-format": spec.load_format,
+        "block-size": spec.block_size,
+        "max-num-seqs": spec.max_num_seqs,
+        "max-num-batched-tokens": spec.max_num_batched_tokens,
+        "enable-prefix-caching": spec.prefix_caching,
+        "enable-chunked-prefill": spec.chunked_prefill,
+        "enable-prompt-tokens-details": True,  # cached tokens per request: hit rates and receipts live on it
+    }
+    argv = [launch.path(spec.python), "-m", _SERVER, *flags(given)]
+    if spec.sleep_mode:
+        argv.append("--enable-sleep-mode")
+    if spec.kv_events:
+        argv += ["--kv-events-config", compact(_events(launch))]
+    connector = transfer(spec, launch).connector
+    if connector:
+        argv += ["--kv-transfer-config", compact(connector)]
+    return [*argv, *spec.arguments]
+
+
+def _events(launch: Launch) -> dict[str, Any]:
+    return {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": f"tcp://{launch.host}:{launch.ports['events']}",
+        "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
+        "topic": "kv",
+    }
+
+
+def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
+    found = {"PYTHONPATH": "", "VLLM_NO_USAGE_STATS": "1"}  # its own modules only; ours are in a folder beside
+    if spec.device == "cpu":
+        found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
+    if spec.sleep_mode:
+        found["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no POST /sleep
+    found |= visible(gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal))
+    return found | transfer(spec, launch).environment | dict(spec.environment or {})
+
+
+def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
+    return transfer(spec, launch).files
+
+
+def wire(spec: VllmSpec, launch: Launch) -> dict[str, Any]:
+    told: dict[str, Any] = {"tokenizer": model_of(spec, launch)} | transfer(spec, launch).wire
+    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    if role != BOTH:
+        told["role"] = role
+    if spec.kv_events:
+        told["events"] = base_url(launch)
+    return told
+
+
+def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
+    python, moved = launch.path(spec.python), transfer(spec, launch)
+    modules = ("vllm", *moved.modules)
+    found = [Requirement("program", python, advice="set engine.python to the interpreter of vLLM's environment")]
+    found += [Requirement("module", name, python, advice=_INSTALL.get(name, f"pip install {name}")) for name in modules]
+    if spec.model and launch.path(spec.model).startswith("/"):
+        found.append(Requirement("folder", launch.path(spec.model), advice="set engine.model to the model's folder"))
+    if moved.volume:
+        found.append(Requirement("folder", moved.volume, need_gb=spec.disk_gib, advice="free space or set engine.disk"))
+    ids = gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal) if spec.device == "cuda" else ()
+    advice = "free the GPU, or lower engine.gpu_memory_utilization"
+    found += [Requirement("gpu", name, python, need_gb=1.0, advice=advice) for name in ids]
+    return tuple(found)
+
+
+_INSTALL = {
+    "vllm": "pip install vllm (without a GPU: make engines)",
+    "mooncake": "pip install mooncake-transfer-engine (without a GPU: …-non-cuda)",
+}
+
+
+def refuse(spec: VllmSpec) -> dict[str, str]:
+    problems = {
+        "kv": spec.device == "cpu" and spec.kv in _CUDA_ONLY and f"{spec.kv} needs the device cuda",
+        "sleep_mode": spec.device == "cpu" and spec.sleep_mode and "needs the device cuda",
+        "gpus": spec.device == "cpu" and spec.gpus and "needs the device cuda",
+        "master": _master_problem(spec),
+        "store_pool": spec.store_pool and spec.kv != "mooncake-store" and "goes with kv mooncake-store only",
+        "prefill_instances": spec.prefill_instances
+        and spec.role != BOTH
+        and "goes with the role both only: the instances have one each",
+    }
+    return {name: str(problem) for name, problem in problems.items() if problem}
+
+
+def _master_problem(spec: VllmSpec) -> str:
+    if spec.kv == "mooncake-store":
+        return "" if spec.master else "must name the pool of the Mooncake master for kv mooncake-store"
+    return "goes with kv mooncake-store only" if spec.master else ""
+
+
+def needs(spec: VllmSpec) -> tuple[str, ...]:
+    return tuple(name for name in (spec.master, spec.store_pool) if name)
+
+
+VLLM = Kind(
+    name="vllm",
+    title="vLLM",
+    spec=VllmSpec,
+    ports=("http", "events", "replay", "side"),
+    command=command,
+    environment=environment,
+    health_path="/health",
+    models_path="/v1/models",
+    metrics_path="/metrics",
+    scrape=VLLM_SCRAPE,
+    load_timeout_s=1800,  # a large model from a network disk, compiled
+    drain_timeout_s=600,
+    grace_s=15,
+    refuse=refuse,
+    needs=needs,
+    can_sleep=lambda spec: bool(spec.sleep_mode),
+    wire=wire,
+    most=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    files=files,
+    requires=requires,
+    volume=lambda spec, launch: transfer(spec, launch).volume,
+)

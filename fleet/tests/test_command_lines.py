@@ -1,0 +1,231 @@
+"""Command lines, environments and files of the kinds that start real engines."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind, Launch, check_engine
+from fleet.kinds.option import build
+
+PORTS = {"http": 18100, "events": 18101, "replay": 18102, "side": 18103, "rpc": 18104}
+
+
+def launch(ordinal: int = 0, **peers: str) -> Launch:
+    return Launch(
+        f"p-{ordinal}", "tiny", "127.0.0.1", PORTS, "/usr/bin/python3", ordinal, "/data/p-0", "/opt/weir", peers
+    )
+
+
+def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """(command line, environment, what routers are told) of valid options."""
+    kind = KINDS[name]
+    assert check_engine(kind, given, "engine") == []
+    spec, where = build(kind.spec, given), at or launch()
+    return " ".join(kind.command(spec, where)), kind.environment(spec, where), kind.wire(spec, where)
+
+
+def transfer_of(line: str) -> dict[str, Any]:
+    return json.loads(line.partition("--kv-transfer-config ")[2].partition(" --")[0])
+
+
+CPU = {"device": "cpu", "python": "./.engines/bin/python", "model": "./.engines/tiny", "cpu_kv_gib": 1}
+
+
+def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() -> None:
+    line, env, told = made("vllm", {**CPU, "arguments": ["--enforce-eager"], "environment": {"A": "b"}})
+    assert line.startswith("/opt/weir/.engines/bin/python -m vllm.entrypoints.openai.api_server --host 127.0.0.1")
+    assert "--model /opt/weir/.engines/tiny --served-model-name tiny" in line
+    assert "--enable-prefix-caching --enable-chunked-prefill --enable-prompt-tokens-details" in line
+    assert line.endswith(" --enforce-eager")
+    assert '"endpoint":"tcp://127.0.0.1:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
+    assert (env["VLLM_CPU_KVCACHE_SPACE"], env["PYTHONPATH"], env["A"]) == ("1", "", "b")
+    assert told == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
+
+
+def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_told_of_events() -> None:
+    line, _, told = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
+    assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
+    assert "--kv-events-config" not in line
+    assert "--gpu-memory-utilization 0.9" in line
+    assert told == {"tokenizer": "tiny"}
+
+
+def test_gpus_are_dealt_out_in_order() -> None:
+    given = {"gpus": ["0", "1", "2", "3", "4"], "tensor_parallel": 2}
+    assert made("vllm", given, launch(1))[1]["CUDA_VISIBLE_DEVICES"] == "2,3"
+    kind = KINDS["vllm"]
+    assert kind.most(build(kind.spec, given)) == 2
+    assert kind.most(build(kind.spec, {})) is None
+
+
+def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:
+    line, env, _ = made("vllm", {"sleep_mode": True})
+    assert "--enable-sleep-mode" in line
+    assert env["VLLM_SERVER_DEV_MODE"] == "1"
+
+
+def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
+    line, env, told = made("vllm", {**CPU, "kv": "nixl"})
+    assert transfer_of(line) == {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+    assert (env["VLLM_NIXL_SIDE_CHANNEL_HOST"], env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) == ("127.0.0.1", "18103")
+    assert told["connector"] == "nixl"
+
+
+@pytest.mark.parametrize(("ordinal", "role", "kv_role"), [(0, "prefill", "kv_producer"), (1, "decode", "kv_consumer")])
+def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str, kv_role: str) -> None:
+    line, env, told = made("vllm", {"kv": "mooncake-p2p", "prefill_instances": 1}, launch(ordinal))
+    assert transfer_of(line)["kv_role"] == kv_role
+    assert env["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "18103"
+    assert (told["role"], told["connector"]) == (role, "mooncake_p2p")
+    assert told["kv"] == {"bootstrap": "http://127.0.0.1:18103"}
+
+
+def test_a_store_of_the_instances_own_memory_names_its_master_in_a_file() -> None:
+    kind, given = KINDS["vllm"], {**CPU, "kv": "mooncake-store", "master": "m", "store_dram_mb": 256}
+    where = launch(m="127.0.0.1:18200")
+    line, env, _ = made("vllm", given, where)
+    assert transfer_of(line)["kv_connector_extra_config"] == {"lookup_rpc_port": 18100}
+    (name, text), *_ = kind.files(build(kind.spec, given), where).items()
+    assert env["MOONCAKE_CONFIG_PATH"] == f"/data/p-0/{name}"
+    assert json.loads(text)["master_server_address"] == "127.0.0.1:18200"
+    assert json.loads(text)["global_segment_size"] == "256MB"
+    assert kind.needs(build(kind.spec, given)) == ("m",)
+
+
+def test_a_store_of_its_own_is_preferred_over_the_instances_memory() -> None:
+    kind, given = KINDS["vllm"], {**CPU, "kv": "mooncake-store", "master": "m", "store_pool": "s"}
+    where = launch(m="127.0.0.1:18200", s="127.0.0.1:18300")
+    assert made("vllm", given, where)[1]["MOONCAKE_PREFERRED_SEGMENT"] == "127.0.0.1:18300"
+    (text,) = kind.files(build(kind.spec, given), where).values()
+    assert json.loads(text) | {"mode": "standalone-store", "enable_offload": True} == json.loads(text)
+    assert json.loads(text)["global_segment_size"] == 0
+    assert kind.needs(build(kind.spec, given)) == ("m", "s")
+
+
+@pytest.mark.parametrize(
+    ("given", "connector", "extra"),
+    [
+        ({"kv": "offload-dram", "dram_gib": 2}, "OffloadingConnector", {"cpu_bytes_to_use": 2 * 1024**3}),
+        (
+            {"kv": "offload-ssd", "dram_gib": 1, "disk": "/ssd"},
+            "OffloadingConnector",
+            {
+                "spec_name": "TieringOffloadingSpec",
+                "cpu_bytes_to_use": 1024**3,
+                "secondary_tiers": [{"type": "fs", "root_dir": "/ssd"}],
+            },
+        ),
+        ({**CPU, "kv": "example-disk"}, "ExampleConnector", {"shared_storage_path": "/data/p-0/kv"}),
+    ],
+)
+def test_tiers_of_one_instance(given: dict[str, Any], connector: str, extra: dict[str, Any]) -> None:
+    config = transfer_of(made("vllm", given)[0])
+    assert (config["kv_connector"], config["kv_connector_extra_config"]) == (connector, extra)
+
+
+@pytest.mark.parametrize(
+    ("kv", "words"),
+    [
+        ("lmcache-dram", "local_cpu: true\nmax_local_cpu_size: 2.0\n"),
+        ("lmcache-disk", 'local_disk: "file:///ssd/"\nmax_local_disk_size: 64.0\n'),
+        ("lmcache-gds", 'gds_path: "/ssd"\ncufile_buffer_size: 2048\n'),
+    ],
+)
+def test_lmcache_reads_its_configuration_from_a_file(kv: str, words: str) -> None:
+    kind, given = KINDS["vllm"], {"kv": kv, "dram_gib": 2, "disk": "/ssd"}
+    assert made("vllm", given)[1]["LMCACHE_CONFIG_FILE"] == "/data/p-0/lmcache.yaml"
+    assert words in kind.files(build(kind.spec, given), launch())["lmcache.yaml"]
+
+
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("vllm", {**CPU, "kv": "lmcache-gds"}, "kv", "lmcache-gds needs the device cuda"),
+    ("vllm", {**CPU, "sleep_mode": True}, "sleep_mode", "needs the device cuda"),
+    ("vllm", {**CPU, "gpus": ["0"]}, "gpus", "needs the device cuda"),
+    ("vllm", {"kv": "mooncake-store"}, "master", "must name the pool of the Mooncake master for kv mooncake-store"),
+    ("vllm", {"master": "m"}, "master", "goes with kv mooncake-store only"),
+    ("vllm", {"store_pool": "s"}, "store_pool", "goes with kv mooncake-store only"),
+    ("vllm", {"role": "decode", "prefill_instances": 1}, "prefill_instances", "goes with the role both only"),
+    ("mooncake-client", {}, "master", "must name the pool of the Mooncake master"),
+    ("trtllm", {"dwdp_size": 4}, "dwdp_size", "is for context servers: set role to prefill, or prefill_instances"),
+    ("trtllm", {"dwdp_size": 4, "role": "prefill"}, "dwdp_size", "goes without chunked_prefill"),
+    ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
+    ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
+    ("external", {}, "urls", "must be http://host:port, one for each instance"),
+    ("external", {"urls": ["ftp://x"]}, "urls", "must be http://host:port, one for each instance; ftp://x is not"),
+    ("external", {"urls": ["http://x:99999"]}, "urls", "must be http://host:port"),
+    ("external", {"urls": ["http://x"], "connector": "mooncake_p2p"}, "bootstraps", "must be as many as the URLs"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "option", "words"), REFUSED)
+def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str, Any], option: str, words: str) -> None:
+    (problem,) = check_engine(KINDS[name], given, "engine")
+    assert problem.path == f"engine.{option}"
+    assert problem.message.startswith(words)
+
+
+def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> None:
+    line, _, told = made("mooncake-master", {"ssd": True})
+    assert "-rpc_address=127.0.0.1 -rpc_port=18104 -metrics_host=127.0.0.1 -metrics_port=18100" in line
+    assert "-enable_offload=true" in line
+    assert told == {}
+    assert (KINDS["mooncake-master"].serves, KINDS["mooncake-master"].service) == (False, "rpc")
+
+
+def test_a_client_lends_memory_and_a_disk_to_the_store() -> None:
+    given = {"master": "m", "ssd": True, "dram_mb": 64, "disk_gib": 1, "heartbeat_s": 1}
+    line, env, _ = made("mooncake-client", given, launch(m="127.0.0.1:18200"))
+    assert "-master_server_address=127.0.0.1:18200" in line
+    assert "-global_segment_size=64MB" in line
+    assert env["MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"] == "/data/p-0/kv"
+    assert env["MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"] == str(1024**3)
+    assert "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH" not in made("mooncake-client", {"master": "m"})[1]
+
+
+def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
+    given = {"prefill_instances": 1, "etcd": "10.0.0.1:2379", "tensor_parallel": 2, "cores": ["0", "1", "2", "3"]}
+    line, env, told = made("neuron", given, launch(1))
+    assert transfer_of(line) | {"kv_role": "kv_consumer", "etcd": "10.0.0.1:2379", "kv_rank": 1} == transfer_of(line)
+    assert env["NEURON_RT_VISIBLE_CORES"] == "2,3"
+    assert told == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
+    assert made("neuron", {})[2] == {}
+
+
+def test_the_context_servers_of_trtllm_share_experts() -> None:
+    kind = KINDS["trtllm"]
+    given = {"prefill_instances": 2, "dwdp_size": 2, "chunked_prefill": False, "speculative": '{"max_draft_len": 3}'}
+    spec = build(kind.spec, given)
+    context = json.loads(kind.files(spec, launch(0))["llm_options.yaml"])
+    generation = json.loads(kind.files(spec, launch(2))["llm_options.yaml"])
+    assert context["dwdp_config"]["dwdp_size"] == 2
+    assert context["disable_overlap_scheduler"] is True
+    assert "dwdp_config" not in generation
+    assert context["speculative_config"] == {"max_draft_len": 3}
+    assert (made("trtllm", given)[2], made("trtllm", given, launch(2))[2]) == ({"role": "prefill"}, {"role": "decode"})
+
+
+def test_an_engine_of_somebody_else_is_only_described() -> None:
+    given = {
+        "urls": ["http://10.0.0.7:8000/", "http://10.0.0.8:8000"],
+        "connector": "mooncake_p2p",
+        "bootstraps": ["http://10.0.0.7:8998", "http://10.0.0.8:8998"],
+        "kv_events": True,
+        "tokenizer": "/models/m",
+        "prefill_instances": 1,
+    }
+    kind = KINDS["external"]
+    _, _, told = made("external", given)
+    assert kind.url(build(kind.spec, given), launch(0)) == "http://10.0.0.7:8000"
+    assert told["kv"] == {"bootstrap": "http://10.0.0.7:8998"}
+    assert (told["role"], told["events"], told["tokenizer"]) == ("prefill", "http://10.0.0.7:8000", "/models/m")
+    assert kind.most(build(kind.spec, given)) == 2
+    assert not kind.launched
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_what_a_kind_requires_says_what_to_do_when_it_is_missing(kind: Kind) -> None:
+    needed = {"mooncake-client": {"master": "m", "ssd": True}, "external": {"urls": ["http://x"]}}
+    spec = build(kind.spec, needed.get(kind.name, {}))
+    assert all(one.advice for one in kind.requires(spec, launch()))
