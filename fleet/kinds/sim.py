@@ -9,6 +9,7 @@ from fleet.kinds.option import option
 from router.figures import VLLM_SCRAPE
 
 GPUS = tuple(profiles.PEAKS)
+KV = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
 MODEL_PROFILES = tuple(profiles.MODELS)
 
 
@@ -55,6 +56,59 @@ class SimSpec:
     max_num_batched_tokens: int = option(
         8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Tokens in one engine step."
     )
+    kv: str = option(
+        "none",
+        title="KV connector",
+        kind="text",
+        choices=KV,
+        help="How KV blocks move between the instances, as one of vLLM's connectors or Neuron's.",
+    )
+    prefill_instances: int = option(
+        0,
+        title="Prefill instances",
+        minimum=0,
+        maximum=512,
+        help="So many of the first instances only compute prompts, the others only decode; 0: each does both.",
+    )
+    kv_setup_ms: float = option(
+        5.0,
+        title="Setup of a transfer",
+        kind="float",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        help="Of a KV transfer, however small.",
+    )
+    kv_gb_per_s: float = option(
+        9.7,
+        title="Transfer rate, idle",
+        kind="float",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="While the sender computes nothing; transfers at the same time share it.",
+    )
+    kv_busy_gb_per_s: float = option(
+        3.0,
+        title="Transfer rate, busy",
+        kind="float",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="While the sender computes.",
+    )
+    kv_hold_s: float = option(
+        480.0,
+        title="Blocks are held for",
+        kind="float",
+        unit="s",
+        minimum=0.1,
+        maximum=86_400,
+        help="Blocks that nobody pulls are freed after that time.",
+    )
+    kv_store: str | None = option(
+        None, title="KV store", kind="text", help="URL of the store that the instances share; for mooncake_store only."
+    )
 
 
 def command(spec: SimSpec, launch: Launch) -> list[str]:
@@ -73,7 +127,19 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "max-num-seqs": spec.max_num_seqs,
         "max-num-batched-tokens": spec.max_num_batched_tokens,
     }
-    flags |= {name: value for name, value in (("kv-blocks", spec.kv_blocks), ("tp", spec.tp)) if value is not None}
+    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp, "kv-store": spec.kv_store}
+    flags |= {name: value for name, value in optional.items() if value is not None}
+    if spec.kv != "none":
+        flags |= {
+            "kv": spec.kv,
+            "role": role(spec, launch),
+            "kv-setup-ms": spec.kv_setup_ms,
+            "kv-gb-per-s": spec.kv_gb_per_s,
+            "kv-busy-gb-per-s": spec.kv_busy_gb_per_s,
+            "kv-hold-s": spec.kv_hold_s,
+        }
+    if spec.kv == "neuron" and role(spec, launch) == "prefill":
+        flags["max-num-seqs"] = 1  # Neuron's prefill takes one request at a time
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [launch.python, "-m", "fleet.simengine", *words]
 
@@ -83,11 +149,32 @@ def environment(spec: SimSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
-    return {"events": f"http://{launch.host}:{launch.ports['http']}", "tokenizer": "sim"}
+    url = f"http://{launch.host}:{launch.ports['http']}"
+    told: dict[str, Any] = {"events": url, "tokenizer": "sim"}
+    if spec.prefill_instances:
+        told["role"] = role(spec, launch)
+    if spec.kv != "none":
+        sizes = profiles.MODELS[spec.model_profile]
+        told |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
+    if spec.kv == "mooncake_p2p":
+        told["kv"]["bootstrap"] = url
+    return told
+
+
+def role(spec: SimSpec, launch: Launch) -> str:
+    if not spec.prefill_instances:
+        return "both"
+    return "prefill" if launch.ordinal < spec.prefill_instances else "decode"
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """Only what has been calibrated can be simulated."""
+    """Only what has been calibrated can be simulated, and blocks move only between those that are told how."""
+    if spec.kv == "mooncake_store" and spec.kv_store is None:
+        return {"kv_store": "must be the URL of the store when kv is mooncake_store"}
+    if spec.kv == "neuron" and not spec.prefill_instances:
+        return {"prefill_instances": "must be at least 1 when kv is neuron: its instances either prefill or decode"}
+    if spec.kv == "none" and spec.prefill_instances:
+        return {"prefill_instances": f"must be 0 when kv is none: KV blocks have to move; allowed: {', '.join(KV[1:])}"}
     try:
         profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     except profiles.UnknownProfile as error:

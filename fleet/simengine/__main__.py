@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 import uvloop
@@ -18,6 +19,7 @@ from fleet.engine.profiles import UnknownProfile, kv_blocks, profile
 from fleet.engine.scheduler import Limits
 from fleet.simengine.app import App
 from fleet.simengine.arguments import Arguments, parse_arguments
+from fleet.simengine.kv.choose import CACHED_AS, connector
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About
 from fleet.simengine.service import Service
@@ -52,7 +54,7 @@ def main() -> int:
 async def serve(arguments: Arguments) -> None:
     listening = _listen(arguments.host, arguments.port)
     publisher = _publisher(arguments)
-    service = _service(arguments, publisher)
+    service = _service(arguments, listening.getsockname()[1], publisher)
     config = uvicorn.Config(
         App(service),
         http="httptools",
@@ -71,6 +73,7 @@ async def serve(arguments: Arguments) -> None:
     print(f"simengine: {_described(arguments, service.about)}{listening.getsockname()[1]}", flush=True)
     await Server(config).serve([listening])
     print("simengine: stopped", flush=True)
+    await service.close()
     if publisher is not None:
         publisher.close()
 
@@ -93,15 +96,16 @@ def _publisher(arguments: Arguments) -> Publisher | None:
         raise Failed(f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}") from None
 
 
-def _service(arguments: Arguments, publisher: Publisher | None) -> Service:
+def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:
     served = profile(arguments.gpu, arguments.model_profile, arguments.tp)
     size = arguments.block_size
     blocks = arguments.kv_blocks or kv_blocks(served, size)
     limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
     engine = Engine(law_of(served), blocks, limits, record_events=publisher is not None)
     window = min(arguments.max_model_len, blocks * size)  # one request must always fit
-    about = About(arguments.model, size, blocks, arguments.time_scale, window)
-    return Service(engine, about, arguments.seed, publisher)
+    about = About(arguments.model, size, blocks, arguments.time_scale, window, CACHED_AS.get(arguments.kv, ""))
+    connect = partial(connector, arguments, port, served.sizes.kv_bytes_per_token)
+    return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 
 def _described(arguments: Arguments, about: About) -> str:

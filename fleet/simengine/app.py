@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -52,6 +53,8 @@ class App:
             "/kv_event_sources": lambda: (orjson.dumps(self._event_sources()), _JSON),
             "/metrics": lambda: (service.metrics_page(), _PAGE),
         }
+        for path, read in service.connector_reads.items():
+            self._reads[path] = partial(_read_json, read)
         self._writes: dict[str, Callable[[bytes], bytes]] = {
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
@@ -71,6 +74,8 @@ class App:
             await _respond(send, 200, body, kind)
         elif method == "POST" and path in self._writes:
             await self._write(self._writes[path], receive, send)
+        elif method == "POST" and path in self._service.connector_writes:
+            await self._exchange(path, receive, send)
         elif path in self._reads or path in self._writes or answer_with is not None:
             await _respond(send, 405, b'{"detail":"Method Not Allowed"}')
         else:
@@ -104,6 +109,16 @@ class App:
             await _respond(send, refusal.status, refuse(refusal))
             return
         await _respond(send, 200, body)
+
+    async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
+        """Between engines."""
+        try:
+            status, answer = await self._service.connector_writes[path](parse(await _read(receive)))
+        except Gone:
+            return
+        except Refusal as refusal:
+            status, answer = refusal.status, {"error": refusal.message}
+        await _respond(send, status, orjson.dumps(answer))
 
     def _id(self, shape: Format, headers: Iterable[tuple[bytes, bytes]]) -> str:
         given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
@@ -153,7 +168,9 @@ class App:
 
 async def _whole(shape: Format, job: Job, send: Send) -> None:
     await job.progress()
-    if not job.is_gone:
+    if job.failed is not None:
+        await _respond(send, job.failed.status, shape.refuse(job.failed))
+    elif not job.is_gone:
         await _respond(send, 200, shape.whole(job))
 
 
@@ -162,6 +179,9 @@ async def _stream(shape: Format, job: Job, send: Send) -> None:
     await job.progress()
     head = shape.begin(job)
     while not job.is_gone:
+        if job.failed is not None:
+            await send({"type": "http.response.body", "body": shape.broken(job.failed)})
+            return
         written = [head]
         written += [shape.chunk(job, part, part.take()) for part in job.parts if part.request.generated > part.sent]
         head = b""
@@ -180,6 +200,10 @@ async def _watch(receive: Receive, job: Job) -> None:
         pass
     job.is_gone = True
     job.wake()
+
+
+def _read_json(read: Callable[[], Message]) -> tuple[bytes, tuple[bytes, bytes]]:
+    return orjson.dumps(read()), _JSON
 
 
 async def _read(receive: Receive) -> bytes:

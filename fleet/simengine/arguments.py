@@ -1,12 +1,15 @@
 """The command line of the sim kind."""
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
 
 MAX_MODEL_LEN = 131_072
+KV = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
+ROLES = ("both", "prefill", "decode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,15 @@ class Arguments:
     seed: int
     events_port: int | None
     replay_port: int | None
+    kv: str
+    role: str
+    kv_peer: str | None
+    kv_store: str | None
+    kv_setup_ms: float
+    kv_gb_per_s: float
+    kv_busy_gb_per_s: float
+    kv_hold_s: float
+    kv_failure: str
 
 
 def parse_arguments(words: list[str]) -> Arguments:
@@ -47,10 +59,40 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
+    _add_transfers(parser)
     found = parser.parse_args(words)
+    if found.kv == "mooncake_store" and found.kv_store is None:
+        parser.error("--kv mooncake_store needs --kv-store URL")
     if (found.events_port is None) != (found.replay_port is None):
         parser.error("--events-port and --replay-port come together")
     return Arguments(**vars(found))
+
+
+def _add_transfers(parser: argparse.ArgumentParser) -> None:
+    """How KV blocks move between engines."""
+    parser.add_argument("--kv", choices=KV, default="none", help="how KV blocks leave and reach this engine")
+    parser.add_argument("--role", choices=ROLES, default="both", help="in a pair of --kv neuron")
+    parser.add_argument("--kv-peer", help="HOST:PORT of the prefill engine of a fixed pair of --kv neuron")
+    parser.add_argument("--kv-store", help="URL of the store of --kv mooncake_store")
+    parser.add_argument("--kv-setup-ms", type=_at_least_0, default=5.0, help="of a transfer, however small")
+    parser.add_argument("--kv-gb-per-s", type=_more_than_0, default=9.7, help="while this engine computes nothing")
+    parser.add_argument("--kv-busy-gb-per-s", type=_more_than_0, default=3.0, help="while it computes")
+    parser.add_argument("--kv-hold-s", type=_more_than_0, default=480.0, help="blocks that nobody pulls are freed then")
+    parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="when KV does not come")
+
+
+def _at_least_0(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{value} is not 0 or more")
+    return value
+
+
+def _more_than_0(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{value} is not more than 0")
+    return value
 
 
 def _between(low: int, high: int) -> Callable[[str], int]:

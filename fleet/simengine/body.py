@@ -39,6 +39,15 @@ def flag(body: Body, name: str) -> bool:
     return value
 
 
+def mapping(body: Body, name: str) -> Body:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{name}: Input should be a valid dictionary, got {value!r:.80}.", param=name)
+    return value
+
+
 def strings(body: Body, name: str) -> tuple[str, ...]:
     """One string or a list of them; empty ones count for nothing."""
     value = body.get(name)

@@ -16,10 +16,17 @@ LAG_WINDOW_S = 5.0
 
 
 class Driver:
-    def __init__(self, engine: Engine, time_scale: float, deliver: Callable[[list[StepResult]], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        time_scale: float,
+        deliver: Callable[[list[StepResult]], None],
+        pull: Callable[[Request], None],
+    ) -> None:
         self._engine = engine
         self._scale = time_scale
         self._deliver = deliver  # hears of steps that ended, and also when there were none
+        self._pull = pull  # hears of requests that wait for KV from elsewhere
         self._loop = asyncio.get_running_loop()
         self._origin = time.monotonic()  # the loop's own clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
@@ -44,6 +51,17 @@ class Driver:
         self._deliver([])
         self._set_timer()
         return gone
+
+    def pulled(self, request: Request, tokens: int) -> None:
+        """KV of so many tokens of its prompt has come."""
+        self._engine.pulled(request, tokens, self.now_s())
+        self._set_timer()
+
+    def release(self, request_id: str) -> None:
+        """Nobody needs the blocks of a held request any more."""
+        if self._engine.release_held(request_id):
+            self._deliver([])
+            self._set_timer()
 
     def reset_cache(self) -> bool:
         done = self._engine.reset_cache()
@@ -79,6 +97,8 @@ class Driver:
         if results:
             self._earliest = now + TICK_DISTANCE_S
             self._deliver(results)
+        for request in self._engine.take_pulls():
+            self._pull(request)
         self._set_timer()
 
     def _turn_window(self) -> None:

@@ -2,10 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fleet.engine.request import Request
 from fleet.simengine.answers import Answer
+from fleet.simengine.kv.connector import Source
+from fleet.simengine.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Ask:
     stream: bool = False
     usage_at_end: bool = False  # of a stream
     usage_in_chunks: bool = False
+    kv: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +39,8 @@ class Part:
     request: Request
     answer: Answer
     sent: int = 0  # tokens
+    hold_as: str | None = None  # the name under which its blocks are held when it is finished
+    source: Source | None = None  # where its KV is to be had, for as long as that has not been asked
 
     def take(self) -> str:
         """The text of the tokens that came since the last call."""
@@ -56,6 +63,8 @@ class Job:
     created: int = field(default_factory=lambda: int(time.time()))
     unfinished: int = 0  # parts
     is_gone: bool = False  # the client hung up
+    failed: Refusal | None = None  # it cannot be answered any more
+    kv: dict[str, Any] | None = None  # the answer's kv_transfer_params
     has_news: bool = False
     head: bytes = b""  # what every chunk of a stream begins with; the format's own
     _waiter: "asyncio.Future[None] | None" = None
@@ -85,6 +94,10 @@ class Job:
     @property
     def is_complete(self) -> bool:
         return not self.unfinished
+
+    def fail(self, refusal: Refusal) -> None:
+        self.failed = refusal
+        self.wake()
 
     def wake(self) -> None:
         self.has_news = True

@@ -15,6 +15,8 @@ FIRST_TOKEN_S = (
 )
 INTER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+TRANSFER_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5)
+TRANSFER_BYTES = tuple(2.0 ** (10 + power) for power in range(1, 25, 2))
 FEW = (1, 2, 5, 10, 20)
 PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 
@@ -32,6 +34,7 @@ class About:
     blocks: int
     time_scale: float
     window: int  # tokens
+    pulls_as: str = ""  # the source that counters name for KV from elsewhere; empty without a connector
 
 
 class Metrics:
@@ -57,6 +60,12 @@ class Metrics:
             "request_num_preemptions": Histogram(PREEMPTIONS),
             "request_prefill_kv_computed_tokens": Histogram(lengths),
         }
+        self._transfers = {
+            "nixl_xfer_time_seconds": Histogram(TRANSFER_S),
+            "nixl_bytes_transferred": Histogram(TRANSFER_BYTES),
+        }
+        self._failed_transfers = 0
+        self._pulled_tokens = 0
         self._success = dict.fromkeys(REASONS, 0)
         self._prompt_tokens = 0
         self._cached_tokens = 0
@@ -100,6 +109,16 @@ class Metrics:
             mean_s = decode_s / (request.generated - 1)
             self._histograms["request_time_per_output_token_seconds"].observe(mean_s)
 
+    def transferred(self, seconds: float, size: int) -> None:
+        self._transfers["nixl_xfer_time_seconds"].observe(seconds)
+        self._transfers["nixl_bytes_transferred"].observe(size)
+
+    def transfer_failed(self) -> None:
+        self._failed_transfers += 1
+
+    def errored(self) -> None:
+        self._success["error"] += 1
+
     def aborted(self) -> None:
         self._success["abort"] += 1
 
@@ -107,7 +126,7 @@ class Metrics:
         lines: list[str] = []
         self._gauges(lines, stats, lag_s)
         self._counters(lines, stats)
-        for name, histogram in self._histograms.items():
+        for name, histogram in (self._histograms | (self._transfers if self._about.pulls_as else {})).items():
             lines += [f"# TYPE vllm:{name} histogram", *histogram.lines(f"vllm:{name}", self._labels)]
         return ("\n".join(lines) + "\n").encode()
 
@@ -115,6 +134,7 @@ class Metrics:
         self._histograms["time_to_first_token_seconds"].observe(request.first_token_s - request.arrived_s)
         self._prompt_tokens += request.prompt_tokens
         self._cached_tokens += request.cached_tokens
+        self._pulled_tokens += request.pulled_tokens
 
     def _gauges(self, lines: list[str], stats: Stats, lag_s: float) -> None:
         labels, about = self._labels, self._about
@@ -135,16 +155,20 @@ class Metrics:
         for name, value in (
             ("prefix_cache_queries", stats.cache_queries),
             ("prefix_cache_hits", stats.cache_hits),
-            ("external_prefix_cache_queries", 0),
-            ("external_prefix_cache_hits", 0),
+            ("external_prefix_cache_queries", stats.pull_queries),
+            ("external_prefix_cache_hits", stats.pull_hits),
+            ("nixl_num_failed_transfers", self._failed_transfers),
             ("num_preemptions", stats.preemptions),
             ("prompt_tokens", self._prompt_tokens),
             ("prompt_tokens_cached", self._cached_tokens),
             ("generation_tokens", self._generation_tokens),
         ):
             lines += [f"# TYPE vllm:{name}_total counter", f"vllm:{name}_total{{{self._labels}}} {float(value)!r}"]
-        sources = dict(zip(SOURCES, (computed, self._cached_tokens, 0), strict=True))
+        pulled = self._pulled_tokens
+        sources = dict(zip(SOURCES, (computed, self._cached_tokens - pulled, pulled), strict=True))
         tiers = dict.fromkeys(TIERS, 0) | {"device": stats.cache_hits}
+        if self._about.pulls_as:
+            tiers[self._about.pulls_as] = pulled
         self._labelled(lines, "prompt_tokens_by_source", "source", sources)
         self._labelled(lines, "prompt_tokens_cached_by_source", "source", tiers)
         self._labelled(lines, "request_success", "finished_reason", self._success)

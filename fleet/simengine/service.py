@@ -1,7 +1,10 @@
 """The engine behind the endpoints: starts what was asked, wakes whoever waits for tokens, keeps the figures."""
 
+import asyncio
 import itertools
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fleet.engine.engine import Engine, StepResult
 from fleet.engine.request import Request
@@ -9,24 +12,49 @@ from fleet.simengine import tokens
 from fleet.simengine.answers import Author, Wanted
 from fleet.simengine.driver import Driver
 from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.kv.connector import Answer, Connector, Source, TransferFailed, Wish
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About, Metrics
 from fleet.simengine.refusal import Refusal, too_long, unknown_model
+
+NO_WISH = Wish()
+
+Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
 
 
 class Service:
     """Belongs to the running event loop."""
 
-    def __init__(self, engine: Engine, about: About, seed: int, publisher: Publisher | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        about: About,
+        seed: int,
+        publisher: Publisher | None,
+        connect: Connect,
+        *,
+        recomputes: bool,
+    ) -> None:
         self.about = about
         self.publisher = publisher
         self.load = 0  # requests in work
         self._engine = engine
         self._author = Author(seed)
         self._metrics = Metrics(about)
-        self._driver = Driver(engine, about.time_scale, self._deliver)
+        self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull)
+        self._connector = connect(self._is_busy, self._driver.release)
+        self._recomputes = recomputes  # a prompt whose KV did not come; else its request fails
+        self._pulls: set[asyncio.Task[None]] = set()
         self._run = os.urandom(6).hex()
         self._numbers = itertools.count()
+
+    @property
+    def connector_reads(self) -> Mapping[str, Callable[[], dict[str, Any]]]:
+        return self._connector.reads if self._connector is not None else {}
+
+    @property
+    def connector_writes(self) -> Mapping[str, Callable[[dict[str, Any]], Answer]]:
+        return self._connector.writes if self._connector is not None else {}
 
     def check_model(self, name: str | None) -> None:
         if name is not None and name != self.about.model:
@@ -53,7 +81,14 @@ class Service:
         self.load -= 1
         for part in job.parts:
             if not part.request.is_over and self._driver.abort(part.request):
-                self._metrics.aborted()
+                self._metrics.errored() if job.failed is not None else self._metrics.aborted()
+            self._let_go(part)
+
+    async def close(self) -> None:
+        for task in list(self._pulls):
+            task.cancel()
+        if self._connector is not None:
+            await self._connector.close()
 
     def new_id(self) -> str:
         return f"{self._run}{next(self._numbers):08x}"
@@ -68,14 +103,17 @@ class Service:
         wanted = self._wanted(job.ask, tokens.count(prompt))
         answer = self._author.answer(prompt, wanted, salt=job.ask.seed + turn)
         data = prompt + answer.text.encode()
+        wish = self._connector.wish(job.ask.kv, job.id) if self._connector is not None else NO_WISH
         request = Request(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
             answer.tokens,
             tokens.chain(data, self.about.block_size),
             content=data,
+            held=wish.hold_as is not None,
+            pull_tokens=tokens.count(prompt) if wish.source is not None else 0,
         )
-        part = Part(job, len(job.parts), request, answer)
+        part = Part(job, len(job.parts), request, answer, hold_as=wish.hold_as, source=wish.source)
         request.owner = part
         return part
 
@@ -92,6 +130,8 @@ class Service:
     def _deliver(self, results: list[StepResult]) -> None:
         self._metrics.observe(results)
         for result in results:
+            if self._connector is not None:
+                self._exchange(self._connector, result)
             for request in result.finished:
                 self._count(request)
             for request in result.emitted:
@@ -109,3 +149,48 @@ class Service:
         room = self.about.window - request.prompt_tokens
         max_tokens = part.job.ask.max_tokens or room
         self._metrics.finished(request, part.answer.reason, max_tokens=max_tokens, n=part.job.ask.n)
+
+    # KV from and for other engines
+
+    def _is_busy(self) -> bool:
+        return self._driver.stats().running > 0
+
+    def _exchange(self, connector: Connector, result: StepResult) -> None:
+        for request in result.first:
+            part: Part = request.owner
+            self._let_go(part)
+            if part.hold_as is None:
+                connector.computed(request, None)
+        for request in result.finished:
+            if request.held:
+                request.owner.job.kv = connector.computed(request, request.owner.hold_as)
+
+    def _let_go(self, part: Part) -> None:
+        """Whoever holds its KV need not wait: it was not asked for, and will not be."""
+        source, part.source = part.source, None
+        if source is not None and self._connector is not None:
+            self._connector.let_go(source)
+
+    def _begin_pull(self, request: Request) -> None:
+        part: Part = request.owner
+        source, part.source = part.source, None
+        if request.is_over or source is None or self._connector is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._pull(self._connector, source, part))
+        self._pulls.add(task)
+        task.add_done_callback(self._pulls.discard)
+
+    async def _pull(self, connector: Connector, source: Source, part: Part) -> None:
+        tokens = 0
+        try:
+            pulled = await connector.pull(source, part.request)
+        except TransferFailed as error:
+            self._metrics.transfer_failed()
+            if not self._recomputes:
+                part.job.fail(Refusal(500, f"KV load failed: {error}", kind="InternalServerError"))
+                return
+        else:
+            tokens = pulled.tokens
+            if pulled.size:
+                self._metrics.transferred(pulled.seconds, pulled.size)
+        self._driver.pulled(part.request, tokens)

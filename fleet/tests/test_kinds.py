@@ -1,12 +1,12 @@
 """Kinds: their options describe themselves, and their command lines are understood by what they start."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch
+from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.option import build, check, json_schema, option, options_of
 from fleet.kinds.sim import SIM, SimSpec
 from fleet.simengine.arguments import parse_arguments
@@ -44,6 +44,43 @@ def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
 
 def test_routers_are_told_where_the_events_of_a_sim_are() -> None:
     assert SIM.wire(SimSpec(), LAUNCH) == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
+
+
+def test_the_engine_understands_how_its_kv_moves() -> None:
+    given = {"kv": "nixl", "kv_setup_ms": 2, "kv_gb_per_s": 40, "kv_busy_gb_per_s": 20, "kv_hold_s": 30}
+    argv = SIM.command(build(SimSpec, given), LAUNCH)
+    understood = parse_arguments(argv[3:])
+    assert {name: getattr(understood, name) for name in given} == given
+    assert understood.role == "both"
+
+
+@pytest.mark.parametrize(("ordinal", "role", "sequences"), [(0, "prefill", 1), (1, "decode", 256)])
+def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str, sequences: int) -> None:
+    spec, launch = build(SimSpec, {"kv": "neuron", "prefill_instances": 1}), replace(LAUNCH, ordinal=ordinal)
+    understood = parse_arguments(SIM.command(spec, launch)[3:])
+    assert (understood.role, understood.max_num_seqs) == (role, sequences)
+    assert SIM.wire(spec, launch)["role"] == role
+
+
+def test_routers_are_told_how_the_kv_of_a_sim_moves() -> None:
+    told = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
+    assert told["connector"] == "mooncake_p2p"
+    assert told["kv"] == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
+    assert "role" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "message"),
+    [
+        ({"kv": "mooncake_store"}, "kv_store", "must be the URL of the store when kv is mooncake_store"),
+        ({"kv": "neuron"}, "prefill_instances", "must be at least 1 when kv is neuron"),
+        ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
+    ],
+)
+def test_options_of_transfers_have_to_go_together(given: dict[str, object], option: str, message: str) -> None:
+    (problem,) = check_engine(SIM, given, "engine")
+    assert problem.path == f"engine.{option}"
+    assert message in problem.message
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from fleet.simengine import tokens
-from fleet.simengine.body import Body, flag, integer, messages, strings, text_of
+from fleet.simengine.body import Body, flag, integer, mapping, messages, strings, text_of
 from fleet.simengine.formats.format import Format
 from fleet.simengine.formats.openai import model_of
 from fleet.simengine.job import Ask, Job, Part
@@ -29,6 +29,7 @@ def _parse(body: Body) -> Ask:
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop_sequences"),
         stream=flag(body, "stream"),
+        kv=mapping(body, "kv_transfer_params"),
     )
 
 
@@ -57,7 +58,7 @@ def _whole(job: Job) -> bytes:
     part = job.parts[0]
     content = [{"type": "text", "text": part.answer.text}]
     usage = _usage(job, job.completion_tokens)
-    return orjson.dumps(_message(job, content=content, **_stop(part), usage=usage))
+    return orjson.dumps(_message(job, content=content, **_stop(part), usage=usage, kv_transfer_params=job.kv))
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -92,4 +93,8 @@ def _refuse(refusal: Refusal) -> bytes:
     return orjson.dumps({"type": "error", "error": error})
 
 
-MESSAGES = Format("msg_", _parse, _whole, _begin, _chunk, _end, _refuse)
+def _broken(refusal: Refusal) -> bytes:
+    return b"event: error\ndata: %b\n\n" % _refuse(refusal)
+
+
+MESSAGES = Format("msg_", _parse, _whole, _begin, _chunk, _end, _refuse, _broken)

@@ -36,4 +36,4 @@ def _chunk(job: Job, part: Part, text: str) -> bytes:
     )
 
 
-CHAT = Format("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse)
+CHAT = Format("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)

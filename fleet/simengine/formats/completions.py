@@ -46,4 +46,4 @@ def _chunk(job: Job, part: Part, text: str) -> bytes:
     return b'%s"choices":[{"index":%d,"text":"%s"%s' % (job.head, part.index, text.encode(), openai.tail(job, part))
 
 
-COMPLETIONS = Format("cmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse)
+COMPLETIONS = Format("cmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)

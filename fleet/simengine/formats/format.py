@@ -18,3 +18,4 @@ class Format:
     chunk: Callable[[Job, Part, str], bytes]
     end: Callable[[Job], bytes]  # the events after the last token
     refuse: Callable[[Refusal], bytes]
+    broken: Callable[[Refusal], bytes]  # the event that ends a stream which cannot go on

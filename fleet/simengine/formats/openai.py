@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from fleet.simengine.body import Body, flag, integer, strings
+from fleet.simengine.body import Body, flag, integer, mapping, strings
 from fleet.simengine.job import Job, Part
 from fleet.simengine.refusal import Refusal
 
@@ -41,9 +41,7 @@ def model_of(body: Body) -> str | None:
 
 def common(body: Body) -> dict[str, Any]:
     """The fields of an Ask that chat and plain completions spell alike."""
-    options = body.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise Refusal(400, "stream_options: Input should be an object.", param="stream_options")
+    options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
         raise Refusal(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
@@ -55,6 +53,7 @@ def common(body: Body) -> dict[str, Any]:
         "seed": integer(body, "seed", 0),
         "n": integer(body, "n", 1, minimum=1),
         "stream": stream,
+        "kv": mapping(body, "kv_transfer_params"),
         "usage_at_end": flag(options, "include_usage"),
         "usage_in_chunks": flag(options, "continuous_usage_stats"),
     }
@@ -97,8 +96,14 @@ def whole(job: Job, kind: str, content: Callable[[Part], dict[str, Any]]) -> byt
             "model": job.model,
             "choices": choices,
             "usage": usage(job),
+            "kv_transfer_params": job.kv,
         }
     )
+
+
+def broken(refusal: Refusal) -> bytes:
+    """The event that ends a stream which cannot go on, as vLLM writes it."""
+    return b"data: %b\n\n" % refuse(refusal) + DONE
 
 
 def head(job: Job, kind: str) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from fleet.simengine import tokens
-from fleet.simengine.body import Body, flag, integer, messages, text_of
+from fleet.simengine.body import Body, flag, integer, mapping, messages, text_of
 from fleet.simengine.formats import openai
 from fleet.simengine.formats.format import Format
 from fleet.simengine.job import Ask, Job, Part
@@ -26,6 +26,7 @@ def _parse(body: Body) -> Ask:
         ignore_eos=flag(body, "ignore_eos"),
         seed=integer(body, "seed", 0) or 0,
         stream=flag(body, "stream"),
+        kv=mapping(body, "kv_transfer_params"),
     )
 
 
@@ -70,7 +71,7 @@ def _finished(job: Job) -> dict[str, Any]:
 
 
 def _whole(job: Job) -> bytes:
-    return orjson.dumps(_finished(job))
+    return orjson.dumps({**_finished(job), "kv_transfer_params": job.kv})
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -108,4 +109,4 @@ def _end(job: Job) -> bytes:
     )
 
 
-RESPONSES = Format("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse)
+RESPONSES = Format("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse, openai.broken)

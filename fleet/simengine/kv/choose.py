@@ -1,0 +1,56 @@
+"""The connector that a command line asks for."""
+
+from collections.abc import Callable
+
+from fleet.simengine.arguments import Arguments
+from fleet.simengine.kv.connector import Connector
+from fleet.simengine.kv.link import Link
+from fleet.simengine.kv.peers import Host, Peers
+from fleet.simengine.kv.pooled import Pooled
+from fleet.simengine.kv.ways import neuron_wish, nixl_answer, nixl_wish, no_answer, p2p_wish
+
+# The source under which vLLM's counters put tokens that came through it
+CACHED_AS = {"nixl": "p2p", "mooncake_p2p": "p2p", "neuron": "p2p", "mooncake_store": "external_unspecified"}
+
+
+def _nixl(arguments: Arguments, host: Host) -> Connector:
+    return Peers(host, _link(arguments), arguments.kv_hold_s, nixl_wish, nixl_answer)
+
+
+def _p2p(arguments: Arguments, host: Host) -> Connector:
+    return Peers(host, _link(arguments), arguments.kv_hold_s, p2p_wish, no_answer)
+
+
+def _neuron(arguments: Arguments, host: Host) -> Connector:
+    wish = neuron_wish(arguments.role, arguments.kv_peer)
+    return Peers(host, _link(arguments), arguments.kv_hold_s, wish, no_answer)
+
+
+def _store(arguments: Arguments, host: Host) -> Connector:
+    return Pooled(host, arguments.kv_store or "")
+
+
+CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
+    "nixl": _nixl,
+    "mooncake_p2p": _p2p,
+    "neuron": _neuron,
+    "mooncake_store": _store,
+}
+
+
+def _link(arguments: Arguments) -> Link:
+    return Link(arguments.kv_setup_ms / 1e3, arguments.kv_gb_per_s * 1e9, arguments.kv_busy_gb_per_s * 1e9)
+
+
+def connector(
+    arguments: Arguments,
+    port: int,
+    bytes_per_token: float,
+    is_busy: Callable[[], bool],
+    release: Callable[[str], None],
+) -> Connector | None:
+    build = CONNECTORS.get(arguments.kv)
+    if build is None:
+        return None
+    scale, size = arguments.time_scale, arguments.block_size
+    return build(arguments, Host(arguments.host, port, scale, size, bytes_per_token, is_busy, release))

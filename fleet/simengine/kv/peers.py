@@ -1,0 +1,171 @@
+"""From engine to engine: blocks of finished requests are held until they are pulled, or until nobody came for them."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from fleet.engine.request import Request
+from fleet.simengine.kv.connector import Answer, Pulled, Source, TransferFailed, Wish
+from fleet.simengine.kv.link import Link
+
+PULL_PATH = "/kv/pull"
+ANSWER_S = 600.0  # how long a pull waits for its answer, by the wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a connector needs of the engine that it belongs to."""
+
+    host: str
+    port: int
+    time_scale: float
+    block_size: int  # tokens
+    bytes_per_token: float
+    is_busy: Callable[[], bool]
+    release: Callable[[str], None]  # a held request's blocks
+
+
+@dataclass(slots=True)
+class Held:
+    request: Request
+    timer: asyncio.TimerHandle
+    moving: bool = False
+
+
+class Peers:
+    cached_as = "p2p"
+
+    def __init__(
+        self,
+        host: Host,
+        link: Link,
+        hold_s: float,
+        wish: Callable[[Mapping[str, Any], str], Wish],
+        answer: Callable[["Peers", Request], dict[str, Any] | None],
+    ) -> None:
+        self.host = host
+        self.engine_id = os.urandom(16).hex()  # of this life of the process
+        self._link = link
+        self._hold_s = hold_s
+        self._wish = wish
+        self._answer = answer
+        self._held: dict[str, Held] = {}
+        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
+        self._transfers = 0
+        self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
+        self._letting_go: set[asyncio.Task[None]] = set()
+        self.reads: Mapping[str, Callable[[], dict[str, Any]]] = {"/query": self._entries}
+        self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {PULL_PATH: self._serve}
+
+    def wish(self, params: Mapping[str, Any], request_id: str) -> Wish:
+        return self._wish(params, request_id)
+
+    # The side that has the blocks
+
+    def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
+        if hold_as is None or not request.is_over:
+            return None
+        self._release(hold_as)  # of the same name: one that was asked twice
+        after_s = self._hold_s / self.host.time_scale
+        timer = asyncio.get_running_loop().call_later(after_s, self._release, hold_as)
+        self._held[hold_as] = Held(request, timer)
+        for waiter in self._awaited.pop(hold_as, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+        return self._answer(self, request)
+
+    def _release(self, key: str) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.timer.cancel()
+            self.host.release(held.request.id)
+
+    async def _serve(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Hand blocks over: the answer comes when the transfer is done, and the blocks are free again."""
+        if asked.get("engine_id") not in (None, self.engine_id):
+            return 409, {"error": f"this is engine {self.engine_id}, not {asked['engine_id']}: it was started again"}
+        key, wait_s = str(asked.get("key")), float(asked.get("wait_s") or 0)
+        if key not in self._held and wait_s:
+            await self._arrival(key, wait_s)
+        held = self._held.get(key)
+        if held is None or held.moving:
+            return 404, {"error": f"no blocks are held for {key}: they were released or never computed"}
+        held.moving = True
+        try:
+            return 200, await self._move(held.request, int(asked.get("first") or 0))
+        finally:
+            self._release(key)
+
+    async def _arrival(self, key: str, wait_s: float) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(key, []).append(waiter)
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter
+        except TimeoutError:
+            waiters = self._awaited.get(key, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
+            if not waiters:
+                self._awaited.pop(key, None)
+
+    async def _move(self, request: Request, first: int) -> dict[str, Any]:
+        tokens = request.prompt_tokens
+        size = round(max(tokens - first, 0) * self.host.bytes_per_token)
+        seconds = 0.0
+        if size:
+            self._transfers += 1
+            try:
+                seconds = self._link.seconds(size, self._transfers, busy=self.host.is_busy())
+                await asyncio.sleep(seconds / self.host.time_scale)
+            finally:
+                self._transfers -= 1
+        chain = request.chain[: tokens // self.host.block_size]
+        return {"hashes": list(chain), "tokens": tokens, "bytes": size, "seconds": seconds}
+
+    def _entries(self) -> dict[str, Any]:
+        """As Mooncake's bootstrap server: by data-parallel rank, the engine and its workers."""
+        address = f"tcp://{self.host.host}:{self.host.port}"
+        return {"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}}
+
+    # The side that wants them
+
+    async def pull(self, source: Source, request: Request) -> Pulled:
+        wait_s = self._hold_s / self.host.time_scale if source.waits else 0
+        moved = await self._ask(source, request.computed, wait_s)
+        hashes = moved["hashes"]
+        if hashes != list(request.chain[: len(hashes)]):
+            raise TransferFailed(f"{source.url} holds another prompt under {source.key}")
+        return Pulled(moved["tokens"], moved["bytes"], moved["seconds"])
+
+    async def _ask(self, source: Source, first: int, wait_s: float) -> dict[str, Any]:
+        body = {"key": source.key, "engine_id": source.engine_id, "first": first, "wait_s": wait_s}
+        try:
+            answer = await self._client.post(source.url + PULL_PATH, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransferFailed(f"{source.url}: {error or type(error).__name__}") from None
+        if answer.status_code != 200:
+            raise TransferFailed(f"{source.url}: {answer.json().get('error', answer.status_code)}")
+        moved: dict[str, Any] = answer.json()
+        return moved
+
+    def let_go(self, source: Source) -> None:
+        task = asyncio.get_running_loop().create_task(self._pull_nothing(source))
+        self._letting_go.add(task)
+        task.add_done_callback(self._letting_go.discard)
+
+    async def _pull_nothing(self, source: Source) -> None:
+        wait_s = self._hold_s / self.host.time_scale if source.waits else 0
+        try:
+            await self._ask(source, 2**62, wait_s)
+        except TransferFailed:
+            return  # it is gone, and so are its blocks
+
+    async def close(self) -> None:
+        for task in list(self._letting_go):
+            task.cancel()
+        await self._client.aclose()

@@ -1,0 +1,69 @@
+"""Through a store that all engines of the pool share (fleet/simengine/store.py): each block that was computed is put
+there, and what the own cache does not hold of a prompt is looked for there. Requests say nothing about it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from fleet.engine.request import Request
+from fleet.simengine.kv.connector import Pulled, Source, TransferFailed, Wish
+from fleet.simengine.kv.peers import ANSWER_S, Host
+
+
+class Pooled:
+    cached_as = "external_unspecified"
+
+    def __init__(self, host: Host, store: str) -> None:
+        self._host = host
+        self._source = Source(store.rstrip("/"), "", None, waits=False)
+        self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
+        self._putting: set[asyncio.Task[None]] = set()
+        self.reads: Mapping[str, Any] = {}
+        self.writes: Mapping[str, Any] = {}
+
+    def wish(self, params: Mapping[str, Any], request_id: str) -> Wish:
+        return Wish(source=self._source)
+
+    async def pull(self, source: Source, request: Request) -> Pulled:
+        size = self._host.block_size
+        prompt = request.chain[: request.prompt_tokens // size]
+        first = request.computed // size
+        asked = {"hashes": prompt[first:], "block_bytes": self._block_bytes, "time_scale": self._host.time_scale}
+        moved = await self._post("/get", asked)
+        return Pulled((first + moved["blocks"]) * size, moved["bytes"], moved["seconds"])
+
+    def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
+        blocks = request.prompt_tokens // self._host.block_size
+        task = asyncio.get_running_loop().create_task(self._put(list(request.chain[:blocks])))
+        self._putting.add(task)
+        task.add_done_callback(self._putting.discard)
+        return None
+
+    async def _put(self, hashes: list[int]) -> None:
+        try:
+            await self._post("/put", {"hashes": hashes, "block_bytes": self._block_bytes})
+        except TransferFailed:
+            return  # a store that is away costs its hits, not the answer
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer = await self._client.post(self._source.url + path, json=body)
+            answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransferFailed(f"{self._source.url}: {error or type(error).__name__}") from None
+        moved: dict[str, Any] = answer.json()
+        return moved
+
+    @property
+    def _block_bytes(self) -> int:
+        return round(self._host.bytes_per_token * self._host.block_size)
+
+    def let_go(self, source: Source) -> None:
+        """A store needs no word of it."""
+
+    async def close(self) -> None:
+        for task in list(self._putting):
+            task.cancel()
+        await self._client.aclose()
