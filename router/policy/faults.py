@@ -7,8 +7,16 @@ from typing import Any
 
 from router.policy.parameter import Parameter, number, shown
 from router.policy.parameters import PARAMETERS
+from router.policy.routes.llm_d import WEIGHTS as LLM_D_WEIGHTS
+from router.policy.scorers import SCORERS
 
 SCHEMA = 1
+# By these a route compares instances: without any of them it would not.
+_WEIGHTS = (
+    ("route.hit_weight", "route.load_weight"),
+    tuple(LLM_D_WEIGHTS.values()),
+    tuple(f"route.weight_{name}" for name in SCORERS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +48,11 @@ def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
         low, high = number(warm), number(heavy)
         yield Problem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
         yield Problem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
-    if values.get("route.hit_weight") == 0 and values.get("route.load_weight") == 0:
-        message = "hit_weight and load_weight cannot both be 0: every instance would score alike"
-        yield Problem("route.hit_weight", 0.0, message)
-        yield Problem("route.load_weight", 0.0, message)
+    for paths in _WEIGHTS:
+        if all(values.get(path) == 0 for path in paths):
+            names = " and ".join(path.partition(".")[2] for path in paths)
+            message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
+            yield from (Problem(path, 0.0, message) for path in paths)
 
 
 def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
@@ -53,8 +62,9 @@ def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, 
         if path in expected:
             continue
         if path in PARAMETERS:
-            owners = " and ".join(PARAMETERS[path].routes)
-            yield Problem(path, shown(value), f"is a parameter of the route {owners}")
+            owners = PARAMETERS[path].routes
+            routes = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
+            yield Problem(path, shown(value), f"is a parameter of the {routes}")
         else:
             yield Problem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
 

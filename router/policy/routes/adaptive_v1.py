@@ -1,22 +1,31 @@
 """Sessions stay, prompts follow the cache, heavy prefills go where few are decoding (experiments B and C)."""
 
+from collections.abc import Callable
+
 from router.policy.affinity import binding
 from router.policy.classify import class_on
+from router.policy.offload import serving
 from router.policy.overload import overloaded
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
 from router.policy.types import Instance, RequestClass
 from router.policy.view import Pick, View, least
 
+Heavy = Callable[[View, Instance, tuple[str, ...]], Pick]  # where a request goes that is heavy on this instance
+
 
 def rank(view: View) -> Pick:
     """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache, neither while overloaded."""
+    return adaptive(view, least_decode)
+
+
+def adaptive(view: View, heavy: Heavy) -> Pick:
     bound = binding(view)
     rest = view.without(bound.left)
     home = bound.instance or best_by_cache(rest)
     request_class = class_on(rest, home)
     if request_class == "heavy":
-        return least_decode(rest, home, bound.reasons)
+        return heavy(rest, home, bound.reasons)
     if bound.instance is not None:
         return Pick(home, request_class, "session", bound.reasons)
     return cache_or_load(rest, home, request_class, bound.reasons)
@@ -55,6 +64,7 @@ def cache_or_load(view: View, home: Instance, request_class: RequestClass, reaso
     else:
         told = f"best by cache: {cached:,} tokens cached"
         return Pick(home, request_class, "cache", (*reasons, told), view.instances, view.new)
+    view = serving(view)
     place = least(view, view.work)
     told = f"least work: {view.work[place]:,.0f} tokens"
     return Pick(view.instances[place], request_class, "least_work", (*reasons, why, told), view.instances, view.work)
@@ -73,7 +83,7 @@ HEAVY_CACHE_LOSS_MAX = Parameter(
     metric="class.new_tokens_p90",
     up="looser: heavy requests may leave more of their cache behind",
     down="stricter: heavy requests stay nearer to their cache",
-    routes=("adaptive_v1",),
+    routes=("adaptive_v1", "adaptive_offload", "conditional_offload"),
 )
 
 ROUTE = Route(

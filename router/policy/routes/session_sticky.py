@@ -1,16 +1,11 @@
 """A session stays where it is."""
 
-from collections.abc import Iterable
-from functools import lru_cache
-from hashlib import blake2b
-
 from router.policy.affinity import binding
 from router.policy.classify import class_by_cache, class_on
+from router.policy.hashing import MASK, hash_of, rendezvous
 from router.policy.routes.least_requests import fewest_requests
 from router.policy.routes.route import Route
 from router.policy.view import Pick, View
-
-_MASK = (1 << 64) - 1
 
 
 def rank(view: View) -> Pick:
@@ -25,28 +20,12 @@ def rank(view: View) -> Pick:
 
 
 def _by_hash(view: View, session: str) -> Pick:
-    """Rendezvous hashing: the least of the hashes of (session, instance). Of n instances one leaving moves 1/n of the
-    sessions, and routers that share nothing agree."""
-    scores = _mixed(_hash(session), [instance.id for instance in view.instances])
+    """Rendezvous hashing: the least of the hashes of (session, instance)."""
+    scores = rendezvous(hash_of(session), [instance.id for instance in view.instances])
     instance = view.instances[scores.index(min(scores))]
     reasons = ("the session has no instance yet: the one that its hash says",)
-    ranked = [score / _MASK for score in scores]
+    ranked = [score / MASK for score in scores]
     return Pick(instance, class_by_cache(view), "session_hash", reasons, view.instances, ranked)
-
-
-@lru_cache(maxsize=4096)
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-
-
-def _mixed(key: int, names: Iterable[str]) -> list[int]:
-    """64-bit hashes of (key, name). An xor of two hashes alone would rank the names alike for many keys; one
-    multiplication as in splitmix64 is enough, since both are good hashes before."""
-    mixed = []
-    for name in names:
-        both = key ^ _hash(name)
-        mixed.append((both ^ (both >> 32)) * 0xBF58476D1CE4E5B9 & _MASK)
-    return mixed
 
 
 ROUTE = Route(

@@ -3,21 +3,25 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from router.policy import document
 from router.policy.classify import classify
 from router.policy.decide import decide
 from router.policy.routes import ROUTES
-from router.policy.types import CLASSES, Decision, Instance, Policy, Request
+from router.policy.types import CLASSES, Decision, Instance, Policy, Rates, Request
 
 NAMES = [f"demo-{number}" for number in range(8)]
 POLICIES = [document.parse(document.default(route)) for route in ROUTES] + [
     document.parse({"route": {"name": "adaptive_v1", "heavy_cache_loss_max": 10_000}}),
     document.parse({"route": {"name": "cache_aware", "hit_weight": 3, "load_weight": 0.5}}),
     document.parse({"route": {"name": "session_sticky"}, "affinity": {"break_ratio": 1, "break_floor_tokens": 0}}),
+    document.parse({"route": {"name": "least_requests"}, "flow": {"heavy": "offload"}}),
+    document.parse({"route": {"name": "mooncake_conductor", "ttft_limit_s": 5}, "flow": {"heavy": "offload"}}),
+    document.parse({"route": {"name": "weighted", "filter_waiting": 1, "weight_requests": 1, "weight_session": 3}}),
 ]
+DRAWN = ("random", "power_of_two")  # routes whose choice is the draw's
 # Few different figures, so that ties are common.
 FIGURES = st.sampled_from([0, 1, 2, 700, 9_000, 30_000, 120_000])
 
@@ -30,9 +34,13 @@ def fleets(draw: st.DrawFn) -> list[Instance]:
             name,
             cached_tokens=draw(FIGURES),
             running=draw(st.sampled_from([0, 1, 2, 40, 600])),
+            waiting=draw(st.integers(0, 3)),
             decodes=draw(st.integers(0, 3)),
             prefill_tokens=draw(FIGURES),
             kv_usage=draw(st.sampled_from([0.0, 0.5, 0.99])),
+            kv_tokens=draw(st.sampled_from([0, 100_000])),
+            role=draw(st.sampled_from(["both", "both", "prefill", "decode"])),
+            connector=draw(st.sampled_from(["", "nixl", "mooncake_store"])),
             refused=draw(st.sampled_from(["", "", "", "draining"])),
         )
         for name in names
@@ -44,6 +52,9 @@ REQUESTS = st.builds(
     prompt_tokens=st.sampled_from([0, 1, 1_000, 9_001, 30_000, 200_000]),
     session=st.none() | st.sampled_from(["s", "t", "u"]),
     bound_to=st.none() | st.sampled_from(NAMES),
+    history_tokens=st.sampled_from([0, 900, 20_000]),
+    rates=st.sampled_from([Rates(), Rates(10_000.0), Rates(10_000.0, 100_000.0, 3e9, 0.01, 0.005)]),
+    prefix_key=st.sampled_from([0, 7, 65_535]),
     turn=st.integers(0, 20),
 )
 SITUATIONS = st.tuples(REQUESTS, fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
@@ -57,15 +68,35 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
     decision = decide(request, instances, policy, draw)
     by_id = {instance.id: instance for instance in instances}
     takers = [one for one in instances if not one.refused and one.running < 512]
-    if not takers:
-        assert decision.instance == ""
-        assert decision.rule == "nobody"
-    else:
+    if decision.instance:
         chosen = by_id[decision.instance]
-        assert not chosen.refused
-        assert chosen.running < 512
-        assert chosen.kv_usage <= 0.95 or all(one.kv_usage > 0.95 for one in takers)
+        assert chosen in takers
+        takers = [one for one in takers if one.role != "prefill"] or takers
+        if not ROUTES[policy.route].offloads:
+            takers = [one for one in takers if one.role != "decode"] or takers
+        takers = [one for one in takers if one.kv_usage <= 0.95] or takers
+        assert chosen in takers
         assert next(one for one in decision.candidates if one.id == chosen.id).refused == ""
+    else:
+        assert decision.rule == ("over_ttft_limit" if takers else "nobody")
+
+
+@given(SITUATIONS)
+@settings(max_examples=300)
+def test_a_prompt_is_computed_elsewhere_only_where_the_kv_can_come_from(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    decision = decide(request, instances, policy, draw)
+    assert decision.flow == ("offload" if decision.prefill else "colocated")
+    if decision.prefill:
+        by_id = {instance.id: instance for instance in instances}
+        chosen, helper = by_id[decision.instance], by_id[decision.prefill]
+        assert helper is not chosen
+        assert helper.connector == chosen.connector != ""
+        assert helper.role != "decode"
+        assert not helper.refused
+        assert helper.running < 512
+        new_tokens = next(one.new_tokens for one in decision.candidates if one.id == helper.id)
+        assert decision.prefill_new_tokens == new_tokens
 
 
 @given(SITUATIONS, st.randoms(use_true_random=False))
@@ -90,10 +121,12 @@ def test_the_same_situation_is_decided_the_same(situation: Situation) -> None:
 def test_the_chosen_instance_has_the_least_score(situation: Situation) -> None:
     decision = decide(*situation)
     scores = {one.id: one.score for one in decision.candidates if one.score is not None}
-    if scores:
+    if decision.rule == "over_ttft_limit":
+        assert min(scores.values()) > 5
+    elif scores:
         assert scores[decision.instance] == min(scores.values())
     else:
-        assert decision.rule in ("session", "turn", "nobody")
+        assert decision.rule in ("session", "turn", "draw", "two_choices", "offload", "prefill_decode", "nobody")
 
 
 @given(SITUATIONS)
@@ -111,6 +144,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
 @given(SITUATIONS)
 def test_another_draw_changes_the_choice_only_between_equals(situation: Situation) -> None:
     request, instances, policy, _ = situation
+    assume(policy.route not in DRAWN)
     decisions = [decide(request, instances, policy, draw) for draw in (0.0, 0.3, 0.6, 0.99)]
     scores = {one.id: one.score for one in decisions[0].candidates}
     assert len({scores.get(decision.instance) for decision in decisions}) == 1

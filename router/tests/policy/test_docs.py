@@ -1,5 +1,6 @@
 """docs/policies.md tells of every route, every rule and every parameter what the code says."""
 
+import json
 import re
 from pathlib import Path
 
@@ -31,16 +32,19 @@ def test_every_route_has_its_section(route: str) -> None:
 
 
 def test_the_page_tells_of_no_parameter_that_does_not_exist() -> None:
-    named = set(re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE))
+    named = set(re.findall(r"^\| `([a-z]+\.[a-z0-9_]+)` \|", PAGE, re.MULTILINE))
     assert named == set(PARAMETERS)
 
 
+def test_every_route_shows_its_formula() -> None:
+    assert {name for name, route in ROUTES.items() if f"`{route.formula}`" not in PAGE} == set()
+
+
 def test_every_rule_is_explained() -> None:
+    """A Pick's third argument; those that a route takes from a table by name are in its golden cases."""
     sources = [*(ROOT / "router/policy/routes").glob("*.py"), ROOT / "router/policy/decide.py"]
-    found = {
-        name
-        for source in sources
-        for name in re.findall(r'"((?:least|session)_\w+|session|turn|score|cache|nobody)"', source.read_text())
-    } - set(ROUTES)
-    assert {"turn", "session", "least_decode", "least_prefill", "nobody"} <= found
+    found = {rule for source in sources for rule in re.findall(r'(?:Pick\(|rule=)[^"]*"(\w+)"', source.read_text())}
+    for path in (ROOT / "router/tests/policy/golden").glob("*.json"):
+        found |= {case["expect"]["rule"] for case in json.loads(path.read_text())["cases"] if "rule" in case["expect"]}
+    assert {"turn", "session", "least_decode", "least_prefill", "nobody", "weighted_draw"} <= found
     assert {name for name in found if f"`{name}`" not in PAGE} == set()

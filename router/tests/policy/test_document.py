@@ -191,7 +191,7 @@ def test_an_override_makes_the_section_that_is_missing_or_no_object() -> None:
 
 
 def test_parameters_of_an_unknown_route_name_the_known_ones() -> None:
-    with pytest.raises(InvalidDocument, match="round_robin, least_requests"):
+    with pytest.raises(InvalidDocument, match="round_robin, random, least_requests"):
         document.parameters_of("nope")
     with pytest.raises(InvalidDocument):
         document.default("nope")

@@ -20,6 +20,14 @@ JSON = st.recursive(
     max_leaves=12,
 )
 SECTIONS = sorted({path.partition(".")[0] for path in PARAMETERS})
+WEIGHTS = {  # of each route: those that cannot all be 0
+    route.name: [
+        parameter.path.partition(".")[2]
+        for parameter in route.parameters
+        if "weight" in parameter.path and parameter.kind == "float"
+    ]
+    for route in ROUTES.values()
+}
 KEYS = sorted({path.partition(".")[2] for path in PARAMETERS})
 
 
@@ -55,8 +63,8 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
     classes, weights = result["classes"], result["route"]
     if classes["warm_new_tokens"] >= classes["heavy_new_tokens"]:
         classes["warm_new_tokens"] = classes["heavy_new_tokens"] - 1
-    if weights.get("hit_weight") == weights.get("load_weight") == 0:
-        weights["hit_weight"] = 1.0
+    for one in WEIGHTS[route]:
+        weights[one] = weights[one] or 1.0
     return result
 
 
@@ -103,8 +111,8 @@ def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dic
     elif checker.valid(document.json_schema(), value):
         with_defaults = document.values_of(value)
         classes = with_defaults["classes.warm_new_tokens"] >= with_defaults["classes.heavy_new_tokens"]
-        weights = with_defaults.get("route.hit_weight") == with_defaults.get("route.load_weight") == 0
-        assert classes or weights
+        owned = [[f"route.{name}" for name in names] for names in WEIGHTS.values() if names]
+        assert classes or any(all(with_defaults.get(path) == 0 for path in paths) for paths in owned)
 
 
 @given(JSON, st.sampled_from(sorted(PARAMETERS)))

@@ -9,7 +9,7 @@ import pytest
 from router.policy import document
 from router.policy.decide import decide
 from router.policy.routes import ROUTES
-from router.policy.types import Decision, Instance, Request
+from router.policy.types import Decision, Instance, Rates, Request
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
@@ -21,7 +21,9 @@ CASES = [
 def decision_of(route: str, case: dict[str, Any]) -> Decision:
     policy = document.parse(document.apply_overrides(document.default(route), case.get("overrides", {})))
     instances = [Instance(**facts) for facts in case["instances"]]
-    return decide(Request(**case["request"]), instances, policy, case.get("draw", 0.5))
+    request = dict(case["request"])
+    rates = Rates(**request.pop("rates", {}))
+    return decide(Request(**request, rates=rates), instances, policy, case.get("draw", 0.5))
 
 
 @pytest.mark.parametrize(("route", "case"), CASES)
@@ -34,6 +36,7 @@ def test_the_decision_is_the_one_worked_by_hand(route: str, case: dict[str, Any]
         "rule": decision.rule,
         "class": decision.request_class,
         "flow": decision.flow,
+        "prefill": decision.prefill,
         "cached_tokens": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
         "reasons": list(decision.reasons),

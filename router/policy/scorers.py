@@ -1,0 +1,81 @@
+"""How good an instance is by one measure, 0 to 1, the more the better: what a route weighs against each other."""
+
+from collections.abc import Callable, Sequence
+
+from router.policy.view import View
+
+Scorer = Callable[[View], list[float]]
+
+
+def prefix(view: View) -> list[float]:
+    """h_i / L"""
+    prompt = view.request.prompt_tokens or 1
+    return [cached / prompt for cached in view.cached]
+
+
+def kv_free(view: View) -> list[float]:
+    """1 − u_i"""
+    return [1 - instance.kv_usage for instance in view.instances]
+
+
+def queue(view: View) -> list[float]:
+    """(max q − q_i) / (max q − min q)"""
+    return few([instance.waiting for instance in view.instances])
+
+
+def requests(view: View) -> list[float]:
+    """(max R − R_i) / (max R − min R)"""
+    return few([instance.running for instance in view.instances])
+
+
+def decodes(view: View) -> list[float]:
+    """(max D − D_i) / (max D − min D)"""
+    return few([instance.decodes for instance in view.instances])
+
+
+def prefill(view: View) -> list[float]:
+    """The same of PP_i + n_i."""
+    return few([instance.prefill_tokens + new for instance, new in zip(view.instances, view.new, strict=True)])
+
+
+def session(view: View) -> list[float]:
+    """1 on the session's instance, 0 elsewhere."""
+    bound_to = view.request.bound_to
+    return [1.0 if instance.id == bound_to else 0.0 for instance in view.instances]
+
+
+def few(counts: Sequence[float]) -> list[float]:
+    """1 for the least, 0 for the most; 1 for all where they are equal."""
+    most, least = max(counts), min(counts)
+    if most == least:
+        return [1.0] * len(counts)
+    span = most - least
+    return [(most - count) / span for count in counts]
+
+
+SCORERS: dict[str, Scorer] = {
+    "prefix": prefix,
+    "kv_free": kv_free,
+    "queue": queue,
+    "requests": requests,
+    "decodes": decodes,
+    "prefill": prefill,
+    "session": session,
+}
+
+
+def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
+    """The scores of each scorer that has a weight."""
+    return {name: SCORERS[name](view) for name, weight in weights.items() if weight}
+
+
+def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[float]:
+    """What each instance lacks to the best possible weighted sum: the least is the best."""
+    best = sum(weights[name] for name in scores)
+    columns = [[weights[name] * score for score in own] for name, own in scores.items()]
+    return [best - sum(row) for row in zip(*columns, strict=True)]
+
+
+def told(scores: dict[str, list[float]], place: int) -> str:
+    """An instance's scores in words."""
+    return "scores " + ", ".join(f"{name} {own[place]:.2f}" for name, own in scores.items())
