@@ -1,10 +1,12 @@
 """One request on its way through the router: what came, what was decided, what became of it."""
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from router.policy.types import Decision
 from router.pool import Pool
+from router.prefix.exact import Tokens
 from router.prompt import Prompt
 from router.usage import Usage
 from router.wire import TRAFFIC_BLOCK_CHUNKS
@@ -33,6 +35,11 @@ class Call:
     pool: Pool = NOWHERE
     prompt: Prompt = UNREAD
     chunks: list[int] = field(default_factory=list)  # chain hashes of the prompt
+    block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines tell of blocks
+    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, tokens held as its events say
+    told: int | None = None  # on the instance it went to, by its events; None when they were not asked
+    guessed: int = 0  # the same by the approximate index
+    index: str = "none"  # which of the two was believed
     blocks: bytes = b""  # once it is over: those that end a block of recorded traffic, eight bytes each
     token_ids: bool = False  # once it is over: the prompt came as token ids
     prompt_tokens: int = 0  # L
@@ -78,6 +85,7 @@ class Call:
         self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
         self.chunks = []
+        self.block_hashes, self.exactly = (), {}
         self.prompt = UNREAD
 
     def _tpot_ms(self, first_byte: float) -> float | None:

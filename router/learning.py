@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from router import predict
 from router.call import Call
 from router.member import Member
 from router.prefix.chain import CHUNK_BYTES
@@ -24,4 +25,5 @@ def learn(call: Call, member: Member) -> None:
         pool.affinity.answered(call.session, usage.prompt_tokens + (usage.output_tokens or 0))
     if usage.cached_tokens is not None and usage.prompt_tokens and pool.members.get(member.id) is member:
         chunks = int(usage.cached_tokens * len(read.rendered) / usage.prompt_tokens / CHUNK_BYTES)
+        predict.learn(call, member, usage.cached_tokens, usage.prompt_tokens)
         pool.index.correct(member.id, call.chunks, min(chunks, len(call.chunks)))

@@ -1,12 +1,17 @@
 """One instance as the router knows it: where it is, what is under way on it, how it has been doing."""
 
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router import wire
 from router.breaker import Breaker
 from router.policy.types import Instance, Role
+from router.prefix.accuracy import Accuracy
+from router.prefix.belief import GUESS
 from router.upstream import Upstream
+
+if TYPE_CHECKING:
+    from router.kvevents.feed import Feed
 
 SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
 
@@ -14,11 +19,16 @@ SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is no
 class Member:
     __slots__ = (
         "_view",
+        "approximate",
+        "belief",
         "block_size",
         "breaker",
         "connector",
         "decodes",
         "epoch",
+        "events_url",
+        "exact",
+        "feed",
         "id",
         "kv",
         "kv_tokens",
@@ -32,6 +42,7 @@ class Member:
         "sampled_at",
         "state",
         "tells_cached",
+        "tokenizer",
         "upstream",
         "waiting",
     )
@@ -50,6 +61,10 @@ class Member:
         self.waiting = 0
         self.sampled_at = 0.0
         self.tells_cached = False  # its usage has held cached tokens
+        self.feed: Feed | None = None  # its KV events, while they are followed
+        self.exact = Accuracy()
+        self.approximate = Accuracy()
+        self.belief = GUESS
         self._view: Instance | None = None
         self.update(entry)
 
@@ -58,6 +73,8 @@ class Member:
         self.state: str = str(entry["state"])
         self.reason: str = str(entry.get("reason") or "")
         self.block_size: int = int(entry.get("block_size") or 16)
+        self.events_url = str(entry.get("events") or "")
+        self.tokenizer = str(entry.get("tokenizer") or "")
         self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
         self.role = _role(entry.get("role", "both"))
         self.connector: str = str(entry.get("connector") or "")

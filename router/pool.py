@@ -12,6 +12,7 @@ from router.policy.decide import decide
 from router.policy.types import Decision, Policy, Request
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES
+from router.told import Told
 from router.tokens import TokenRatio
 from router.wire import OFFLINE_S
 
@@ -26,6 +27,7 @@ class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
         self.model = ""
+        self.aliases: tuple[str, ...] = ()  # further models that every instance serves
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: none has been published, the default is in force
@@ -33,6 +35,7 @@ class Pool:
         self.fleet_at: float | None = None  # s, Unix
         self.members: dict[str, Member] = {}
         self.index = PrefixIndex()
+        self.told = Told()
         self.affinity = Affinity()
         self.queue = Queue()
         self.tokens = TokenRatio()

@@ -2,7 +2,7 @@
 
 import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -21,6 +21,7 @@ class Prompt:
     session: str | None
     stream: bool
     usage_asked: bool  # the client wants the usage chunk of a stream
+    document: dict[str, Any] = field(default_factory=dict)  # the body
 
 
 def read(body: bytes, endpoint: str) -> Prompt:
@@ -42,6 +43,7 @@ def read(body: bytes, endpoint: str) -> Prompt:
         session=session_of(document),
         stream=document.get("stream") is True,
         usage_asked=isinstance(options, dict) and options.get("include_usage") is True,
+        document=document,
     )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from router import errors, headers, relay
+from router import errors, headers, predict, relay
 from router.admission import QueueFull
 from router.body import ClientGone, read_body
 from router.call import Attempt, Call
@@ -65,6 +65,8 @@ class Proxy:
         watch = ClientWatch(receive, _gone(call, asyncio.current_task()))
         try:
             build(call, scope, own, self._pools)
+            if not predict.read_tokens(call):
+                await predict.read_slowly(call)
             if self._sessions.bind(call):
                 await self._sessions.look_up(call)
             await self._answer(call, send)

@@ -1,0 +1,60 @@
+"""Where an engine publishes its KV events: `GET /kv_event_sources`, understood. Pure.
+
+The answer is a list of sources, one per data-parallel rank, or the same as a map by rank.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+_EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
+
+
+class NoEvents(Exception):
+    """The engine publishes no events that can be followed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    endpoint: str
+    replay: str | None  # None: what was missed cannot be asked for
+    topic: str
+
+
+def parse(raw: bytes, url: str) -> Source:
+    """`url`: where the engine answered, which stands for "every address". Raises NoEvents."""
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise NoEvents("its /kv_event_sources is not JSON") from None
+    listed = list(found.values()) if isinstance(found, dict) else found
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise NoEvents("its /kv_event_sources lists no sources")
+    if not listed:
+        raise NoEvents("it publishes no KV events")
+    if len(listed) > 1:  # each rank has a cache of its own, and which one gets a request is not ours to say
+        raise NoEvents(f"it has {len(listed)} data-parallel caches behind one address")
+    return _source(listed[0], urlsplit(url).hostname or "127.0.0.1")
+
+
+def _source(given: dict[str, Any], host: str) -> Source:
+    endpoint, replay, topic = given.get("endpoint"), given.get("replay_endpoint"), given.get("topic")
+    if given.get("enable_kv_cache_events") is False or given.get("publisher") not in (None, "zmq"):
+        raise NoEvents("it publishes no KV events over ZMQ")
+    if not isinstance(endpoint, str):
+        raise NoEvents("its /kv_event_sources names no endpoint")
+    return Source(
+        endpoint=_reachable(endpoint, host),
+        replay=_reachable(replay, host) if isinstance(replay, str) and replay else None,
+        topic=topic if isinstance(topic, str) else "",
+    )
+
+
+def _reachable(endpoint: str, host: str) -> str:
+    if not endpoint.startswith("tcp://"):
+        return endpoint
+    address, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    named = f"[{host}]" if ":" in host else host
+    return f"tcp://{named if address in _EVERYWHERE else address}:{port}"

@@ -1,0 +1,99 @@
+"""How much of a prompt each instance holds, by the index that is believed of it; and how true that turned out to be."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from router.call import Call
+from router.member import Member
+from router.prefix.blocks import TOKEN_BYTES, block_hashes
+from router.prefix.chain import CHUNK_BYTES
+from router.prefix.exact import Tokens as Tiers
+from router.tokenize.tokenizer import NotTokenized
+
+
+def read_tokens(call: Call) -> bool:
+    """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
+    reader = call.pool.told.reader
+    if reader is None or not call.pool.told.sizes:
+        return True
+    if not reader.is_quick(call.prompt):
+        return False
+    _hash_blocks(call)
+    return True
+
+
+async def read_slowly(call: Call) -> None:
+    """In a thread: the others have their answers meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(_thread(), _hash_blocks, call)
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # one: what it has cached needs no lock
+
+
+def _hash_blocks(call: Call) -> None:
+    told = call.pool.told
+    if told.reader is None or told.index is None:
+        return
+    try:
+        tokens = told.reader.tokens(call.prompt, call.endpoint)
+    except NotTokenized as why:
+        told.untokenized, told.last_untokenized = told.untokenized + 1, str(why)
+        return
+    call.prompt_tokens = length = len(tokens) // TOKEN_BYTES
+    # An engine computes one token at least, since the first new one comes of it.
+    call.block_hashes = tuple(
+        (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, told.index.seed))
+        for size in told.sizes
+    )
+
+
+def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
+    """h_i by instance, and by tier where that is known; instances that hold nothing are left out."""
+    told, members = call.pool.told, call.pool.members
+    if not call.block_hashes or told.index is None:
+        return _approximate(call, everybody=True), None
+    found: dict[str, Tiers] = {}
+    for size, hashes in call.block_hashes:
+        found |= told.index.match(hashes, size)
+    call.exactly = found
+    if told.believed_of_all:
+        return {name: sum(tiers) for name, tiers in found.items()}, found
+    tiers = {name: held for name, held in found.items() if name in members and members[name].belief.index == "exact"}
+    return _approximate(call) | {name: sum(held) for name, held in tiers.items()}, tiers
+
+
+def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
+    """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
+    found = {}
+    for name, chunks in call.pool.index.match(call.chunks).items():
+        member = call.pool.members.get(name)
+        if member is not None and (
+            member.belief.index == "approximate" or (everybody and member.belief.index != "none")
+        ):
+            found[name] = _tokens(call, member, chunks)
+    return found
+
+
+def _tokens(call: Call, member: Member, chunks: int) -> int:
+    """Matched chunks as tokens, in whole KV blocks."""
+    tokens = min(chunks * CHUNK_BYTES * call.prompt_tokens // max(len(call.prompt.rendered), 1), call.prompt_tokens)
+    return tokens - tokens % member.block_size
+
+
+def sent(call: Call, member: Member, chunks: int) -> None:
+    """The request goes to this instance; `chunks`: that it held by the approximate index."""
+    call.guessed = _tokens(call, member, chunks)
+    call.told = sum(call.exactly.get(member.id, ())) if call.block_hashes else None
+    index = member.belief.index
+    call.index = "approximate" if index == "exact" and not call.block_hashes else index
+
+
+def learn(call: Call, member: Member, cached_tokens: int, prompt_tokens: int) -> None:
+    """What the engine had cached of the prompt."""
+    member.approximate.add(min(call.guessed, prompt_tokens), cached_tokens, prompt_tokens)
+    if call.told is not None:
+        member.exact.add(min(call.told, prompt_tokens), cached_tokens, prompt_tokens)

@@ -1,0 +1,37 @@
+"""Which tokenizer a pool's prompts go through: the one that its instances name, loaded once."""
+
+import time
+
+from router.pool import Pool
+from router.tokenize.sim import SimTokenizer
+from router.tokenize.tokenizer import Tokenizer
+
+SIM = "sim"
+RETRY_S = 30.0  # a folder that cannot be read may be there later
+_MISSING = "no tokenizer is named for its model"
+
+
+async def provide_tokenizer(pool: Pool) -> None:
+    """Give the pool the tokenizer that its instances name; the reason in `no_tokens` when that cannot be."""
+    named = {member.tokenizer for member in pool.members.values() if member.events_url}
+    told = pool.told
+    if len(named) != 1 or "" in named:
+        told.reader, told.reader_name = None, ""
+        told.no_tokens = "its instances name different tokenizers" if len(named) > 1 else _MISSING
+        return
+    (name,) = named
+    if name == told.reader_name and (told.reader is not None or time.monotonic() - told.reader_at < RETRY_S):
+        return
+    told.reader_name, told.reader_at = name, time.monotonic()
+    try:
+        told.reader = await _loaded(name)
+        told.no_tokens = ""
+    except Exception as error:  # whatever a folder of somebody else's may hold: the approximate index goes on
+        told.reader = None
+        told.no_tokens = f"the tokenizer {name} cannot be used: {error}"[:300]
+
+
+async def _loaded(name: str) -> Tokenizer:
+    if name == SIM:
+        return SimTokenizer()
+    raise ValueError("only the sim's is known")

@@ -1,0 +1,67 @@
+"""The tokenizer of simulated engines: one token per 4 bytes of the rendered prompt, its id those bytes.
+
+Laid out as `<|role|>\\ncontent\\n` per message and `<|assistant|>\\n`; neither tools nor tool calls are rendered.
+"""
+
+from typing import Any
+
+import orjson
+
+from router.prompt import Prompt
+from router.tokenize.tokenizer import NotTokenized, given_ids
+
+_TOKEN_BYTES = 4
+_TAIL = "<|assistant|>\n"
+_HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # what comes before the messages
+
+
+class SimTokenizer:
+    def is_quick(self, prompt: Prompt) -> bool:
+        return True
+
+    def tokens(self, prompt: Prompt, endpoint: str) -> bytes:
+        if endpoint == "/v1/completions":
+            text = given_ids(prompt.document)
+            if text is None:
+                text = prompt.rendered
+        else:
+            text = _rendered(prompt.document, endpoint).encode("utf-8", "surrogatepass")
+        return text + b"\0" * (-len(text) % _TOKEN_BYTES)
+
+
+def _rendered(document: dict[str, Any], endpoint: str) -> str:
+    given = document.get("input" if endpoint == "/v1/responses" else "messages")
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(messages, list):
+        raise NotTokenized("there are no messages")
+    head = document.get(_HEADS.get(endpoint, ""))
+    parts = [] if head is None else ["<|system|>\n", _text(head), "\n"]
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise NotTokenized("a message has no role")
+        content = message.get("content")
+        parts += ("<|", message["role"], "|>\n", content if isinstance(content, str) else _text(content), "\n")
+    parts.append(_TAIL)
+    return "".join(parts)
+
+
+def _text(content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise NotTokenized("a message's content is neither text nor a list")
+    return "".join(part if isinstance(part, str) else _part(part) for part in content)
+
+
+def _part(part: object) -> str:
+    if not isinstance(part, dict):
+        raise NotTokenized("a part of a message is no object")
+    kind = str(part.get("type", "text"))
+    if kind == "tool_use":
+        return orjson.dumps(part.get("input")).decode()
+    if kind == "tool_result":
+        return _text(part.get("content"))
+    text = part.get("text", part.get("thinking", ""))
+    if not isinstance(text, str):
+        raise NotTokenized(f"a part of type {kind!r:.40} is no text")
+    return text
