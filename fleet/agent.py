@@ -20,8 +20,6 @@ from fleet.kinds.option import build
 from fleet.models import Instance, State
 from fleet.ports import NoPort, ports_for
 from fleet.publishing import publish_fleet
-from fleet.services import pool_spec
-from fleet.spec import config_hash
 from fleet.transitions import move
 
 
@@ -46,10 +44,12 @@ def _claimed(name: str, epoch: int) -> Instance | None:
 
 
 def _launch(instance: Instance) -> bool:
-    kind, spec = KINDS[instance.pool.kind], pool_spec(instance.pool)
+    kind = KINDS[instance.config["kind"]]
     ports = ports_for(instance, kind.ports)
-    options = build(kind.spec, spec.engine)
-    wanted = Launch(instance.name, spec.model, settings.NODE_ADDRESS, ports, sys.executable, instance.ordinal)
+    options = build(kind.spec, instance.config["engine"])
+    wanted = Launch(
+        instance.name, instance.config["model"], settings.NODE_ADDRESS, ports, sys.executable, instance.ordinal
+    )
     argv = kind.command(options, wanted)
     log = _open_log(instance, argv)
     env = launch.environment(settings.BASE_DIR, markers(instance.name), kind.environment(options, wanted))
@@ -64,9 +64,7 @@ def _launch(instance: Instance) -> bool:
         url=f"http://{settings.NODE_ADDRESS}:{ports['http']}",
         command=argv,
         wire=kind.wire(options, wanted),
-        config_hash=config_hash(spec),
         started_at=timezone.now(),
-        ready_at=None,
         kv_blocks=None,
         block_size=None,
     )

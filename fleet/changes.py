@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fleet.reconcile import rolling_limit
+from fleet.sections import update_of
 from fleet.spec import FleetSpec, PoolSpec, config_hash
 
 ChangeKind = Literal["create", "update", "remove", "unlisted"]
 _FIELDS = ("model", "policy", "kind", "replicas", "node")
+_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +49,21 @@ def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change |
 
 def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
     plain = [FieldChange(name, getattr(old, name), getattr(new, name)) for name in _FIELDS]
-    options = sorted({*old.engine, *new.engine})
-    engine = [FieldChange(f"engine.{name}", _given(old.engine, name), _given(new.engine, name)) for name in options]
-    return tuple(change for change in plain + engine if change.old != change.new)
+    nested = [change for name in _SECTIONS for change in _section(name, getattr(old, name), getattr(new, name))]
+    return tuple(change for change in plain + nested if change.old != change.new)
 
 
-def _given(engine: Mapping[str, Any], name: str) -> Any:
-    return engine.get(name)
+def _section(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
+    return [FieldChange(f"{name}.{key}", old.get(key), new.get(key)) for key in sorted({*old, *new})]
 
 
 def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
     found = []
     kept = min(old.replicas, new.replicas)
     if config_hash(old) != config_hash(new) and kept:
-        found.append(
-            f"restarts {_instances(kept)}, at most {rolling_limit(new.replicas)} at a time, each once it has drained"
-        )
+        found.append(_replaces(new, kept))
+    if (old.node, old.placement) != (new.node, new.placement) and kept:
+        found.append("moves instances that are on a node where they may not be")
     if new.replicas > old.replicas:
         found.append(f"starts {_instances(new.replicas - old.replicas)} more")
     if new.replicas < old.replicas:
@@ -71,6 +71,14 @@ def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
     if new.policy != old.policy:
         found.append(f"routers take the policy {new.policy}")
     return found or ["no instance is touched"]
+
+
+def _replaces(pool: PoolSpec, count: int) -> str:
+    update = update_of(pool.update)
+    if update.strategy == "surge":
+        return f"replaces {_instances(count)}, up to {update.surge(pool.replicas)} new ones first, then old ones drain"
+    most = update.unavailable(pool.replicas)
+    return f"restarts {_instances(count)}, at most {most} at a time, each once it has drained"
 
 
 def _instances(count: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fleet.reconcile import DesiredPool, ObservedInstance, goal, outdated
+from fleet.wanted import DesiredPool, ObservedInstance, goal, outdated
 
 _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 
@@ -10,7 +10,7 @@ _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 def differences(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> tuple[str, ...]:
     """In words; empty when the pool is as declared."""
     goals = [(instance, goal(pool, instance)) for instance in instances]
-    stays = [instance for instance, wanted in goals if wanted in {"run", "drained"}]
+    stays = [instance for instance, wanted in goals if wanted in {"run", "drained", "asleep"}]
     running = [instance for instance in stays if instance.state not in _WITHOUT_PROCESS]
     counts = {
         "not created yet": 0 if pool.removed else pool.replicas - sum(wanted != "gone" for _, wanted in goals),

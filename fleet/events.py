@@ -5,7 +5,7 @@ import logging
 import redis
 from django.utils import timezone
 
-from fleet.models import Instance, InstanceEvent, State
+from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router import wire
 
@@ -13,7 +13,10 @@ EVENTS_KEPT = 1_000  # of the ticker
 log = logging.getLogger(__name__)
 
 
-def record(instance: Instance, kind: str, text: str, actor: str = "", reason: str = "") -> InstanceEvent:
+def record(
+    instance: Instance, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
+) -> InstanceEvent:
+    """`seconds`: how long that which ended with it had lasted."""
     event = InstanceEvent.objects.create(
         instance=instance.name,
         pool=instance.pool.name,
@@ -22,12 +25,25 @@ def record(instance: Instance, kind: str, text: str, actor: str = "", reason: st
         text=text,
         actor=actor,
         reason=reason,
+        seconds=seconds,
         at=timezone.now(),
     )
     # Experiments come and go with their pools; the ticker is about the fleet.
     if not instance.pool.ephemeral_owner:
         became = f" {kind}" if kind in State.values else ""
         announce(kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp())
+    return event
+
+
+def record_pool(
+    pool: Pool, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
+) -> InstanceEvent:
+    """What happened to the pool as a whole."""
+    event = InstanceEvent.objects.create(
+        pool=pool.name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
+    )
+    if not pool.ephemeral_owner:
+        announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp())
     return event
 
 

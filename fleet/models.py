@@ -137,7 +137,7 @@ class Instance(models.Model):
     retired = models.CharField(max_length=300, blank=True)  # why its pool can do without it; then its row goes
     asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # level of its sleep; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # to be put to sleep at
-    ordered_at = models.DateTimeField(null=True, blank=True)  # when its node was last told to put it to sleep or wake it
+    ordered_at = models.DateTimeField(null=True, blank=True)  # when its node was last told of its sleep
     restart_asked = models.CharField(max_length=300, blank=True)  # who asked and why; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
     failures = models.PositiveIntegerField(default=0)  # in a row; back-off counts them, a stable minute clears them

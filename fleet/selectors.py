@@ -1,9 +1,11 @@
 """Reading the fleet."""
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from fleet import logs
 from fleet.models import Fleet, Instance, InstanceEvent, Pool, State, Wish
+from fleet.snapshot import scale_of
 
 
 def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
@@ -37,9 +39,11 @@ def pool_ready(name: str) -> tuple[int, int]:
     found = Pool.objects.filter(name=name, removed=False).first()
     if found is None:
         return 0, 0
-    kept = found.instances.filter(ordinal__lt=found.replicas)
-    resting = kept.exclude(desired=Wish.RUNNING).count()
-    return kept.filter(state=State.READY).count(), found.replicas - resting
+    kept = found.instances.filter(retired="")
+    ready = kept.filter(state=State.READY, desired=Wish.RUNNING).count()
+    wanted = scale_of(found, timezone.now()).replicas - kept.exclude(desired=Wish.RUNNING).count()
+    # During a change with surge there are more than are wanted.
+    return min(ready, wanted), wanted
 
 
 def last_log_lines(instance: Instance, n: int = 50) -> list[str]:

@@ -15,12 +15,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import document as documents
-from fleet import events, selectors
+from fleet import events, selectors, versions
 from fleet.changes import Change, changes
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.models import Fleet, Instance, Pool, State, Wish
 from fleet.publishing import publish_fleet as publish_fleet
+from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
 from fleet.transitions import move
 
@@ -57,6 +58,7 @@ def apply_fleet(
     dry_run: bool = False,
     prune: bool = False,
     expected: str | None = None,
+    reason: str = "",
 ) -> Applied:
     """Make the document the desired state. `expected`: the digest that the fleet must still have (FleetChanged)."""
     spec = parse_fleet(documents.load(document) if isinstance(document, str) else document)
@@ -65,11 +67,11 @@ def apply_fleet(
             raise FleetChanged("the fleet has been changed since it was read; read it again and apply to that")
         found = changes(current_spec(), spec, prune)
         if not dry_run:
-            _write(spec, found, actor)
+            _write(spec, found, actor, reason)
     return Applied(spec, found, dry_run)
 
 
-def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str) -> None:
+def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str, reason: str) -> None:
     Fleet.objects.update_or_create(
         pk=1, defaults={"name": spec.name, "applied_at": timezone.now(), "applied_by": actor}
     )
@@ -78,32 +80,25 @@ def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str) -> None:
         if change.kind == "remove":
             Pool.objects.filter(name=change.pool).update(removed=True)
         elif change.kind != "unlisted":
-            _save_pool(wanted[change.pool])
+            _save_pool(wanted[change.pool], actor, reason)
 
 
-def _save_pool(spec: PoolSpec) -> None:
-    values = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
-    Pool.objects.update_or_create(
-        name=spec.name, defaults={**values, "engine": dict(spec.engine), "removed": False, "ephemeral_owner": ""}
-    )
+def _save_pool(spec: PoolSpec, actor: str, reason: str) -> None:
+    old = Pool.objects.filter(name=spec.name).first()
+    before = pool_spec(old) if old is not None and old.kind in KINDS else None
+    plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
+    nested = {name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale")}
+    values = {**plain, **nested, "removed": False, "ephemeral_owner": ""}
+    pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
+    if versions.note(pool, before, spec, actor, reason) is not None and pool.halted:
+        # Another configuration is another change, with its own chance.
+        Pool.objects.filter(pk=pool.pk).update(halted="")
 
 
 def current_spec() -> FleetSpec:
     """The fleet as last applied (without the pools of experiments)."""
     header = Fleet.objects.first()
     return FleetSpec(header.name if header else DEFAULT_NAME, tuple(pool_spec(pool) for pool in selectors.pools()))
-
-
-def pool_spec(pool: Pool) -> PoolSpec:
-    return PoolSpec(
-        name=pool.name,
-        model=pool.model,
-        policy=pool.policy,
-        kind=pool.kind,
-        replicas=pool.replicas,
-        node=pool.node,
-        engine=pool.engine,
-    )
 
 
 def export() -> dict[str, Any]:
@@ -195,6 +190,7 @@ def create_ephemeral_pool(
         policy=like.policy,
         kind=like.kind,
         node=like.node,
+        placement=like.placement,
         replicas=like.replicas if replicas is None else replicas,
         engine=engine,
         ephemeral_owner=owner,

@@ -9,11 +9,15 @@ import redis
 
 from fleet.agent import in_seconds
 from fleet.kinds import KINDS
+from fleet.kinds.option import build
 from fleet.models import Instance, Node, Pool
-from fleet.reconcile import DesiredPool, ObservedInstance
+from fleet.placement import NodeView
 from fleet.redis import connect
-from fleet.services import pool_spec
-from fleet.spec import config_hash
+from fleet.scaling import Scale, wanted
+from fleet.sections import autoscale_of, placement_of, schedule_of, update_of
+from fleet.spec import PoolSpec, config_hash
+from fleet.versions import Standing, standings
+from fleet.wanted import DesiredPool, ObservedInstance
 from router import wire
 
 NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
@@ -26,17 +30,63 @@ def nodes_seen(now: dt.datetime) -> set[str]:
     return set(Node.objects.filter(last_seen__gte=since).values_list("name", flat=True))
 
 
-def desired_of(pool: Pool, seen: set[str]) -> DesiredPool:
-    kind = KINDS[pool.kind]
+def node_views(now: dt.datetime) -> list[NodeView]:
+    return [_node_view(node, in_seconds(now, -NODE_GONE_S)) for node in Node.objects.order_by("name")]
+
+
+def _node_view(node: Node, since: dt.datetime) -> NodeView:
+    memory = node.inventory.get("memory_bytes")
+    return NodeView(
+        name=node.name,
+        seen=node.last_seen is not None and node.last_seen >= since,
+        cordoned=node.cordoned,
+        draining=node.draining,
+        labels=tuple(sorted(node.labels.items())),
+        cpus=node.inventory.get("cpus"),
+        memory_gib=None if memory is None else memory / 2**30,
+        gpus=len(node.inventory.get("gpus") or ()),
+    )
+
+
+_SPEC = (
+    "name", "model", "kind", "replicas", "policy", "node", "engine", "update", "placement", "schedule", "autoscale",
+)  # fmt: skip
+
+
+def pool_spec(pool: Pool) -> PoolSpec:
+    return PoolSpec(**{name: getattr(pool, name) for name in _SPEC})
+
+
+def scale_of(pool: Pool, now: dt.datetime) -> Scale:
+    """How many instances it should have now, and why."""
+    autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
+    return wanted(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
+
+
+def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]:
+    """Of pools whose kinds are known."""
+    found = list(pools)
+    hashes = {pool.name: config_hash(pool_spec(pool)) for pool in found}
+    standing = standings(found, hashes)
+    return [_desired_of(pool, now, hashes[pool.name], standing.get(pool.name, Standing())) for pool in found]
+
+
+def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: Standing) -> DesiredPool:
+    kind, scale = KINDS[pool.kind], scale_of(pool, now)
     return DesiredPool(
         name=pool.name,
-        replicas=pool.replicas,
-        config_hash=config_hash(pool_spec(pool)),
-        node=pool.node,
-        node_seen=pool.node in seen,
+        replicas=scale.replicas,
+        because=scale.because,
+        config_hash=digest,
         load_timeout_s=kind.load_timeout_s,
         drain_timeout_s=kind.drain_timeout_s,
         removed=pool.removed,
+        placement=placement_of(pool.placement, pool.node),
+        update=update_of(pool.update),
+        stable_hash=standing.stable_hash,
+        proven=standing.proven,
+        halted=pool.halted,
+        needs=kind.needs(build(kind.spec, pool.engine)),
     )
 
 
@@ -67,7 +117,21 @@ def observed_of(row: Instance, sample: dict[str, Any] | None) -> ObservedInstanc
         idle=_is_idle(row, sample),
         next_start_at=row.next_start_at.timestamp() if row.next_start_at else None,
         stop_deadline=row.stop_deadline.timestamp() if row.stop_deadline else None,
+        node=row.node,
+        gpus=tuple(row.gpus),
+        retired=row.retired,
+        load=_load(row, sample),
+        failures=row.failures,
+        was_ready=row.ready_at is not None,
+        asleep=row.asleep,
+        ordered_at=row.ordered_at.timestamp() if row.ordered_at else None,
     )
+
+
+def _load(row: Instance, sample: dict[str, Any] | None) -> int:
+    if sample is None or sample["epoch"] != row.epoch:
+        return 0
+    return int((sample["running"] or 0) + (sample["waiting"] or 0))
 
 
 def _is_idle(row: Instance, sample: dict[str, Any] | None) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import Problem, build, suggestion
+from fleet.section_checks import CHECKS
+from fleet.sections import Placement, placement_of
 
 API_VERSION = "weir/v1"
 MAX_REPLICAS = 512
@@ -36,8 +38,13 @@ class PoolSpec:
     kind: str
     replicas: int = 1
     policy: str = "default"
-    node: str = "local"
+    node: str = "local"  # the one node; empty: as `placement` says
     engine: Mapping[str, Any] = field(default_factory=dict)  # the options given; the rest are the kind's defaults
+    # As given; read by fleet/sections.py
+    update: Mapping[str, Any] = field(default_factory=dict)
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Mapping[str, Any] = field(default_factory=dict)
+    autoscale: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,8 @@ def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> 
     for name, test in _FIELDS.items():
         if name in pool or name in _REQUIRED:
             test(f"{path}.{name}", pool.get(name), problems)
+    if "node" in pool and "placement" in pool:
+        problems.append(Problem(f"{path}.node", pool["node"], "goes without a placement: name it in placement.nodes"))
     kind = KINDS.get(pool["kind"]) if isinstance(pool.get("kind"), str) else None
     if kind is not None and isinstance(pool.get("engine"), Mapping):
         problems.extend(check_engine(kind, pool["engine"], f"{path}.engine"))
@@ -159,12 +168,15 @@ _FIELDS: dict[str, Callable[[str, object, list[Problem]], None]] = {
     "replicas": _check_replicas,
     "node": _check_name,
     "engine": _check_engine,
+    **CHECKS,
 }
+_SECTIONS = ("engine", *CHECKS)
 _REQUIRED = ("name", "model", "kind")
 
 
 def _pool_spec(pool: Mapping[str, Any]) -> PoolSpec:
-    return PoolSpec(**{**pool, "engine": dict(pool.get("engine", {}))})
+    node = "" if "placement" in pool else "local"
+    return PoolSpec(**{"node": node, **pool, **{name: dict(pool.get(name, {})) for name in _SECTIONS}})
 
 
 def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
@@ -180,12 +192,26 @@ def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
 
 def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
     order = [name for name in KINDS[pool.kind].spec.__dataclass_fields__ if name in pool.engine]  # type: ignore[attr-defined]
-    values: dict[str, Any] = {name: getattr(pool, name) for name in _FIELDS if name != "engine"}
-    return values | ({"engine": {name: pool.engine[name] for name in order}} if order else {})
+    values: dict[str, Any] = {name: getattr(pool, name) for name in _FIELDS if name not in _SECTIONS}
+    if not pool.node:
+        del values["node"]
+        values["placement"] = dict(pool.placement)
+    sections = {"engine": {name: pool.engine[name] for name in order}}
+    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale")}
+    return values | {name: section for name, section in sections.items() if section}
+
+
+def placement(pool: PoolSpec) -> Placement:
+    return placement_of(pool.placement, pool.node)
+
+
+def config(pool: PoolSpec) -> dict[str, Any]:
+    """Everything that an engine is started from; kept with each instance and each version of its pool."""
+    return {"model": pool.model, "kind": pool.kind, "engine": dict(pool.engine)}
 
 
 def config_hash(pool: PoolSpec) -> str:
     """Of everything that a running engine was started with: when it differs, the instance is replaced."""
     engine = build(KINDS[pool.kind].spec, pool.engine)
-    content = {"model": pool.model, "kind": pool.kind, "node": pool.node, "engine": vars(engine)}
+    content = {"model": pool.model, "kind": pool.kind, "engine": vars(engine)}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

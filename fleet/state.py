@@ -26,7 +26,7 @@ class Seen:
 
     state: str
     reason: str
-    wish: str  # "running", "drained" or "stopped"
+    wish: str  # "running", "drained", "asleep" or "stopped"
     failing: bool  # it is being stopped because it failed
     failures: int  # in a row
     since: float  # Unix seconds, in that state
@@ -88,6 +88,8 @@ def _loading(seen: Seen, look: Look) -> Move | None:
 def _serving(seen: Seen) -> Move:
     if seen.wish == "drained":
         return Move("draining", "drained on request; the process stays")
+    if seen.wish == "asleep":
+        return Move("draining", "to be put to sleep")
     return Move("ready", "answers /health and serves the model")
 
 

@@ -4,7 +4,9 @@
 """
 
 import datetime as dt
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
@@ -14,29 +16,40 @@ from fleet.failure import failure_fields
 from fleet.kinds import KINDS
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.publishing import publish_fleet
-from fleet.reconcile import KILL_AGAIN_S, Action, plan
-from fleet.snapshot import desired_of, nodes_seen, observed_of, samples_of
+from fleet.reconcile import KILL_AGAIN_S, plan
+from fleet.rollback import halt_pool, rollback_failed
+from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
+from fleet.spec import config, config_hash
 from fleet.transitions import move
+from fleet.versions import config_of, prove
+from fleet.wanted import AT_REST, Action, DesiredPool
 
 EPHEMERAL_S = 24 * 3600.0
 EVENTS_KEPT = dt.timedelta(days=30)
 
-Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); order: "start", "stop" or "kill"
+Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); orders: fleet/tasks.py
 
 
 def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     """One look and one step; the actions that were carried out."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
-    seen = nodes_seen(now)
-    desired = [desired_of(pool, seen) for pool in pools.values()]
-    samples = samples_of(row for row in rows.values() if row.state == State.DRAINING)
+    desired = desired_of_all(pools.values(), now)
+    samples = samples_of(_asked(rows.values(), desired))
     observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
-    wanted = plan(desired, observed, now.timestamp())
+    wanted = plan(desired, observed, now.timestamp(), node_views(now))
     done = tuple(action for action in wanted if _APPLY[action.kind](_Order(action, pools, rows, now, send)))
     for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
         publish_fleet(name)
     return done
+
+
+def _asked(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
+    """Whose figures matter to the plan: those that drain, and all of a pool that must choose who goes."""
+    there = [row for row in rows if row.state not in AT_REST]
+    staying = Counter(row.pool.name for row in there if not row.retired)
+    choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}
+    return [row for row in there if row.state == State.DRAINING or row.pool.name in choosing]
 
 
 class _Order:
@@ -53,7 +66,7 @@ class _Order:
 
     @property
     def instance(self) -> Instance:
-        assert self.row is not None  # noqa: S101 - only `create` and `delete_pool` come without a row
+        assert self.row is not None  # noqa: S101 - only `create` and what is about the pool come without a row
         return self.row
 
 
@@ -66,7 +79,7 @@ def _create(order: _Order) -> bool:
                 pool=order.pool,
                 name=name,
                 ordinal=order.action.ordinal,
-                node=order.pool.node,
+                node="",
                 reason=order.action.reason,
                 # Epochs of a name go on where they were: a router must not take the new process for the old one.
                 epoch=latest.epoch if latest else 0,
@@ -79,16 +92,26 @@ def _create(order: _Order) -> bool:
 
 def _start(order: _Order) -> bool:
     row, epoch = order.instance, order.instance.epoch + 1
+    config = _config(order.pool, row, order.action.config_hash)
+    if config is None:
+        return False  # the pool has been changed since the plan was made
     claimed = move(
         row,
         State.STARTING,
         order.action.reason,
         epoch=epoch,
         restarts=row.restarts + (row.started_at is not None),
-        node=order.pool.node,
+        node=order.action.node,
+        gpus=list(order.action.gpus),
+        config=config,
+        config_hash=order.action.config_hash,
+        ready_at=None,
+        asleep=None,
+        ordered_at=None,
         pid=None,
         pid_started=None,
         url="",
+        wire={},
         restart_asked="",
         next_start_at=None,
         stop_deadline=None,
@@ -96,6 +119,13 @@ def _start(order: _Order) -> bool:
     if claimed:
         order.send("start", row.node, row.name, epoch)
     return claimed
+
+
+def _config(pool: Pool, row: Instance, digest: str) -> dict[str, Any] | None:
+    spec = pool_spec(pool)
+    if digest == config_hash(spec):
+        return config(spec)
+    return row.config if row.config and digest == row.config_hash else config_of(pool, digest)
 
 
 def _drain(order: _Order) -> bool:
@@ -129,7 +159,60 @@ def _kill(order: _Order) -> bool:
 
 
 def _rest(order: _Order) -> bool:
-    return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0)
+    gone = {"pid": None, "pid_started": None, "stop_deadline": None, "asleep": None}
+    return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0, **gone)
+
+
+def _sleep(order: _Order) -> bool:
+    return _told(order, "sleep")
+
+
+def _wake(order: _Order) -> bool:
+    return _told(order, "wake")
+
+
+def _told(order: _Order, what: str) -> bool:
+    row = order.instance
+    same = Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=row.state, ordered_at=row.ordered_at)
+    if not same.update(ordered_at=order.now):
+        return False
+    events.record(row, what, order.action.reason)
+    order.send(what, row.node, row.name, row.epoch)
+    return True
+
+
+def _retire(order: _Order) -> bool:
+    row, reason = order.instance, order.action.reason[:300]
+    retired = bool(Instance.objects.filter(pk=row.pk, retired="").update(retired=reason))
+    if retired:
+        events.record(row, "retire", reason)
+    return retired
+
+
+def _keep(order: _Order) -> bool:
+    row = order.instance
+    kept = bool(Instance.objects.filter(pk=row.pk, state=row.state, retired=row.retired).update(retired=""))
+    if kept:
+        events.record(row, "keep", order.action.reason)
+    return kept
+
+
+def _complete(order: _Order) -> bool:
+    version = prove(order.pool, order.now)
+    if version is None:
+        return False
+    lasted = (order.now - version.at).total_seconds()
+    text = f"version {version.number} of its configuration is in place: {order.action.reason}"
+    events.record_pool(order.pool, "complete", text, seconds=max(0.0, lasted))
+    return True
+
+
+def _halt(order: _Order) -> bool:
+    return halt_pool(order.pool, order.action.reason, order.now)
+
+
+def _rollback(order: _Order) -> bool:
+    return rollback_failed(order.pool, order.action.reason, order.now)
 
 
 def _delete(order: _Order) -> bool:
@@ -159,6 +242,13 @@ _APPLY: dict[str, Callable[[_Order], bool]] = {
     "rest": _rest,
     "delete": _delete,
     "delete_pool": _delete_pool,
+    "retire": _retire,
+    "keep": _keep,
+    "complete": _complete,
+    "halt": _halt,
+    "rollback": _rollback,
+    "sleep": _sleep,
+    "wake": _wake,
 }
 
 

@@ -10,11 +10,12 @@ from fleet.models import Instance, State
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
     """True when this call moved it; False when it was no longer in the state (and epoch) that the caller has seen."""
-    changes: dict[str, Any] = {"state": to, "reason": reason, "since": timezone.now(), **fields}
+    before, now = instance.since, timezone.now()
+    changes: dict[str, Any] = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
     if not claimed:
         return False
     for name, value in changes.items():
         setattr(instance, name, value)
-    events.record(instance, to, reason, actor)
+    events.record(instance, to, reason, actor, seconds=max(0.0, (now - before).total_seconds()))
     return True

@@ -52,7 +52,7 @@ class InstanceOut(Schema):
     id: str
     pool: str
     ordinal: int
-    desired: Literal["running", "drained", "stopped"]
+    desired: Literal["running", "drained", "asleep", "stopped"]
     state: str
     status: str = Field(description="The state, corrected by the age and the load of the latest sample")
     reason: str
@@ -80,6 +80,7 @@ class EventOut(Schema):
     text: str
     actor: str
     reason: str
+    seconds: float | None = Field(description="How long what ended with it had lasted")
 
 
 class LogOut(Schema):

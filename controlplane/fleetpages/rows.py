@@ -14,9 +14,13 @@ from controlplane.dashboard.status import ORDER, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.drift import differences
+from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
+from fleet.placement import NodeView, refusal
+from fleet.reconcile import waits_for
 from fleet.redis import connect
-from fleet.snapshot import desired_of, nodes_seen, observed_of
+from fleet.snapshot import desired_of_all, node_views, observed_of
+from fleet.wanted import DesiredPool
 from router import wire
 
 log = logging.getLogger(__name__)
@@ -60,7 +64,9 @@ class PoolRow:
     ready: int
     wanted: int
     differences: tuple[str, ...]  # from what is declared; empty: it matches
-    node_seen: bool
+    desired: DesiredPool
+    away: str  # why no node could take an instance of it; empty: one could
+    waits: str  # for which pools; empty: for none
     policy_known: bool  # the policy it names has a version
 
     @property
@@ -112,11 +118,16 @@ def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.dat
 
 
 def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
-    seen, published = nodes_seen(timezone.now()), published_names()
-    return [_pool_row(pool, seen, published) for pool in pools]
+    found, now = list(pools), timezone.now()
+    nodes, published = node_views(now), published_names()
+    desired = {one.name: one for one in desired_of_all((pool for pool in found if pool.kind in KINDS), now)}
+    ready = set(Instance.objects.filter(state=State.READY).values_list("pool__name", flat=True))
+    return [_pool_row(pool, desired[pool.name], nodes, ready, published) for pool in found if pool.name in desired]
 
 
-def _pool_row(pool: Pool, seen: set[str], published: set[str]) -> PoolRow:
+def _pool_row(
+    pool: Pool, desired: DesiredPool, nodes: Sequence[NodeView], ready_pools: set[str], published: set[str]
+) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
     counted = Counter(row.status for row in rows)
     ready, wanted = selectors.pool_ready(pool.name)
@@ -127,7 +138,16 @@ def _pool_row(pool: Pool, seen: set[str], published: set[str]) -> PoolRow:
         counts=tuple((word, counted[word]) for word in ORDER if counted[word]),
         ready=ready,
         wanted=wanted,
-        differences=differences(desired_of(pool, seen), observed),
-        node_seen=pool.node in seen,
+        differences=differences(desired, observed),
+        desired=desired,
+        away=_away(desired, nodes),
+        waits=waits_for(desired, ready_pools),
         policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish by themselves
     )
+
+
+def _away(desired: DesiredPool, nodes: Sequence[NodeView]) -> str:
+    if any(not refusal(desired.placement, node) for node in nodes):
+        return ""
+    named = ", ".join(desired.placement.nodes)
+    return f"node {named} does not report" if named else "no node may take it"

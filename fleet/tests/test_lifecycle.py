@@ -111,10 +111,12 @@ def test_a_drained_instance_finishes_its_requests_and_stays(world: World) -> Non
     assert world.one().pid == pid
 
 
-def test_scaling_down_waits_for_the_last_request_before_it_stops(world: World) -> None:
+def test_scaling_down_takes_the_idlest_and_waits_for_its_last_request_before_it_stops(world: World) -> None:
     world.apply(2)
     world.until_ready(2)
+    world.tell("p-0", running=2)
     world.tell("p-1", running=1)
+    world.tick()
     world.apply(1)
     world.until(world.is_in(State.DRAINING, "p-1"))
     world.age(2, "p-1")

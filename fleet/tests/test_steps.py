@@ -14,7 +14,7 @@ from fleet.ports import NoPort, is_free, ports_for
 from fleet.publishing import publish_fleet
 from fleet.redis import connect
 from fleet.services import FleetChanged, NotPossible
-from fleet.spec import InvalidFleet
+from fleet.spec import InvalidFleet, config_hash
 from fleet.steps import expire_step, publish_step, reconcile_step
 from fleet.tests.world import document
 from fleet.transitions import move
@@ -40,7 +40,7 @@ def declare(replicas: int = 1, state: State = State.READY, **fields: Any) -> Ins
     step()
     pool = Pool.objects.get()
     current = services.pool_spec(pool)
-    fields = {"epoch": 1, "config_hash": agent.config_hash(current), "url": "http://127.0.0.1:1", **fields}
+    fields = {"epoch": 1, "config_hash": config_hash(current), "node": "local", "url": "http://127.0.0.1:1", **fields}
     Instance.objects.update(state=state, since=timezone.now(), **fields)
     return selectors.instance("p-0")
 

@@ -1,0 +1,144 @@
+"""A change of configuration goes through a pool: never too many out, halted when the new one fails, and undone."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.reconcile import plan
+from fleet.sections import Update
+from fleet.tests.model import MARS, NOW, Model, pool_of, seen, want
+from fleet.wanted import DesiredPool
+
+
+def changing(replicas: int, update: Update, **fields: Any) -> DesiredPool:
+    return want(replicas=replicas, update=update, proven=False, stable_hash="old", **fields)
+
+
+def kinds(pool: DesiredPool, instances: list) -> list[tuple[str, str]]:
+    return [(one.kind, one.instance) for one in plan([pool], instances, NOW, [MARS])]
+
+
+@pytest.mark.parametrize(
+    ("given_update", "replicas", "surge", "unavailable"),
+    [
+        ({}, 1, 0, 1),
+        ({}, 3, 0, 1),
+        ({}, 8, 0, 2),
+        ({}, 100, 0, 25),
+        ({"max_unavailable": 5}, 8, 0, 5),
+        ({"strategy": "surge"}, 8, 2, 0),
+        ({"strategy": "surge"}, 1, 1, 0),
+        ({"strategy": "surge", "max_surge": 3, "max_unavailable": 1}, 8, 3, 1),
+    ],
+)
+def test_how_many_may_be_out_or_in_addition(given_update: dict, replicas: int, surge: int, unavailable: int) -> None:
+    update = Update(**given_update)
+    assert (update.surge(replicas), update.unavailable(replicas)) == (surge, unavailable)
+
+
+@given(st.integers(1, 12), st.integers(1, 4))
+def test_in_place_never_more_are_out_than_may_be(replicas: int, unavailable: int) -> None:
+    model = Model(changing(replicas, Update(max_unavailable=unavailable)), pool_of(replicas, config_hash="old"))
+    for _ in range(12 * replicas + 12):
+        model.step()
+        assert model.ready() >= replicas - unavailable
+        assert len(model.rows) == replicas
+    assert model.pool.proven
+    assert {row.config_hash for row in model.rows.values()} == {"new"}
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2))
+def test_with_surge_new_ones_are_ready_before_old_ones_go(replicas: int, surge: int, unavailable: int) -> None:
+    update = Update("surge", surge, unavailable)
+    model = Model(changing(replicas, update), pool_of(replicas, config_hash="old"))
+    for _ in range(16 * replicas + 16):
+        model.step()
+        assert model.ready() >= replicas - unavailable
+        assert sum(not row.retired for row in model.rows.values()) <= replicas + surge
+    assert model.pool.proven
+    assert [row.config_hash for row in model.rows.values()] == ["new"] * replicas
+    assert model.ready() == replicas
+    assert model.step() == ()
+
+
+@given(st.integers(1, 8), st.sampled_from([Update(), Update("surge", 2, 0), Update("surge", 1, 1)]))
+def test_a_configuration_that_does_not_come_up_halts_the_change_and_the_old_one_serves(
+    replicas: int, update: Update
+) -> None:
+    model = Model(changing(replicas, update), pool_of(replicas, config_hash="old"), broken=frozenset({"new"}))
+    for _ in range(80):
+        model.step()
+        assert model.ready() >= replicas - update.unavailable(replicas)
+    assert "failed with the new configuration" in model.pool.halted
+    assert [(row.config_hash, row.state) for row in model.rows.values()] == [("old", "ready")] * replicas
+    assert model.step() == ()
+    assert model.starts <= 2 * (update.surge(replicas) + update.unavailable(replicas))
+
+
+def test_while_halted_what_dies_is_started_with_the_configuration_that_worked() -> None:
+    pool = changing(3, Update(), halted="p-0 failed")
+    fleet = pool_of(3, config_hash="old")
+    fleet[1] = dataclasses.replace(fleet[1], state="failed", next_start_at=NOW - 1)
+    fleet[2] = seen(name="p-2", ordinal=2, state="stopped", config_hash="")
+    actions = plan([pool], fleet, NOW, [MARS])
+    assert [(one.kind, one.instance, one.config_hash) for one in actions] == [
+        ("start", "p-1", "old"),
+        ("start", "p-2", "old"),
+    ]
+
+
+def test_a_change_that_goes_on_is_tried_again() -> None:
+    pool = changing(2, Update(max_unavailable=1))
+    assert kinds(pool, pool_of(2, config_hash="old")) == [("drain", "p-0")]
+
+
+def test_with_the_automatic_way_back_the_pool_has_the_old_configuration_again() -> None:
+    update = Update(on_failure="rollback")
+    model = Model(changing(4, update), pool_of(4, config_hash="old"), broken=frozenset({"new"}))
+    done = [action.kind for _ in range(60) for action in model.step()]
+    assert "rollback" in done
+    assert "halt" not in done
+    assert [(row.config_hash, row.state) for row in model.rows.values()] == [("old", "ready")] * 4
+
+
+def test_one_failure_of_what_was_ready_does_not_halt_a_change_but_two_do() -> None:
+    pool, fleet = changing(4, Update()), pool_of(4, config_hash="old")
+    fleet[0] = seen(state="failed", failures=1, was_ready=True, next_start_at=NOW + 9)
+    assert kinds(pool, fleet) == []
+    fleet[0] = dataclasses.replace(fleet[0], failures=2)
+    assert kinds(pool, fleet) == [("halt", "")]
+
+
+@pytest.mark.parametrize("fields", [{"proven": True}, {"stable_hash": ""}, {"halted": "before"}, {"removed": True}])
+def test_failures_halt_nothing_where_there_is_no_change_to_halt(fields: dict) -> None:
+    fleet = [seen(state="failed", failures=3, was_ready=False, next_start_at=NOW + 9)]
+    assert "halt" not in dict(kinds(dataclasses.replace(changing(1, Update()), **fields), fleet))
+
+
+def test_a_change_does_not_begin_while_a_pool_that_it_needs_is_away() -> None:
+    for update in (Update(), Update("surge", 1, 0)):
+        assert kinds(changing(2, update, needs=("store",)), pool_of(2, config_hash="old")) == []
+
+
+def test_scaling_down_takes_those_that_serve_nobody_and_then_the_idlest() -> None:
+    fleet = [dataclasses.replace(one, load=load) for one, load in zip(pool_of(5), (4, 0, 2, 1, 9), strict=True)]
+    fleet[4] = dataclasses.replace(fleet[4], state="loading")
+    assert kinds(want(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]
+
+
+def test_of_equals_the_newest_goes_first() -> None:
+    assert kinds(want(replicas=2), pool_of(3)) == [("retire", "p-2")]
+
+
+def test_what_still_drains_is_kept_when_the_pool_grows_again() -> None:
+    fleet = pool_of(2)
+    fleet[1] = dataclasses.replace(fleet[1], state="draining", retired="scaled down to 1")
+    assert ("keep", "p-1") in kinds(want(replicas=2), fleet)
+
+
+def test_why_there_are_so_many_is_said() -> None:
+    (action,) = plan([want(replicas=1, because="scheduled daily")], [], NOW, [MARS])
+    assert action.reason == "1 replicas are wanted: scheduled daily"

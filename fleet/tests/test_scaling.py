@@ -1,0 +1,90 @@
+"""How many instances a pool should have: declared, scheduled, as the autoscaler has set."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.scaling import Scale, active, wanted
+from fleet.sections import DAYS, Autoscale, Schedule, Window, autoscale_of, schedule_of
+
+WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
+NIGHT = {"days": ["sat"], "from": "22:00", "to": "06:00", "replicas": 1}
+
+
+def schedule(*windows: dict[str, Any], timezone: str = "UTC") -> Schedule:
+    return schedule_of({"timezone": timezone, "windows": list(windows)})
+
+
+def at(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "replicas"),
+    [
+        ("2026-11-20T07:59:59", None),  # a Friday
+        ("2026-11-20T08:00:00", 6),
+        ("2026-11-20T17:59:59", 6),
+        ("2026-11-20T18:00:00", None),
+        ("2026-11-21T12:00:00", None),
+        ("2026-11-21T22:00:00", 1),
+        ("2026-11-22T05:59:59", 1),  # begun on Saturday
+        ("2026-11-22T06:00:00", None),
+        ("2026-11-22T22:30:00", None),
+    ],
+)
+def test_a_window_holds_from_its_beginning_to_before_its_end(now: str, replicas: int | None) -> None:
+    found = active(schedule(WORK, NIGHT), at(now))
+    assert (found.replicas if found else None) == replicas
+
+
+def test_times_are_those_of_the_time_zone_also_when_its_clocks_change() -> None:
+    berlin = schedule(WORK, timezone="Europe/Berlin")
+    assert active(berlin, at("2026-11-20T07:30:00")) is not None  # 8:30 in winter
+    assert active(berlin, at("2026-07-17T06:30:00")) is not None  # 8:30 in summer
+    assert active(berlin, at("2026-07-17T16:30:00")) is None
+
+
+@given(
+    st.lists(st.sampled_from(DAYS), unique=True),
+    st.integers(0, 1439),
+    st.integers(0, 1440),
+    st.datetimes(dt.datetime(2026, 1, 1), dt.datetime(2027, 1, 1), timezones=st.just(dt.UTC)),
+)
+def test_a_window_is_open_exactly_when_one_of_its_days_began_it(
+    days: list[str], begins: int, ends: int, now: dt.datetime
+) -> None:
+    lasts = (ends - begins) if ends > begins else ends - begins + 1440
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    starts = [midnight + dt.timedelta(days=back, minutes=begins) for back in (0, -1)]
+    expected = any(
+        DAYS[start.weekday()] in days and start <= now < start + dt.timedelta(minutes=lasts) for start in starts
+    )
+    assert (active(Schedule("UTC", (Window(tuple(days), begins, ends, 3),)), now) is not None) == expected
+
+
+def scale(scheduled: int | None, scaled: int | None, **autoscale: Any) -> Scale:
+    window = {"from": "00:00", "to": "24:00", "replicas": scheduled}
+    spec: Autoscale | None = autoscale_of(autoscale) if autoscale else None
+    return wanted(4, schedule(*([window] if scheduled is not None else [])), spec, scaled, at("2026-11-20T12:00:00"))
+
+
+def test_the_schedule_replaces_the_declared_number_and_says_so() -> None:
+    assert scale(None, None) == Scale(4)
+    assert scale(7, None) == Scale(7, "scheduled daily 00:00 to 24:00 UTC")
+
+
+def test_the_autoscaler_counts_only_when_it_is_automatic() -> None:
+    assert scale(None, 9, mode="advisory", max=10).replicas == 4
+    assert scale(None, 9, mode="automatic", max=10) == Scale(9, "set by the autoscaler")
+    assert scale(None, None, mode="automatic", max=10).replicas == 4
+
+
+def test_the_autoscaler_stays_within_its_limits_and_above_the_schedule() -> None:
+    assert scale(None, 99, mode="automatic", max=10).replicas == 10
+    assert scale(None, 1, mode="automatic", min=2, max=10).replicas == 2
+    assert scale(6, 2, mode="automatic", max=10).replicas == 6
+    assert scale(60, 2, mode="automatic", max=10).replicas == 10

@@ -1,0 +1,95 @@
+"""The sections of a pool in the fleet document: what they may say, and that they come back as they were given."""
+
+from typing import Any
+
+import pytest
+
+from fleet.changes import changes
+from fleet.sections import Placement, Update, Window, autoscale_of, placement_of, schedule_of
+from fleet.spec import InvalidFleet, dump_fleet, parse_fleet
+
+SECTIONS: dict[str, Any] = {
+    "update": {"strategy": "surge", "max_surge": 2, "on_failure": "rollback"},
+    "placement": {"nodes": ["gpu-1", "gpu-2"], "labels": {"zone": "a"}, "spread": False, "gpus": 1, "memory_gib": 20},
+    "schedule": {
+        "timezone": "UTC",
+        "windows": [{"days": ["mon", "fri"], "from": "08:00", "to": "18:30", "replicas": 6}],
+    },
+    "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
+}
+
+
+def document(**sections: Any) -> dict[str, Any]:
+    pool = {"name": "p", "model": "m", "policy": "default", "kind": "sim", "replicas": 2, **sections}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+
+
+def problems(**sections: Any) -> dict[str, str]:
+    with pytest.raises(InvalidFleet) as caught:
+        parse_fleet(document(**sections))
+    return {problem.path.removeprefix("spec.pools[0]."): problem.message for problem in caught.value.problems}
+
+
+def test_every_section_survives_parsing_and_dumping() -> None:
+    assert dump_fleet(parse_fleet(document(**SECTIONS))) == document(**SECTIONS)
+
+
+def test_a_pool_with_a_placement_names_no_node() -> None:
+    assert parse_fleet(document(placement={})).pools[0].node == ""
+    assert "placement.nodes" in problems(node="local", placement={})["node"]
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "path", "words"),
+    [
+        ("update", 3, "update", "must be a mapping"),
+        ("update", {"strategy": "blue"}, "update.strategy", "one of in_place, surge"),
+        ("update", {"max_surge": 1}, "update.max_surge", "strategy surge only"),
+        ("update", {"max_unavailable": 0}, "update.max_unavailable", "1 or more with the strategy in_place"),
+        ("update", {"strategy": "surge", "max_surge": 0}, "update.max_surge", "allowed: 1 to 512"),
+        ("placement", {"node": "x"}, "placement.node", "did you mean nodes?"),
+        ("placement", {"nodes": ["A b"]}, "placement.nodes", "names of nodes, each once"),
+        ("placement", {"nodes": ["a", "a"]}, "placement.nodes", "each once"),
+        ("placement", {"labels": {"zone": 3}}, "placement.labels", "both text"),
+        ("placement", {"gpus": -1}, "placement.gpus", "allowed: 0 to 64"),
+        ("schedule", {"timezone": "Mars/Base"}, "schedule.timezone", "Europe/Berlin"),
+        ("schedule", {"timezone": "../etc"}, "schedule.timezone", "Europe/Berlin"),
+        ("schedule", {"zone": "UTC"}, "schedule.zone", "did you mean timezone?"),
+        ("schedule", {"windows": 1}, "schedule.windows", "list of 0 to 50 windows"),
+        ("schedule", {"windows": [{"from": "24:00", "to": "8:00"}]}, "schedule.windows[0].from", '"00:00" to "24:00"'),
+        ("schedule", {"windows": [{"from": "08:00", "to": "8:00"}]}, "schedule.windows[0].to", "time of day in quotes"),
+        ("schedule", {"windows": [{"days": ["Monday"]}]}, "schedule.windows[0].days", "mon, tue"),
+        ("schedule", {"windows": [{"replicas": True}]}, "schedule.windows[0].replicas", "allowed: 0 to 512"),
+        ("schedule", {"windows": [{"day": "mon"}]}, "schedule.windows[0].day", "did you mean days?"),
+        ("autoscale", {"min": 5, "max": 2, "target_kv": 0.5}, "autoscale.min", "not be more than max (2)"),
+        ("autoscale", {}, "autoscale", "names no target"),
+        ("autoscale", {"target_kv": 70}, "autoscale.target_kv", "allowed: 0.05 to 1"),
+        ("autoscale", {"slo_ttft_p90_ms": 3}, "autoscale.slo_ttft_p90_ms", "mapping of classes"),
+        ("autoscale", {"slo_ttft_p90_ms": {"cold": 3}}, "autoscale.slo_ttft_p90_ms.cold", "warm, medium, heavy"),
+        ("autoscale", {"slo_ttft_p90_ms": {"warm": 0}}, "autoscale.slo_ttft_p90_ms.warm", "allowed: 1 to"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
+    section: str, value: Any, path: str, words: str
+) -> None:
+    assert words in problems(**{section: value})[path]
+
+
+def test_what_is_left_out_takes_its_default() -> None:
+    assert placement_of({}, "local") == Placement(nodes=("local",))
+    assert placement_of({"gpus": 2}) == Placement(gpus=2)
+    assert autoscale_of({"target_kv": 1, "target_queue": None}).target_kv == 1.0
+    assert schedule_of({"windows": [{"from": "22:00", "to": "06:00", "replicas": 1}]}).windows == (
+        Window(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), 1320, 360, 1),
+    )
+    assert Update().strategy == "in_place"
+
+
+def test_what_a_changed_section_does_is_said() -> None:
+    def effect(**sections: Any) -> str:
+        return changes(parse_fleet(document()), parse_fleet(document(**sections)), prune=False)[0].effect
+
+    assert effect(update={"strategy": "surge"}) == "no instance is touched"
+    assert effect(placement={"nodes": ["gpu-1"]}) == "moves instances that are on a node where they may not be"
+    both = effect(update={"strategy": "surge"}, engine={"seed": 4})
+    assert both == "replaces 2 instances, up to 1 new ones first, then old ones drain"
