@@ -1,6 +1,7 @@
 """A small fleet of real processes, driven step by step as Celery would drive it."""
 
 import json
+import shutil
 import time
 import urllib.request
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from fleet import agent, launch, selectors, services
+from fleet import agent, launch, logs, selectors, services
 from fleet.agent import in_seconds
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
@@ -120,3 +121,4 @@ class World:
         self.scraper.close()
         for pid, started in launch.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
             launch.stop(pid, started, grace_s=0)
+        shutil.rmtree(logs.folder(), ignore_errors=True)  # the next test's instances have the same names
