@@ -12,8 +12,8 @@ from router.policy.decide import decide
 from router.policy.types import Decision, Policy, Request
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES
-from router.told import Told
 from router.tokens import TokenRatio
+from router.told import Told
 from router.wire import OFFLINE_S
 
 EPHEMERAL = "exp-"  # pools of experiments: taken by header only

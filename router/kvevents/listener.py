@@ -52,8 +52,7 @@ class Listener:
             await provide_tokenizer(pool)
             self._follow(pool)
             judge(pool)
-            while pool.told.index is not None and pool.told.index.sweep(SWEPT_BLOCKS):
-                await asyncio.sleep(SWEEP_PAUSE_S)  # noqa: ASYNC110 - a pause between pieces of work
+            await _sweep(pool)
 
     async def close(self) -> None:
         for feed in list(self._tasks):
@@ -96,6 +95,15 @@ def judge(pool: Pool) -> None:
             )
     told.believed_of_all = all(member.belief.index == "exact" for member in pool.members.values())
     told.sizes = tuple(sorted({size for one in pool.members.values() if one.feed and (size := one.feed.block_size)}))
+
+
+async def _sweep(pool: Pool) -> None:
+    """Forget what is gone, a piece at a time."""
+    index = pool.told.index
+    while index is not None:
+        if not index.sweep(SWEPT_BLOCKS):
+            return
+        await asyncio.sleep(SWEEP_PAUSE_S)
 
 
 def _publishes(member: Member) -> bool:
