@@ -71,9 +71,11 @@ def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
 
 def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[float]:
     """What each instance lacks to the best possible weighted sum: the least is the best."""
-    best = sum(weights[name] for name in scores)
-    columns = [[weights[name] * score for score in own] for name, own in scores.items()]
-    return [best - sum(row) for row in zip(*columns, strict=True)]
+    lacking = [sum(weights[name] for name in scores)] * len(next(iter(scores.values())))
+    for name, own in scores.items():
+        weight = weights[name]
+        lacking = [lack - weight * score for lack, score in zip(lacking, own, strict=True)]
+    return lacking
 
 
 def told(scores: dict[str, list[float]], place: int) -> str:
