@@ -11,7 +11,7 @@ from controlplane.policies.words import as_input, figure, shown, typed
 from router.policy.document import parameters_of
 from router.policy.parameter import Parameter
 from router.policy.parameters import ROUTE_NAME
-from router.policy.routes import ROUTES
+from router.policy.routes import ROUTES, Route
 
 SECTIONS = {
     "route": "Route",
@@ -79,6 +79,7 @@ class Section:
     title: str
     fields: tuple[Field, ...]
     hint: str = ""
+    formula: str = ""
 
 
 def route_of(document: Mapping[str, Any]) -> str:
@@ -117,10 +118,13 @@ def sections(
             figure=figures.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)
-    summary = ROUTES[route_of(draft)].summary
-    return tuple(
-        Section(name, SECTIONS.get(name, name), tuple(fields), summary if name == "route" else "")
-        for name, fields in grouped.items()
+    return tuple(_section(name, tuple(fields), ROUTES[route_of(draft)]) for name, fields in grouped.items())
+
+
+def _section(name: str, fields: tuple[Field, ...], route: Route) -> Section:
+    title = SECTIONS.get(name, name)
+    return (
+        Section(name, title, fields, route.summary, route.formula) if name == "route" else Section(name, title, fields)
     )
 
 
