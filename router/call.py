@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from router.offload import Offload
 from router.policy.types import Decision
 from router.pool import Pool
 from router.prefix.exact import Tokens
@@ -52,6 +53,7 @@ class Call:
     version: int = 0  # of the policy that decided
     policy: str = ""
     attempts: list[Attempt] = field(default_factory=list)
+    offload: Offload | None = None  # of its prefill, when the policy wanted that
     queued_s: float = 0.0
     streamed: bool = False
     begun: bool = False  # the client has been sent something
@@ -74,6 +76,11 @@ class Call:
     @property
     def instance(self) -> str:
         return self.decision.instance if self.decision is not None else ""
+
+    @property
+    def flow(self) -> str:
+        """As it was served in the end."""
+        return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, now: float) -> None:
         """It is over: what can be said of its times, and away with what is large; the receipt is written later."""

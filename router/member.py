@@ -151,6 +151,14 @@ class Lease:
         self._tokens = tokens
         self._decoding = False
 
+    def charge(self, tokens: int) -> None:
+        """So many new tokens are computed here after all."""
+        member = self._member
+        if member is not None and not self._decoding:
+            self._tokens += tokens
+            member.prefill_tokens += tokens
+            member._view = None
+
     def first_byte(self) -> None:
         """The prompt has been computed."""
         member = self._member

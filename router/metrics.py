@@ -35,6 +35,8 @@ class RouterCollector(Collector):
         yield _counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries)
         yield _counter("errors", "Errors that clients were given", ("pool", "code"), record.errors)
         yield _counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions)
+        offloads = ("pool", "connector", "outcome")
+        yield _counter("offloads", "Prefills that were to be computed elsewhere", offloads, record.offloads)
         yield _counter("tokens", "Tokens as engines report them, and as predicted", ("pool", "kind"), record.tokens())
         yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", _of(record, "ttft"))
         yield _histogram("time_per_output_token_seconds", "Per output token after the first", _of(record, "tpot"))

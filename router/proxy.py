@@ -9,11 +9,12 @@ from typing import Any
 
 from router import errors, headers, predict, relay
 from router.admission import QueueFull
+from router.blame import blame, failed
 from router.body import ClientGone, read_body
 from router.call import Attempt, Call
-from router.connection import ConnectFailed, Connection, FirstByteTimeout, UpstreamError
+from router.connection import Connection, UpstreamError
 from router.errors import Refusal
-from router.flows import FLOWS
+from router.flows import serve
 from router.learning import learn
 from router.member import Member
 from router.policy.types import Decision
@@ -24,7 +25,6 @@ from router.request import build
 from router.sessions import Sessions
 from router.stalls import Stalls
 from router.watch import ClientWatch, Receive
-from router.wire import STALE_S
 
 BACK_PRESSURE = (429, 503)
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
@@ -123,22 +123,24 @@ class Proxy:
         attempt = Attempt(member.id)
         call.attempts.append(attempt)
         member.breaker.begin()
-        lease = member.lease(decision.new_tokens)
+        lease = member.lease(0 if decision.prefill else decision.new_tokens)
         self._sessions.sent(call, member)
         connection: Connection | None = None
         try:
-            connection = await FLOWS[decision.flow](call, member, pool.policy)
+            connection = await serve(call, decision, member, lease)
             attempt.status = connection.status
             self.stalls.watch(connection, pool.policy["failure.stream_idle_timeout_s"])
             answer = await relay.begin(connection)
             call.first_byte = time.perf_counter()
             lease.first_byte()
+            if call.offload is not None:
+                call.offload.arrived = call.first_byte
             if self._is_refused(call, member, attempt, tried, left):
                 return False
             await self._pass_on(call, member, answer, send)
             return True
         except UpstreamError as error:
-            self._failed(call, member, error)
+            blame(pool, member, error)
             attempt.error = tried[member.id] = str(error)
             if call.begun:
                 raise
@@ -160,8 +162,7 @@ class Proxy:
             member.breaker.answered()
             return False
         if status not in BACK_PRESSURE:
-            now = asyncio.get_running_loop().time()
-            member.breaker.failed(now, pool.policy["failure.breaker_failures"])
+            failed(pool, member)
         attempt.error = f"it answered {status}"
         refused = {**tried, member.id: attempt.error}
         if left <= 0 or not pool.able(refused, asyncio.get_running_loop().time()):
@@ -179,15 +180,6 @@ class Proxy:
         else:
             call.outcome = "refused" if call.status in BACK_PRESSURE else "error"
             call.error = f"{member.id} answered {call.status}"
-
-    def _failed(self, call: Call, member: Member, error: UpstreamError) -> None:
-        """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
-        if isinstance(error, FirstByteTimeout) and time.time() - member.sampled_at <= STALE_S:
-            return
-        now = asyncio.get_running_loop().time()
-        member.breaker.failed(now, call.pool.policy["failure.breaker_failures"])
-        if isinstance(error, ConnectFailed):
-            call.pool.index.purge(member.id)
 
 
 def _gone(call: Call, task: "asyncio.Task[Any] | None") -> Callable[[], None]:

@@ -48,17 +48,33 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         made |= {
             "route": decision.route,
             "class": decision.request_class,
-            "flow": decision.flow,
+            "flow": call.flow,
             "instance": decision.instance or None,
             "rule": decision.rule,
             "reasons": decision.reasons,
             "predicted_cached": decision.cached_tokens,
             "new_tokens": decision.new_tokens,
         }
+        made |= _offload(call)
     else:
         names = ("route", "class", "flow", "instance", "rule", "predicted_cached", "new_tokens")
         made |= {**dict.fromkeys(names), "reasons": ()}
     return made
+
+
+def _offload(call: Call) -> dict[str, Any]:
+    """Of a prefill elsewhere; nothing when the policy did not want one."""
+    offload = call.offload
+    if offload is None:
+        return {}
+    return {
+        "prefill_instance": offload.prefill,
+        "prefill_ms": _rounded(offload.prefill_ms),
+        "transfer_ms": _rounded(offload.transfer_ms),
+        "transfer_bytes": offload.transfer_bytes,
+        "offload": offload.outcome,
+        "offload_reason": offload.reason,
+    }
 
 
 def encoded(call: Call, router: str) -> tuple[str, bytes, bytes]:

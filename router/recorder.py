@@ -20,6 +20,7 @@ class Recorder:
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
+        self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
 
     def _tally(self, pool: str, request_class: str) -> Tally:
@@ -37,6 +38,8 @@ class Recorder:
         self._tally(pool, decision.request_class if decision is not None else NO_CLASS).ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
+        if call.offload is not None:
+            self.offloads[pool, call.offload.connector, call.offload.outcome or "failed"] += 1
         if call.code:
             self.errors[pool, call.code] += 1
         for attempt in call.attempts[:-1]:
@@ -70,7 +73,7 @@ class Recorder:
 
     def forget_pool(self, pool: str) -> None:
         """A pool is no more; the labels of an experiment's would otherwise stay for ever."""
-        tables: list[dict[Any, Any]] = [self.tallies, self.retries, self.errors, self.decisions]
+        tables: list[dict[Any, Any]] = [self.tallies, self.retries, self.errors, self.decisions, self.offloads]
         for table in tables:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]

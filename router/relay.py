@@ -111,7 +111,7 @@ def own_headers(call: Call) -> list[tuple[bytes, bytes]]:
     if decision is not None:
         own.append((b"x-weir-class", decision.request_class.encode()))
         own.append((b"x-weir-policy", b"%d" % call.version))
-        own.append((b"x-weir-flow", decision.flow.encode()))
+        own.append((b"x-weir-flow", call.flow.encode()))
         if decision.instance:
             own.append((b"x-weir-instance", decision.instance.encode()))
     return own

@@ -51,7 +51,9 @@ session (hash of pool and session, null when unknown), prompt_tokens (L as estim
 cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's usage says), retries, attempts [{instance, status, error}],
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
 for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`), candidates [{id, cached_tokens, new_tokens, score,
-refused}] (not in the stream's copy)}; null where unknown. `ttft_ms` and `tpot_ms` exist for streamed answers only.
+refused}] (not in the stream's copy)}; null where unknown. Where the policy wanted the prompt computed elsewhere it has prefill_instance,
+prefill_ms, transfer_ms (from sending the decode request to its first byte: the transfer and one step), transfer_bytes (as predicted: what the decoder
+did not hold), offload (ok; fallback: the decoder computed the prompt; ineligible: the request cannot be offloaded; failed) and offload_reason. `ttft_ms` and `tpot_ms` exist for streamed answers only.
 
 Traffic: {schema, at (arrival), pool, model, session (16 hex digits, "" when unknown), input_tokens (as the engine's usage says, else as
 estimated), output_tokens (null when unknown), block_tokens (how many tokens a block of 2,048 prompt bytes has: 512 at four bytes each),

@@ -1,0 +1,22 @@
+"""Whether a failure is the instance's."""
+
+import asyncio
+import time
+
+from router.connection import ConnectFailed, FirstByteTimeout, UpstreamError
+from router.member import Member
+from router.pool import Pool
+from router.wire import STALE_S
+
+
+def blame(pool: Pool, member: Member, error: UpstreamError) -> None:
+    """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
+    if isinstance(error, FirstByteTimeout) and time.time() - member.sampled_at <= STALE_S:
+        return
+    failed(pool, member)
+    if isinstance(error, ConnectFailed):
+        pool.index.purge(member.id)
+
+
+def failed(pool: Pool, member: Member) -> None:
+    member.breaker.failed(asyncio.get_running_loop().time(), pool.policy["failure.breaker_failures"])

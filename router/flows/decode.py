@@ -1,0 +1,53 @@
+"""The second half of an offload: the answer is decoded where the KV went, or where it failed to go, computed there."""
+
+import time
+
+from router.call import Call
+from router.connection import ConnectFailed, Connection
+from router.flows.post import post
+from router.headers import value_of
+from router.member import Member
+from router.offload import Offload
+
+
+async def decode(call: Call, member: Member, offload: Offload, body: bytes) -> Connection:
+    """The connection that carries the answer. Raises UpstreamError: what was held is lost, unless nothing was sent."""
+    kept, offload.kept = offload.kept, None
+    offload.sent = time.perf_counter()
+    offload.transfer_bytes = _bytes_to_move(call, member)
+    limit_s = call.pool.policy["failure.first_byte_timeout_s"]
+    try:
+        connection = await post(call, member, body, first_byte_timeout_s=limit_s)
+    except ConnectFailed:
+        offload.kept = kept
+        raise
+    if not _is_lost(connection):
+        offload.outcome = "ok"
+        return connection
+    connection.release()
+    offload.local("fallback", f"{member.id} did not get the KV of {offload.prefill}: {_words(connection)}")
+    return await post(call, member, call.body, first_byte_timeout_s=limit_s)
+
+
+def _bytes_to_move(call: Call, member: Member) -> int | None:
+    per_token = member.kv.get("bytes_per_token")
+    if not isinstance(per_token, int | float) or call.decision is None:
+        return None
+    return round(max(call.prompt_tokens - call.decision.cached_tokens, 0) * per_token)
+
+
+def _is_lost(connection: Connection) -> bool:
+    """The engine gave up before its first token: with 500, or in a stream whose first event is an error."""
+    if connection.status == 500:
+        return True
+    is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")
+    return is_stream and _begun(connection).startswith((b'data: {"error"', b"event: error"))
+
+
+def _begun(connection: Connection) -> bytes:
+    """What has come of the answer, left where it is."""
+    return b"".join(connection._chunks)
+
+
+def _words(connection: Connection) -> str:
+    return _begun(connection)[:300].decode("utf-8", "replace").strip() or f"it answered {connection.status}"

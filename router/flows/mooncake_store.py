@@ -1,0 +1,24 @@
+"""Mooncake's store: the prefill puts its blocks there, and the unchanged request finds them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from router.call import Call
+from router.connection import Connection
+from router.flows import bodies
+from router.flows.decode import decode
+from router.flows.prefill import prefill
+from router.member import Member
+from router.offload import Offload
+
+
+async def serve(
+    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+) -> Connection:
+    await prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint), tokens)
+    offload.kept = {}
+    return await again(call, decoder, offload, {})
+
+
+async def again(call: Call, decoder: Member, offload: Offload, kept: Mapping[str, Any]) -> Connection:
+    return await decode(call, decoder, offload, call.body)

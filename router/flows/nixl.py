@@ -1,0 +1,37 @@
+"""vLLM's NixlConnector: the prefill's answer says where its blocks are held, and the decode request brings it along."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from router.call import Call
+from router.connection import Connection
+from router.flows import bodies
+from router.flows.decode import decode
+from router.flows.prefill import prefill
+from router.member import Member
+from router.offload import Offload, PrefillFailed
+
+HOLD = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+async def serve(
+    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+) -> Connection:
+    answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint, HOLD), tokens)
+    params = answer.get("kv_transfer_params")
+    if not isinstance(params, dict) or params.get("do_remote_prefill") is not True:
+        raise PrefillFailed(f"{prefiller.id}: its answer has no kv_transfer_params")
+    offload.kept = params
+    return await again(call, decoder, offload, params)
+
+
+async def again(call: Call, decoder: Member, offload: Offload, kept: Mapping[str, Any]) -> Connection:
+    """Also on another decoder, when the first could not be reached: the blocks are still held."""
+    return await decode(call, decoder, offload, bodies.decode(call.body, kept))

@@ -1,0 +1,122 @@
+"""Prefill on one engine, decode on another, over NIXL's parameters."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Sim
+
+
+def text(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+async def alone(sim: Sim, prompt: str = PROMPT) -> str:
+    """What one engine says by itself."""
+    body = {"prompt": prompt, "max_tokens": 20, "ignore_eos": True}
+    async with httpx.AsyncClient() as client:
+        return text(await client.post(sim.url + "/v1/completions", json=body))
+
+
+async def test_the_prompt_is_computed_on_one_and_decoded_on_the_other(pair: Build) -> None:
+    world = await pair("nixl")
+    response = await world.ask()
+    assert response.headers["x-weir-flow"] == "offload_nixl"
+    assert response.headers["x-weir-instance"] == "demo-1"
+    assert world.sims[1].external() == 1999
+    await world.nothing_is_left()
+    assert text(response) == await alone(world.sims[0])
+
+
+async def test_the_receipt_tells_where_and_how_long(pair: Build) -> None:
+    world = await pair("nixl")
+    receipt = await world.receipt(await world.ask())
+    assert (receipt["flow"], receipt["instance"], receipt["prefill_instance"]) == ("offload_nixl", "demo-1", "demo-0")
+    assert (receipt["offload"], receipt["offload_reason"]) == ("ok", "")
+    assert receipt["prefill_ms"] > 0
+    assert receipt["transfer_ms"] > 0
+    assert receipt["transfer_bytes"] == receipt["prompt_tokens"] * PER_TOKEN
+    assert receipt["cached_tokens"] == 1999
+    assert world.counted() == {("demo", "nixl", "ok"): 1}
+
+
+async def test_a_stream_comes_from_the_decoder_as_it_is(pair: Build) -> None:
+    world = await pair("nixl")
+    async with world.client.stream(
+        "POST",
+        "/v1/completions",
+        json={"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True},
+    ) as stream:
+        lines = [line async for line in stream.aiter_lines()]
+    assert stream.headers["x-weir-flow"] == "offload_nixl"
+    assert lines[-2] == "data: [DONE]"
+    assert not any('"usage"' in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}], "max_completion_tokens": 20}),
+        ("/v1/responses", {"input": PROMPT, "max_output_tokens": 20}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 20}),
+    ],
+)
+async def test_every_api_that_decodes_can_be_offloaded(pair: Build, path: str, body: dict[str, object]) -> None:
+    world = await pair("nixl")
+    response = await world.client.post(path, json={"model": "llama", **body})
+    assert response.status_code == 200
+    assert response.headers["x-weir-flow"] == "offload_nixl"
+    assert world.sims[1].external() > 1900
+    await world.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"n": 2}, "several answers to one prompt"),
+        ({"echo": True}, "echo: the prompt is part of the answer"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs are known where the prompt is computed"),
+        ({"kv_transfer_params": {}}, "the client sent kv_transfer_params of its own"),
+    ],
+)
+async def test_what_cannot_be_offloaded_is_served_in_one_place(pair: Build, body: dict[str, object], why: str) -> None:
+    world = await pair("nixl")
+    response = await world.ask(**body)
+    receipt = await world.receipt(response)
+    assert response.status_code == 200
+    assert (receipt["flow"], receipt["offload"], receipt["offload_reason"]) == ("colocated", "ineligible", why)
+    assert world.sims[1].external() == 0
+    assert world.counted() == {("demo", "nixl", "ineligible"): 1}
+
+
+async def test_load_is_counted_where_it_is(pair: Build) -> None:
+    world = await pair("nixl", flags={"time_scale": 1})
+    long = "a longer prompt " * 5000
+    request = world.client.build_request(
+        "POST", "/v1/completions", json={"model": "llama", "prompt": long, "max_tokens": 2000, "ignore_eos": True}
+    )
+    prefiller, decoder = world.pool.members["demo-0"], world.pool.members["demo-1"]
+    sending = asyncio.ensure_future(world.client.send(request))
+    await world.until(lambda: prefiller.requests == 1)
+    assert prefiller.prefill_tokens > 10_000
+    assert (decoder.requests, decoder.prefill_tokens, decoder.decodes) == (1, 0, 0)
+    await world.until(lambda: prefiller.requests == 0)
+    sending.cancel()
+    await world.nothing_is_left()
+
+
+async def test_small_requests_stay_where_they_are_decoded(pair: Build) -> None:
+    world = await pair("nixl", roles=("both", "both"))
+    response = await world.ask("short")
+    assert response.headers["x-weir-flow"] == "colocated"
+    assert "prefill_instance" not in await world.receipt(response)
+
+
+async def test_a_short_prompt_of_a_long_session_is_not_moved_again(pair: Build) -> None:
+    world = await pair("nixl", roles=("both", "both"))
+    await world.ask(user="ada")
+    response = await world.ask(PROMPT + "and then?", user="ada")
+    assert response.headers["x-weir-flow"] == "colocated"
+    assert (await world.receipt(response))["cached_tokens"] >= 1984
