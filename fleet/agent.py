@@ -6,8 +6,8 @@ could not record is killed: there are never two processes for one instance.
 
 import datetime as dt
 import signal
-import sys
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -15,10 +15,9 @@ from django.utils import timezone
 from fleet import launch, logs
 from fleet.failure import failure_fields
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch
-from fleet.kinds.option import build
 from fleet.models import Instance, State
 from fleet.ports import NoPort, ports_for
+from fleet.prepare import NotReady, Prepared, folder_of, peers_of, prepare, write_files
 from fleet.publishing import publish_fleet
 from fleet.transitions import move
 
@@ -32,7 +31,7 @@ def start_instance(name: str, epoch: int) -> bool:
         launch.stop(*orphan, grace_s=0)
     try:
         launched = _launch(instance)
-    except (OSError, NoPort) as error:
+    except (OSError, NoPort, NotReady) as error:
         reason = f"could not be launched: {error}"
         return _failed(instance, reason)
     return launched
@@ -46,33 +45,34 @@ def _claimed(name: str, epoch: int) -> Instance | None:
 def _launch(instance: Instance) -> bool:
     kind = KINDS[instance.config["kind"]]
     ports = ports_for(instance, kind.ports)
-    options = build(kind.spec, instance.config["engine"])
-    wanted = Launch(
-        instance.name, instance.config["model"], settings.NODE_ADDRESS, ports, sys.executable, instance.ordinal
-    )
-    argv = kind.command(options, wanted)
-    log = _open_log(instance, argv)
-    env = launch.environment(settings.BASE_DIR, markers(instance.name), kind.environment(options, wanted))
-    pid, pid_started = launch.start(argv, env, log)
+    made = prepare(instance.config, instance, ports, peers_of(instance.config))
+    process = _start(instance, made) if kind.launched else {"pid": None, "pid_started": None}
     recorded = move(
         instance,
         State.LOADING,
-        f"launched as process {pid}",
-        pid=pid,
-        pid_started=pid_started,
+        f"launched as process {process['pid']}" if kind.launched else f"started elsewhere, at {made.url}",
+        **process,
         boot_id=launch.boot_id(),
-        url=f"http://{settings.NODE_ADDRESS}:{ports['http']}",
-        command=argv,
-        wire=kind.wire(options, wanted),
+        url=made.url,
+        command=made.argv,
+        wire=made.wire,
         started_at=timezone.now(),
         kv_blocks=None,
         block_size=None,
     )
     if not recorded:
-        launch.stop(pid, pid_started, grace_s=0)
+        launch.stop(process["pid"], process["pid_started"], grace_s=0)
         return False
     publish_fleet(instance.pool.name)
     return True
+
+
+def _start(instance: Instance, made: Prepared) -> dict[str, Any]:
+    write_files(made, folder_of(instance.name))
+    log = _open_log(instance, made.argv)
+    env = launch.environment(settings.BASE_DIR, markers(instance.name), made.environment)
+    pid, pid_started = launch.start(made.argv, env, log)
+    return {"pid": pid, "pid_started": pid_started}
 
 
 def _open_log(instance: Instance, argv: list[str]) -> Path:
@@ -103,7 +103,15 @@ def signal_instance(name: str, epoch: int, kill: bool) -> bool:
 
 def is_running(instance: Instance) -> bool:
     """Whether the recorded process is there: same pid, same start time, same boot."""
+    if not launched(instance):
+        return instance.state != State.STOPPING  # whoever started it ends it; we only stop looking
     return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
+
+
+def launched(instance: Instance) -> bool:
+    """Whether its process is ours to start and to end."""
+    kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
+    return kind is None or kind.launched
 
 
 def in_seconds(now: dt.datetime, seconds: float) -> dt.datetime:

@@ -6,6 +6,7 @@ from typing import Any
 import redis
 from django.utils import timezone
 
+from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
 from router import wire
@@ -61,7 +62,7 @@ def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
 
 def _instances(pool_name: str) -> dict[str, Any] | None:
     pool = Pool.objects.filter(name=pool_name).first()
-    if pool is None:
+    if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
         return None
     listed = [_entry(pool, instance) for instance in pool.instances.order_by("ordinal")]
     return {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}

@@ -240,6 +240,8 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, around: Around) 
     if gone_for < REPLACE_AFTER_S:
         return None
     why = leaving(pool, instance)
+    if not pool.launched and not why:
+        return None  # somebody else's: it is there again when it answers again
     return act("kill", instance, why or instance.reason, failure=not why)
 
 

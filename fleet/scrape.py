@@ -78,7 +78,7 @@ class Scraper:
         """One look at every instance of the node; the names of those that moved."""
         launch.reap()
         self._heartbeat(now, node)
-        rows = list(Instance.objects.select_related("pool").filter(node=node, pid__isnull=False).filter(_watched()))
+        rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
         running = [row for row in rows if is_running(row)]
         answers = self._loop.run_until_complete(self._ask(row for row in running if row.state in _PROBED))
         at = timezone.now().timestamp()
@@ -134,7 +134,7 @@ class Scraper:
     async def _serves_model(self, row: Instance, kind: Kind) -> bool:
         """Asked until it was true once in an epoch: what an engine serves does not change while it runs."""
         known = self._memory.get(row.name)
-        if known is not None and known.epoch == row.epoch and known.serves_model:
+        if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
             return True
         try:
             status, body = await self._prober.get(row.url + kind.models_path, PROBE_S)
@@ -189,7 +189,8 @@ class Scraper:
 
 
 def _watched() -> Q:
-    return Q(state__in=(*_PROBED, State.STOPPING))
+    elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
+    return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | Q(pool__kind__in=elsewhere))
 
 
 def _paths(kind: Kind) -> tuple[str, ...]:

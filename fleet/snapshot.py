@@ -86,6 +86,7 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: Standing) -
         stable_hash=standing.stable_hash,
         proven=standing.proven,
         halted=pool.halted,
+        launched=kind.launched,
         needs=kind.needs(build(kind.spec, pool.engine)),
     )
 

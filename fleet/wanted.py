@@ -29,6 +29,7 @@ class DesiredPool:
     stable_hash: str = ""  # the latest other configuration with which every instance was ready; empty: none
     proven: bool = True  # every instance has been ready with the present configuration
     halted: str = ""  # why the change to the present configuration does not go on
+    launched: bool = True  # its processes are ours: what is out of reach is replaced
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before one of this is started
 
 

@@ -23,6 +23,8 @@ class Launch:
     base: str = "."  # the installation's: where paths of the document that begin with ./ are taken from
     peers: Mapping[str, str] = field(default_factory=dict)  # pool that it needs → host:port of that pool's service
 
+    gpus: tuple[str, ...] = ()  # that its placement gave it on its node; empty: as the options say
+
     def path(self, given: str) -> str:
         return str(Path(self.base, given)) if given.startswith("./") else given
 

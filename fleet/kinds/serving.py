@@ -40,9 +40,9 @@ def role_of(role: str, prefill_instances: int, ordinal: int) -> str:
     return PREFILL if ordinal < prefill_instances else DECODE
 
 
-def gpus_of(ids: tuple[str, ...], each: int, ordinal: int) -> tuple[str, ...]:
-    """The GPUs of one instance: the pool's list, dealt out in order."""
-    return ids[ordinal * each : (ordinal + 1) * each]
+def gpus_of(ids: tuple[str, ...], each: int, launch: Launch) -> tuple[str, ...]:
+    """The GPUs of one instance: those that its placement gave it, else the pool's list, dealt out in order."""
+    return launch.gpus or ids[launch.ordinal * each : (launch.ordinal + 1) * each]
 
 
 def replicas_for(ids: tuple[str, ...], each: int) -> int | None:

@@ -198,9 +198,7 @@ TRTLLM = Kind(
     ports=("http",),
     command=command,
     environment=lambda spec, launch: (
-        {"PYTHONPATH": ""}
-        | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal))
-        | dict(spec.environment or {})
+        {"PYTHONPATH": ""} | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch)) | dict(spec.environment or {})
     ),
     health_path="/health",
     models_path="/v1/models",

@@ -63,19 +63,21 @@ def _events(launch: Launch) -> dict[str, Any]:
     return {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
-        "endpoint": f"tcp://{launch.host}:{launch.ports['events']}",
+        # A concrete address would make vLLM connect there instead of listening.
+        "endpoint": f"tcp://*:{launch.ports['events']}",
         "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
         "topic": "kv",
     }
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    found = {"PYTHONPATH": "", "VLLM_NO_USAGE_STATS": "1"}  # its own modules only; ours are in a folder beside
+    # Its own modules only: it is started in the folder that holds ours.
+    found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
     if spec.sleep_mode:
         found["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no POST /sleep
-    found |= visible(gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal))
+    found |= visible(gpus_of(spec.gpus, spec.tensor_parallel, launch))
     return found | transfer(spec, launch).environment | dict(spec.environment or {})
 
 
@@ -102,7 +104,7 @@ def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
         found.append(Requirement("folder", launch.path(spec.model), advice="set engine.model to the model's folder"))
     if moved.volume:
         found.append(Requirement("folder", moved.volume, need_gb=spec.disk_gib, advice="free space or set engine.disk"))
-    ids = gpus_of(spec.gpus, spec.tensor_parallel, launch.ordinal) if spec.device == "cuda" else ()
+    ids = gpus_of(spec.gpus, spec.tensor_parallel, launch) if spec.device == "cuda" else ()
     advice = "free the GPU, or lower engine.gpu_memory_utilization"
     found += [Requirement("gpu", name, python, need_gb=1.0, advice=advice) for name in ids]
     return tuple(found)

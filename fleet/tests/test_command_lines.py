@@ -39,7 +39,7 @@ def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() 
     assert "--model /opt/weir/.engines/tiny --served-model-name tiny" in line
     assert "--enable-prefix-caching --enable-chunked-prefill --enable-prompt-tokens-details" in line
     assert line.endswith(" --enforce-eager")
-    assert '"endpoint":"tcp://127.0.0.1:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
+    assert '"endpoint":"tcp://*:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
     assert (env["VLLM_CPU_KVCACHE_SPACE"], env["PYTHONPATH"], env["A"]) == ("1", "", "b")
     assert told == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
 

@@ -1,5 +1,6 @@
 """Kinds: their options describe themselves, and their command lines are understood by what they start."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,7 +105,7 @@ class Spec:
     high: int = option(0, title="High", maximum=9, unit="x")
     free: float = option(0.0, title="Free", kind="float")
     words: tuple[str, ...] = option((), title="Words", kind="list")
-    names: dict[str, str] | None = option(None, title="Names", kind="map")
+    names: Mapping[str, str] | None = option(None, title="Names", kind="map")
 
 
 @pytest.mark.parametrize(

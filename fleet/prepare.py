@@ -1,0 +1,142 @@
+"""What starting one instance consists of: its command line, environment and files, as the kind makes them.
+
+The same for a start and for showing it beforehand; then ports that nobody holds yet are named instead of numbered.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch, Requirement
+from fleet.kinds.option import build
+from fleet.models import Instance, Port, State
+from fleet.spec import PoolSpec, config
+
+SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+HIDDEN = "(hidden)"
+
+
+class NotReady(Exception):
+    """A pool that this one needs has no instance ready; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    argv: list[str]
+    environment: dict[str, str]  # what the kind sets, without what the process inherits
+    files: dict[str, str]  # path → text
+    url: str
+    wire: dict[str, Any]
+    requires: tuple[Requirement, ...]
+
+
+def folder_of(instance_name: str) -> Path:
+    """The instance's own: its configuration files, and what it writes when the document names no other folder."""
+    return Path(settings.DATA_DIR) / "instances" / instance_name
+
+
+def prepare(
+    given: Mapping[str, Any], instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str]
+) -> Prepared:
+    """Of a kind, a model and options (`fleet.spec.config`)."""
+    kind = KINDS[given["kind"]]
+    options = build(kind.spec, given["engine"])
+    wanted = _launch(given["model"], instance, ports, peers)
+    url = f"http://{wanted.host}:{ports['http']}" if kind.launched else kind.url(options, wanted)
+    return Prepared(
+        argv=kind.command(options, wanted),
+        environment=kind.environment(options, wanted),
+        files={f"{wanted.folder}/{file}": text for file, text in kind.files(options, wanted).items()},
+        url=url,
+        wire=kind.wire(options, wanted),
+        requires=kind.requires(options, wanted),
+    )
+
+
+def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str]) -> Launch:
+    return Launch(
+        instance=instance.name,
+        model=model,
+        host=settings.NODE_ADDRESS,
+        ports=ports,
+        python=sys.executable,
+        ordinal=instance.ordinal,
+        folder=str(folder_of(instance.name)),
+        base=str(settings.BASE_DIR),
+        peers=peers,
+        gpus=tuple(str(gpu) for gpu in instance.gpus),
+    )
+
+
+def volume_of(instance: Instance) -> str:
+    """The folder of its KV tier on disk; empty when it has none."""
+    kind = KINDS[instance.config["kind"]]
+    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, {}, {}))
+
+
+def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """Pool that it needs → address of that pool's service. NotReady when there is none yet."""
+    kind = KINDS[given["kind"]]
+    return {pool: _service(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
+
+
+def _service(pool: str) -> str:
+    rows = Instance.objects.filter(pool__name=pool, state=State.READY).select_related("pool").order_by("ordinal")
+    for row in rows:
+        port = row.ports.filter(use=KINDS[row.pool.kind].service).first()
+        if port is not None:
+            return f"{address_of(row)}:{port.number}"
+    raise NotReady(f"pool {pool}, which it needs, has no instance ready")
+
+
+def address_of(row: Instance) -> str:
+    """The host under which its node is reached, as its URL has it."""
+    return urlsplit(row.url).hostname or settings.NODE_ADDRESS
+
+
+def write_files(prepared: Prepared, folder: Path) -> None:
+    """They may hold secrets of the environment: for our own eyes."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path, text in prepared.files.items():
+        file = Path(path)
+        file.write_text(text)
+        file.chmod(0o600)
+
+
+def preview(pool: PoolSpec, ordinal: int = 0) -> Prepared:
+    """The next start of that instance, secrets hidden; what is only known then is named in angle brackets."""
+    kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
+    instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
+    held = dict(Port.objects.filter(instance__name=name).values_list("use", "number"))
+    ports = {use: held.get(use, f"<{use} port>") for use in kind.ports}
+    needed = {peer: _known(peer) for peer in kind.needs(build(kind.spec, pool.engine))}
+    made = prepare(config(pool), instance, cast("dict[str, int]", ports), needed)
+    return replace(made, environment=masked(made.environment))
+
+
+def _known(pool: str) -> str:
+    try:
+        return _service(pool)
+    except NotReady:
+        return f"<address of {pool}>"
+
+
+def masked(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if is_secret(name) and value else value for name, value in environment.items()}
+
+
+def is_secret(name: str) -> bool:
+    return any(word in name.upper() for word in SECRET)
+
+
+def shell_line(prepared: Prepared) -> str:
+    """To be read, and to be pasted: the environment in front of the command line."""
+    env = [f"{name}={shlex.quote(value)}" for name, value in sorted(prepared.environment.items())]
+    return " ".join([*env, shlex.join(prepared.argv)]) if prepared.argv else ""

@@ -1,0 +1,68 @@
+"""An engine that somebody else started: watched and routed to, never launched, signalled or killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fleet import launch, services
+from fleet.models import Instance, State
+from fleet.tests.world import STANDIN, World
+
+
+@pytest.fixture
+def engine(tmp_path: Any) -> Iterator[tuple[int, str]]:
+    """(pid, URL) of a process that is not ours."""
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(STANDIN), "--port", str(port), "--model", "m"])
+    yield process.pid, f"http://127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+def document(*urls: str, replicas: int = 1) -> dict[str, Any]:
+    pool = {"name": "p", "model": "m", "kind": "external", "replicas": replicas, "engine": {"urls": list(urls)}}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "test"}, "spec": {"pools": [pool]}}
+
+
+def is_alive(pid: int) -> bool:
+    state = launch.inspect(pid)
+    return state is not None and state.letter not in "ZX"
+
+
+def test_it_is_adopted_by_its_url_and_left_alone_when_its_pool_goes(world: World, engine: tuple[int, str]) -> None:
+    pid, url = engine
+    services.apply_fleet(document(url), "ada")
+    world.until_ready(1)
+    row = world.one()
+    assert (row.url, row.pid, row.command) == (url, None, [])
+    assert world.published()["p-0"]["routable"]
+    empty = {**document(url), "spec": {"pools": []}}
+    services.apply_fleet(empty, "ada", prune=True)
+    world.until(lambda: not Instance.objects.exists())
+    assert is_alive(pid)
+
+
+def test_out_of_reach_it_is_out_of_routing_and_nobody_kills_it(world: World, engine: tuple[int, str]) -> None:
+
+    pid, url = engine
+    services.apply_fleet(document(url), "ada")
+    world.until_ready(1)
+    os.kill(pid, signal.SIGSTOP)
+    world.until(world.is_in(State.UNREACHABLE))
+    assert not world.published()["p-0"]["routable"]
+    world.age(3600)
+    for _ in range(3):
+        world.tick()
+    assert world.one().state == State.UNREACHABLE
+    os.kill(pid, signal.SIGCONT)
+    world.until_ready(1)
+    assert (world.one().epoch, world.one().restarts) == (1, 0)

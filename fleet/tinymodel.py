@@ -1,0 +1,63 @@
+"""A model of no use but to be served: a tokenizer trained here and a small Llama, for real engines without a download.
+
+    .engines/bin/python -m fleet.tinymodel FOLDER
+
+Runs in the engines' environment (transformers, tokenizers), not in Weir's. Weights are not written: engines make them
+up with `--load-format dummy`, the same in every process, so that two engines answer the same at temperature 0.
+"""
+
+import sys
+from collections.abc import Iterator
+
+VOCABULARY = 512
+CHAT = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
+
+
+def words() -> Iterator[str]:
+    """Something to train on: enough to give the byte pairs of plain English."""
+    things = ("river", "weir", "water", "engine", "token", "prompt", "answer", "cache", "block", "router")
+    for first in things:
+        for second in things:
+            yield f"The {first} of the {second} is where the {second} and the {first} meet. What does it hold?\n"
+
+
+def make(folder: str) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        words(), trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=SPECIAL[0], pad_token=SPECIAL[0], model_max_length=131_072
+    )
+    fast.chat_template = CHAT
+    fast.save_pretrained(folder)
+    LlamaConfig(
+        architectures=["LlamaForCausalLM"],
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=131_072,
+        eos_token_id=fast.eos_token_id,
+        pad_token_id=fast.pad_token_id,
+        bos_token_id=None,
+        dtype="bfloat16",
+    ).save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m fleet.tinymodel FOLDER")
+    make(sys.argv[1])
