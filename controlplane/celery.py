@@ -34,6 +34,7 @@ app.conf.update(
         "fleet.reconcile": every(1.0, "fleet.reconcile"),
         "fleet.scrape": every(1.0, "fleet.scrape", queue="node.local"),
         "fleet.publish": every(2.0, "fleet.publish"),
+        "fleet.autoscale": every(5.0, "fleet.autoscale"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "experiments.reap": every(5.0, "experiments.reap"),

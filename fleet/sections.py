@@ -121,7 +121,7 @@ class Autoscale:
         15.0, title="Up after", kind="float", unit="s", minimum=1, maximum=3600, help="Of too much load."
     )
     down_after_s: float = option(
-        300.0, title="Down after", kind="float", unit="s", minimum=1, maximum=86_400, help="Of too little load."
+        300.0, title="Down after", kind="float", unit="s", minimum=1, maximum=3600, help="Of too little load."
     )
     cooldown_s: float = option(
         60.0, title="Pause", kind="float", unit="s", minimum=0, maximum=3600, help="Between two steps."

@@ -15,14 +15,15 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import document as documents
-from fleet import events, selectors, versions
+from fleet import events, needs, selectors, versions
 from fleet.changes import Change, changes
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
+from fleet.kinds.option import build
 from fleet.models import Fleet, Instance, Pool, State, Wish
 from fleet.publishing import publish_fleet as publish_fleet
 from fleet.snapshot import pool_spec as pool_spec
-from fleet.spec import RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
+from fleet.spec import MAX_REPLICAS, RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
 from fleet.transitions import move
 
 DEFAULT_NAME = "fleet"
@@ -65,7 +66,11 @@ def apply_fleet(
     with transaction.atomic():
         if expected is not None and expected != digest():
             raise FleetChanged("the fleet has been changed since it was read; read it again and apply to that")
-        found = changes(current_spec(), spec, prune)
+        before = current_spec()
+        wrong = needs.problems(spec.pools, () if prune else [pool.name for pool in before.pools])
+        if wrong:
+            raise InvalidFleet(wrong)
+        found = changes(before, spec, prune)
         if not dry_run:
             _write(spec, found, actor, reason)
     return Applied(spec, found, dry_run)
@@ -158,6 +163,46 @@ def start(instance_name: str, actor: str, reason: str = "") -> Instance:
     instance = selectors.instance(instance_name)
     _wish(instance, Wish.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
     return instance
+
+
+def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> Instance:
+    """Drain, then free the GPU's memory without ending the process. Level 1 keeps the weights in host memory."""
+    instance = selectors.instance(instance_name)
+    if not _can_sleep(instance):
+        raise NotPossible(f"{instance_name} has no sleep: its kind or its options do not offer it")
+    if instance.desired == Wish.STOPPED:
+        raise NotPossible(f"{instance_name} is stopped on request; start it first")
+    _wish(instance, Wish.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
+    return instance
+
+
+def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
+    """Take the GPU's memory again, then requests."""
+    instance = selectors.instance(instance_name)
+    if instance.desired != Wish.ASLEEP:
+        raise NotPossible(f"{instance_name} is not asleep")
+    _wish(instance, Wish.RUNNING, "wake", actor, reason, ordered_at=None)
+    return instance
+
+
+def _can_sleep(instance: Instance) -> bool:
+    config = instance.config or {"kind": instance.pool.kind, "engine": instance.pool.engine}
+    kind = KINDS.get(config["kind"])
+    return kind is not None and kind.can_sleep(build(kind.spec, config["engine"]))
+
+
+def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:
+    """So many from now on; an autoscaler goes on from there. Pool.DoesNotExist; NotPossible beyond the limits."""
+    pool = selectors.pool(pool_name)
+    kind = KINDS[pool.kind]
+    most = min(MAX_REPLICAS, kind.most(build(kind.spec, pool.engine)) or MAX_REPLICAS)
+    if not 0 <= replicas <= most:
+        raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most}")
+    before, pool.replicas = pool.replicas, replicas
+    pool.scaled = None if pool.scaled is None else replicas
+    pool.save(update_fields=["replicas", "scaled"])
+    events.record_pool(pool, "scale", f"scaled from {before} to {replicas} by {actor}", actor, reason)
+    return pool
 
 
 def _wish(instance: Instance, wish: str, kind: str, actor: str, reason: str, **fields: Any) -> None:

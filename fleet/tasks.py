@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from celery import current_app, shared_task
 from django.utils import timezone
 
-from fleet import agent
+from fleet import agent, sleeping
+from fleet.autoscaling import scale_step
 from fleet.models import Pool
 from fleet.reconcile import CLAIM_S
 from fleet.redis import connect
@@ -21,7 +22,7 @@ LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
 # Delete the lock only while it is still ours.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
-_TASKS = {"start": "fleet.start_instance", "stop": "fleet.stop_instance", "kill": "fleet.kill_instance"}
+_TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake")}
 _scraping = threading.Lock()
 
 
@@ -78,6 +79,13 @@ def publish() -> None:
     expire_step(timezone.now())
 
 
+@shared_task(name="fleet.autoscale")
+def autoscale() -> None:
+    with alone("fleet.autoscale") as taken:
+        if taken:
+            scale_step(timezone.now())
+
+
 @shared_task(name="fleet.start_instance")
 def start_instance(name: str, epoch: int) -> None:
     agent.start_instance(name, epoch)
@@ -91,3 +99,13 @@ def stop_instance(name: str, epoch: int) -> None:
 @shared_task(name="fleet.kill_instance")
 def kill_instance(name: str, epoch: int) -> None:
     agent.signal_instance(name, epoch, kill=True)
+
+
+@shared_task(name="fleet.sleep_instance")
+def sleep_instance(name: str, epoch: int) -> None:
+    sleeping.sleep_instance(name, epoch)
+
+
+@shared_task(name="fleet.wake_instance")
+def wake_instance(name: str, epoch: int) -> None:
+    sleeping.wake_instance(name, epoch)

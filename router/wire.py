@@ -27,6 +27,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:signin:<hash> | counter with TTL | web | failed sign-ins of one name from one address (both only in the hash) |
 | weir:lock:<step> | string with TTL | Celery | whoever is at that step; another tick of it does nothing |
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
+| weir:scaling:<pool> | string with TTL | Celery | {schema, pool, at, replicas, advised, why, mode, changed_at, points: [{at, ready, running, waiting, kv, ttft_p90_ms}]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
 A policy whose document does not have its sha256 (router/policy/document.sha256) is unreadable.
@@ -121,6 +122,10 @@ def affinity_key(pool: str, session: str) -> str:
 
 def receipt_key(request_id: str) -> str:
     return f"{PREFIX}receipt:{request_id}"
+
+
+def scaling_key(pool: str) -> str:
+    return f"{PREFIX}scaling:{pool}"
 
 
 def worker_key(name: str) -> str:

@@ -28,10 +28,16 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             time.sleep(behaviour["metrics_delay_s"])
             self.answer(200, METRICS.format(**behaviour))
+        elif self.path == "/is_sleeping":
+            self.answer(200, json.dumps({"is_sleeping": behaviour.get("asleep", False)}))
         else:
             self.answer(200, json.dumps({"data": [{"id": options.model}]}))
 
     def do_POST(self) -> None:
+        if self.path.startswith(("/sleep", "/wake_up")):
+            behaviour["asleep"] = self.path.startswith("/sleep")
+            self.answer(200, "")
+            return
         behaviour.update(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         self.answer(200, "")
 

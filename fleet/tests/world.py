@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from fleet import agent, launch, logs, selectors, services
+from fleet import agent, launch, logs, selectors, services, sleeping
 from fleet.agent import in_seconds
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
@@ -30,6 +30,7 @@ STANDIN = Path(__file__).with_name("standin.py")
 class FakeSpec:
     dies: str = option("", title="Last words", kind="text")
     flavour: int = option(0, title="Flavour", minimum=0, maximum=9)
+    after: str = option("", title="Needed pool", kind="text")
 
 
 def _command(spec: FakeSpec, launch: Launch) -> list[str]:
@@ -51,6 +52,8 @@ FAKE = Kind(
     load_timeout_s=30,
     drain_timeout_s=60,
     grace_s=5,
+    can_sleep=lambda spec: spec.flavour != 9,
+    needs=lambda spec: (spec.after,) if spec.after else (),
     wire=lambda spec, launch: {"kv": {"flavour": spec.flavour, "ordinal": launch.ordinal}} if spec.flavour else {},
 )
 
@@ -64,6 +67,8 @@ def deliver(order: str, node: str, instance: str, epoch: int) -> None:
     """What the node's worker does with an order, at once."""
     if order == "start":
         agent.start_instance(instance, epoch)
+    elif order in ("sleep", "wake"):
+        (sleeping.sleep_instance if order == "sleep" else sleeping.wake_instance)(instance, epoch)
     else:
         agent.signal_instance(instance, epoch, kill=order == "kill")
 

@@ -1,0 +1,111 @@
+"""What the autoscaler advises: targets and limits, patience, steps and pauses; and that it comes to rest."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.autoscale import EVERY_S, Advice, Point, advise
+from fleet.sections import Autoscale, autoscale_of
+
+NOW = 100_000.0
+SPEC = {"min": 1, "max": 10, "target_queue": 4, "target_kv": 0.6, "slo_ttft_p90_ms": {"warm": 300}}
+
+
+def spec(**changes: Any) -> Autoscale:
+    return autoscale_of({**SPEC, **changes})
+
+
+def points(for_s: float = 400, ready: int = 4, until: float = NOW, **figures: Any) -> list[Point]:
+    values = {"running": 8.0, "waiting": 16.0, "kv": 0.6, **figures}
+    count = int(for_s / EVERY_S)
+    return [Point(at=until - EVERY_S * back, ready=ready, **values) for back in range(count, -1, -1)]
+
+
+def advice(seen: list[Point], replicas: int = 4, changed_at: float = 0.0, **changes: Any) -> Advice:
+    return advise(seen, spec(**changes), replicas, changed_at, NOW)
+
+
+@pytest.mark.parametrize(
+    ("figures", "replicas", "words"),
+    [
+        ({}, 4, "the load is what they are for"),
+        ({"waiting": 28.0}, 7, "7.0 requests wait per instance, the target is 4"),
+        ({"kv": 0.9}, 6, "KV use is 90 %, the target is 60 %"),
+        ({"ttft_p90_ms": {"warm": 900.0}}, 5, "TTFT p90 of warm requests is 900 ms, the limit is 300 ms"),
+        ({"waiting": 900.0}, 8, "225.0 requests wait"),  # a step at most doubles
+        ({"waiting": 0.0, "kv": 0.05}, 3, "for 300 s 1 would have been enough"),  # a quarter at most
+        ({"waiting": 0.0, "kv": 0.05, "ttft_p90_ms": {"warm": 250.0}}, 4, "the load is what"),  # near its limit
+        ({"waiting": 0.0, "kv": 0.05, "ttft_p90_ms": {"warm": 50.0}}, 3, "would have been enough"),
+        ({"waiting": 17.0}, 4, "the load is what"),  # within the tolerance
+    ],
+)
+def test_the_figure_that_asks_for_most_decides(figures: dict[str, Any], replicas: int, words: str) -> None:
+    found = advice(points(**figures))
+    assert found.replicas == replicas
+    assert words in found.why
+
+
+def test_a_peak_that_passes_changes_nothing() -> None:
+    seen = [*points(until=NOW - 10), *points(for_s=5, waiting=90.0)]
+    assert not advice(seen).changes(4)
+
+
+def test_a_lull_that_passes_changes_nothing() -> None:
+    seen = [*points(until=NOW - 65), *points(for_s=60, waiting=0.0, kv=0.0)]
+    assert not advice(seen).changes(4)
+
+
+def test_after_a_step_there_is_a_pause() -> None:
+    found = advice(points(waiting=90.0), changed_at=NOW - 30)
+    assert found == Advice(4, "a pause of 60 s after the last step")
+
+
+@pytest.mark.parametrize("seen", [[], points(for_s=5)])
+def test_without_figures_nothing_is_advised(seen: list[Point]) -> None:
+    assert advice(seen) == Advice(4, "there are not enough figures yet")
+
+
+def test_where_nothing_is_ready_nothing_is_measured() -> None:
+    assert not advice(points(ready=0)).changes(4)
+
+
+def test_the_limits_come_first() -> None:
+    assert advice([], replicas=12) == Advice(10, "allowed are 1 to 10")
+    assert advice(points(ready=10, waiting=900.0), replicas=10).why.endswith("10 is the most")
+    assert advice(points(ready=1, waiting=0.0, kv=0.0), replicas=1).replicas == 1
+
+
+@given(
+    st.integers(1, 10),
+    st.lists(st.tuples(st.integers(0, 9), st.floats(0, 500), st.floats(0, 1)), max_size=70),
+    st.floats(0, 200),
+)
+def test_the_advice_is_always_within_its_limits_and_one_step_away(
+    replicas: int, looks: list[tuple[int, float, float]], age: float
+) -> None:
+    seen = [
+        Point(at=NOW - EVERY_S * (len(looks) - n), ready=ready, running=0, waiting=waiting, kv=kv)
+        for n, (ready, waiting, kv) in enumerate(looks)
+    ]
+    found = advice(seen, replicas=replicas, changed_at=NOW - age)
+    assert 1 <= found.replicas <= 10
+    assert replicas - max(1, replicas // 4) <= found.replicas <= 2 * replicas
+    assert found.why
+
+
+@settings(max_examples=15)
+@given(st.floats(0.2, 9), st.integers(1, 10))
+def test_under_a_load_that_stays_it_comes_to_rest(load: float, replicas: int) -> None:
+    """`load`: KV caches that are filled; each instance holds its share of it."""
+    now, changed_at, seen, steps = 0.0, -1000.0, [], []
+    for _ in range(400):
+        now += EVERY_S
+        seen = [*seen[-65:], Point(at=now, ready=replicas, running=0, waiting=0, kv=min(1.0, load / replicas))]
+        found = advise(seen, spec(target_queue=None, slo_ttft_p90_ms={}), replicas, changed_at, now)
+        if found.changes(replicas):
+            replicas, changed_at = found.replicas, now
+            steps.append(now)
+    assert all(now - at > 300 for at in steps), "still going up and down"
+    assert replicas == 10 or load / replicas <= 0.6 * 1.1

@@ -1,0 +1,160 @@
+"""What is asked of pools and instances besides their document: order of starts, scaling, sleep; with real processes."""
+
+import datetime as dt
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from fleet import autoscaling, selectors, services
+from fleet.models import Instance, InstanceEvent, Pool, State
+from fleet.redis import connect
+from fleet.services import NotPossible
+from fleet.spec import InvalidFleet
+from fleet.tests.world import World, document
+from router import wire
+
+
+def two_pools(needed: int = 1) -> dict[str, Any]:
+    made = document(needed, name="store")
+    made["spec"]["pools"] += document(1, after="store")["spec"]["pools"]
+    return made
+
+
+def test_a_pool_starts_after_the_pool_that_it_needs_and_goes_on_without_it(world: World) -> None:
+    services.apply_fleet(two_pools(needed=0), "ada")
+    world.until(lambda: "waits for the pool store" in world.states().get("p-0", ""))
+    services.scale_pool("store", 1, "ada")
+    world.until_ready(1)
+    pid = world.one().pid
+    services.stop("store-0", "ada")
+    world.until(world.is_in(State.STOPPED, "store-0"))
+    world.tick()
+    assert (world.one().state, world.one().pid) == (State.READY, pid)
+
+
+@pytest.mark.usefixtures("db", "fake_kind", "live_redis")
+def test_a_needed_pool_must_exist_and_none_may_need_itself() -> None:
+    with pytest.raises(InvalidFleet, match=r"pools\[0\]\.engine: needs a pool stor, which there is not"):
+        services.apply_fleet(document(1, after="stor"), "ada")
+    with pytest.raises(InvalidFleet, match="needs itself"):
+        services.apply_fleet(document(1, after="p"), "ada")
+    services.apply_fleet(two_pools(), "ada")
+    services.apply_fleet(document(2, after="store"), "ada")  # it is there, if not in this document
+    with pytest.raises(InvalidFleet, match="which there is not"):
+        services.apply_fleet(document(2, after="store"), "ada", prune=True)
+
+
+def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    pid = world.one().pid
+    services.sleep("p-0", "ada", "night", level=2)
+    world.until(lambda: world.one().asleep == 2)
+    assert (world.one().state, world.one().reason) == (State.DRAINING, "asleep (level 2)")
+    assert world.published()["p-0"]["routable"] is False
+    assert json.load(urllib.request.urlopen(world.one().url + "/is_sleeping", timeout=5)) == {"is_sleeping": True}
+    world.age(300)
+    world.tick()
+    assert world.one().asleep == 2
+    services.wake("p-0", "ada")
+    world.until_ready(1)
+    assert (world.one().pid, world.one().asleep) == (pid, None)
+    told = list(InstanceEvent.objects.values_list("kind", flat=True))
+    assert {"sleep", "asleep", "wake", "awake"} <= set(told)
+
+
+def test_what_cannot_sleep_is_said(world: World) -> None:
+    world.apply(1, flavour=9)
+    world.until_ready(1)
+    with pytest.raises(NotPossible, match="do not offer it"):
+        services.sleep("p-0", "ada")
+    with pytest.raises(NotPossible, match="not asleep"):
+        services.wake("p-0", "ada")
+
+
+# Scaling, without processes
+
+
+@pytest.fixture
+def pool(db: None, fake_kind: None, live_redis: object) -> Pool:
+    services.apply_fleet(document(2), "ada")
+    return Pool.objects.get()
+
+
+def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> None:
+    services.scale_pool("p", 5, "ada", "launch day")
+    assert services.export()["spec"]["pools"][0]["replicas"] == 5
+    event = InstanceEvent.objects.get(kind="scale")
+    assert (event.text, event.actor, event.reason) == ("scaled from 2 to 5 by ada", "ada", "launch day")
+
+
+@pytest.mark.parametrize("replicas", [-1, 513])
+def test_scaling_has_its_limits(pool: Pool, replicas: int) -> None:
+    with pytest.raises(NotPossible, match=f"{replicas} is out of range; allowed: 0 to 512"):
+        services.scale_pool("p", replicas, "ada")
+
+
+def loaded(pool: Pool, waiting: float) -> None:
+    """Two instances that are ready and so many requests waiting in each."""
+    for ordinal in range(2):
+        name, fields = f"p-{ordinal}", {"ordinal": ordinal, "state": State.READY}
+        row, _ = Instance.objects.update_or_create(pool=pool, name=name, defaults=fields)
+        sample = {
+            "epoch": row.epoch,
+            "at": timezone.now().timestamp(),
+            "running": 4,
+            "waiting": waiting,
+            "kv_usage": 0.5,
+        }
+        connect().set(wire.instance_key(name), wire.encode(sample))
+
+
+def autoscaled(pool: Pool, mode: str) -> None:
+    spec = {"mode": mode, "max": 8, "target_queue": 2, "up_after_s": 10, "cooldown_s": 0}
+    Pool.objects.filter(pk=pool.pk).update(autoscale=spec)
+
+
+def run(pool: Pool, seconds: int, waiting: float = 5.0) -> None:
+    begin = timezone.now()
+    for second in range(0, seconds, 5):
+        loaded(pool, waiting)
+        autoscaling.scale_step(begin + dt.timedelta(seconds=second))
+
+
+def test_in_advisory_mode_it_only_says_what_it_would_do(pool: Pool) -> None:
+    autoscaled(pool, "advisory")
+    run(pool, 15)
+    said = autoscaling.latest(["p"])["p"]
+    assert (said["replicas"], said["advised"], said["mode"]) == (2, 4, "advisory")
+    assert said["why"] == "5.0 requests wait per instance, the target is 2"
+    assert selectors.pool_ready("p") == (2, 2)
+    assert Pool.objects.get().scaled is None
+
+
+def test_in_automatic_mode_it_does_so_and_says_why(pool: Pool) -> None:
+    autoscaled(pool, "automatic")
+    run(pool, 15)
+    assert Pool.objects.get().scaled == 4
+    assert selectors.pool_ready("p") == (2, 4)
+    event = InstanceEvent.objects.get(kind="scale")
+    assert (event.text, event.actor) == ("scaled from 2 to 4", "autoscaler")
+    assert "5.0 requests wait" in event.reason
+
+
+def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
+    now = timezone.now().timestamp()
+    for name, buckets in (("r1", {"100": 9}), ("r2", {"150": 3})):
+        window = {"classes": {"p": {"warm": {"ttft": buckets}, "heavy": None}}}
+        connect().set(wire.router_key(name), wire.encode(window))
+        connect().zadd(wire.ROUTERS, {name: now})
+    point = autoscaling.look(connect(), pool, now)
+    assert set(point.ttft_p90_ms) == {"warm"}
+    assert point.ttft_p90_ms["warm"] == pytest.approx(393, rel=0.05)
+
+
+def test_without_redis_there_is_no_advice_to_show(pool: Pool, redis_away: None) -> None:
+    assert autoscaling.latest(["p"]) == {}
+    assert autoscaling.latest([]) == {}
