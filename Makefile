@@ -4,17 +4,23 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n 2
+FAST := not browser and not slow and not postgres
 
-.PHONY: run test test-slow test-browser lint lock bench screenshots clean
+.PHONY: run test test-slow test-postgres test-browser lint lock bench screenshots clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
 
 test: lint
-	$(PYTEST) -m "not browser and not slow"
+	$(PYTEST) -m "$(FAST)"
 
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not browser"
+
+# The fast tests once more, on the servers that production has, and Weir as a whole on them.
+test-postgres: $(STAMP)
+	$(PY) -m controlplane.tests.on_postgres -n 2 -m "$(FAST)" controlplane fleet
+	$(PYTEST) -n 0 -m postgres
 
 test-browser: $(STAMP)
 	@$(PY) docs/chromium.py

@@ -26,6 +26,7 @@ os.environ["WEIR_DATA_DIR"] = str(_DATA)
 os.environ["REDIS_URL"] = f"unix://{_SOCKET}"
 os.environ["DATABASE_URL"] = os.environ.get("WEIR_TEST_DATABASE_URL", f"sqlite://{_DATA / 'weir.sqlite3'}")
 os.environ.pop("WEIR_CELERY_BROKER_URL", None)
+_SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
 # How long an example takes is the machine's affair.
 settings.register_profile("weir", deadline=None)
@@ -38,9 +39,8 @@ def redis_url() -> Iterator[str]:
     from controlplane import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        redis_server.arguments(redis_server.find_server(), _SOCKET), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
+    command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), _SOCKET)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     try:
         redis_server.wait_until_ready(os.environ["REDIS_URL"], process)
         yield os.environ["REDIS_URL"]
@@ -55,7 +55,7 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
     from controlplane import redis_server
 
     def start(socket: Path) -> "subprocess.Popen[bytes]":
-        command = redis_server.arguments(redis_server.find_server(), socket)
+        command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), socket)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         redis_server.wait_until_ready(f"unix://{socket}", process)
         return process
