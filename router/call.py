@@ -54,6 +54,8 @@ class Call:
     policy: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     offload: Offload | None = None  # of its prefill, when the policy wanted that
+    party: str = ""  # who shares the room fairly with others
+    deadline: float | None = None  # by the same clock as `started`
     queued_s: float = 0.0
     streamed: bool = False
     begun: bool = False  # the client has been sent something

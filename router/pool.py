@@ -9,7 +9,7 @@ from router.affinity import Affinity
 from router.member import Member
 from router.policy import document
 from router.policy.decide import decide
-from router.policy.types import Decision, Policy, Request
+from router.policy.types import CLASSES, Decision, Policy, Request, RequestClass
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES
 from router.tokens import TokenRatio
@@ -38,6 +38,7 @@ class Pool:
         self.told = Told()
         self.affinity = Affinity()
         self.queue = Queue()
+        self.queue.shares = _shares(self.policy)
         self.tokens = TokenRatio()
         self.turn = 0
 
@@ -71,6 +72,7 @@ class Pool:
         if (name, version, policy) == (self.policy_name, self.version, self.policy):
             return False
         self.policy, self.policy_name, self.version, self.acked_at = policy, name, version, now
+        self.queue.shares = _shares(policy)
         self.queue.wake_all()
         return True
 
@@ -120,6 +122,10 @@ class Pool:
         """Somebody would take a request if there were room."""
         open_s = self.policy["failure.breaker_open_s"]
         return any(not tried.get(member.id) and not member.refusal(now, open_s) for member in self.members.values())
+
+
+def _shares(policy: Policy) -> dict[RequestClass, float]:
+    return {name: policy[f"admission.share_{name}"] for name in CLASSES}
 
 
 def _rounded(chunks: float) -> int:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from router import errors, headers, predict, relay
-from router.admission import QueueFull
+from router import errors, headers, predict, relay, room
+from router.admission import Place
 from router.blame import blame, failed
 from router.body import ClientGone, read_body
 from router.call import Attempt, Call
@@ -27,6 +27,8 @@ from router.stalls import Stalls
 from router.watch import ClientWatch, Receive
 
 BACK_PRESSURE = (429, 503)
+# Whatever status the policy gives them: nothing failed.
+REFUSED = ("saturated", "queue_timeout", "deadline_unmeetable", "deadline_exceeded", "no_instance_ready")
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -61,6 +63,8 @@ class Proxy:
     async def _serve(
         self, call: Call, scope: dict[str, Any], own: dict[bytes, bytes], receive: Receive, send: Send
     ) -> None:
+        call.deadline = room.deadline(own, call.started)
+        call.party = scope["client"][0] if scope["client"] else ""
         call.body = await read_body(own, receive)
         watch = ClientWatch(receive, _gone(call, asyncio.current_task()))
         try:
@@ -79,6 +83,7 @@ class Proxy:
         tried: dict[str, str] = {}
         left: int = pool.policy["failure.retries"]
         while True:
+            room.check_deadline(call)
             decision = await self._choose(call, tried)
             if await self._attempt(call, decision, tried, left, send):
                 return
@@ -88,33 +93,23 @@ class Proxy:
     async def _choose(self, call: Call, tried: dict[str, str]) -> Decision:
         """The decision, once there is room on an instance."""
         pool = call.pool
-        ticket = 0
+        place: Place | None = None
         while True:
             decision = pool.decide(self._sessions.request(call), tried, asyncio.get_running_loop().time())
             first = call.decision is None
             call.decision, call.version, call.policy = decision, pool.version, pool.policy_name
             if first:
                 self._recorder.decided(call, decision)
-            overtakes = not ticket and len(pool.queue) > 0
-            if decision.instance and not overtakes:
+            if decision.instance and (place is not None or not len(pool.queue)):
+                if place is not None:
+                    pool.queue.admitted(place, time.perf_counter())
                 return decision
             if not pool.able(tried, asyncio.get_running_loop().time()):
+                if place is not None:
+                    pool.queue.leave(place)
                 raise _nobody(call, tried, decision)
-            ticket = ticket or pool.queue.ticket()
-            await self._wait_for_room(call, decision, ticket)
-
-    async def _wait_for_room(self, call: Call, decision: Decision, ticket: int) -> None:
-        pool = call.pool
-        began = time.perf_counter()
-        left = pool.policy["failure.first_byte_timeout_s"] - call.queued_s
-        try:
-            async with asyncio.timeout(left):
-                limit = pool.policy[f"admission.max_queue_{decision.request_class}"]
-                await pool.queue.wait(decision.request_class, ticket, limit)
-        except (QueueFull, TimeoutError) as why:
-            raise _saturated(call, decision, timed_out=isinstance(why, TimeoutError)) from None
-        finally:
-            call.queued_s += time.perf_counter() - began
+            place = place or room.place(call, decision)
+            await room.wait(call, decision, place)
 
     async def _attempt(self, call: Call, decision: Decision, tried: dict[str, str], left: int, send: Send) -> bool:
         """True when the client has its answer; False when another instance is to be tried."""
@@ -200,14 +195,6 @@ def _nobody(call: Call, tried: dict[str, str], decision: Decision) -> Refusal:
     return Refusal(503, "no_instance_ready", message, retry_after_s=call.pool.policy["admission.retry_after_s"])
 
 
-def _saturated(call: Call, decision: Decision, *, timed_out: bool) -> Refusal:
-    pool = call.pool
-    after: int = pool.policy["admission.retry_after_s"]
-    why = "waited too long for room" if timed_out else f"the queue for {decision.request_class} requests is full"
-    message = f"pool {pool.name}: every instance is full and {why}: retry in {after} s"
-    return Refusal(pool.policy["admission.refuse_status"], "saturated", message, retry_after_s=after)
-
-
 def _failure(call: Call, error: UpstreamError) -> Refusal:
     tried = ", ".join(attempt.instance for attempt in call.attempts)
     if error.code == "upstream_timeout":
@@ -216,8 +203,7 @@ def _failure(call: Call, error: UpstreamError) -> Refusal:
 
 
 async def _refuse(call: Call, refusal: Refusal, send: Send) -> None:
-    saturated = refusal.code in ("saturated", "no_instance_ready")
-    call.outcome = "refused" if refusal.status < 500 or saturated else "error"
+    call.outcome = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
     call.status, call.code, call.error = refusal.status, refusal.code, refusal.message
     await answer(call, refusal, send)
 

@@ -170,6 +170,40 @@ def _queue(name: str, default: int) -> Parameter:
     )
 
 
+def _wait(name: str, default: float) -> Parameter:
+    return Parameter(
+        path=f"admission.max_wait_{name}_s",
+        title=f"A {name} request waits for at most",
+        unit="s",
+        kind="float",
+        default=default,
+        minimum=0.1,
+        maximum=3_600.0,
+        step=5.0,
+        raises=f"A {name} request waits in the router for longer before it is refused.",
+        metric="ttft_p99_ms",
+        up=f"looser: {name} requests wait longer for room",
+        down=f"stricter: waiting {name} requests are refused sooner",
+    )
+
+
+def _share(name: str, default: int) -> Parameter:
+    return Parameter(
+        path=f"admission.share_{name}",
+        title=f"Share of {name} requests",
+        unit="ratio",
+        kind="int",
+        default=default,
+        minimum=1,
+        maximum=100,
+        step=1,
+        raises=f"While several classes wait for room, more of it goes to {name} requests, by its ratio to the others.",
+        metric="instance.waiting_max",
+        up=f"{name} requests get more of the room",
+        down=f"{name} requests get less of the room",
+    )
+
+
 ADMISSION = (
     Parameter(
         path="admission.max_inflight_per_instance",
@@ -188,6 +222,12 @@ ADMISSION = (
     _queue("warm", 256),
     _queue("medium", 128),
     _queue("heavy", 64),
+    _wait("warm", 60.0),
+    _wait("medium", 120.0),
+    _wait("heavy", 300.0),
+    _share("warm", 4),
+    _share("medium", 2),
+    _share("heavy", 1),
     Parameter(
         path="admission.refuse_status",
         title="Status of a refusal",
@@ -198,14 +238,14 @@ ADMISSION = (
     ),
     Parameter(
         path="admission.retry_after_s",
-        title="Retry-After of a refusal",
+        title="Shortest Retry-After of a refusal",
         unit="s",
         kind="int",
         default=1,
         minimum=1,
         maximum=3_600,
         step=1,
-        raises="Refused clients are asked to wait longer before they come back.",
+        raises="Refused clients are asked to wait longer at least; for longer still when the line moves slowly.",
         up="refused clients come back later",
         down="refused clients come back sooner",
     ),

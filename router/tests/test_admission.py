@@ -4,64 +4,8 @@ import asyncio
 
 import pytest
 
-from router.admission import Queue, QueueFull
 from router.tests.conftest import entry
 from router.tests.engine import hang
-
-
-async def test_the_line_is_served_in_its_order():
-    queue, served = Queue(), []
-
-    async def wait(name):
-        await queue.wait("warm", queue.ticket(), 10)
-        served.append(name)
-
-    waiting = [asyncio.ensure_future(wait(name)) for name in "abc"]
-    await asyncio.sleep(0)
-    for _ in range(3):
-        queue.wake()
-        await asyncio.sleep(0)
-    await asyncio.gather(*waiting)
-    assert served == ["a", "b", "c"]
-    assert len(queue) == 0
-
-
-async def test_a_request_that_was_woken_in_vain_keeps_its_place():
-    queue, served = Queue(), []
-    first, second = queue.ticket(), queue.ticket()
-
-    async def wait(name, ticket):
-        await queue.wait("warm", ticket, 10)
-        served.append(name)
-
-    waiting = [asyncio.ensure_future(wait("second", second)), asyncio.ensure_future(wait("first", first))]
-    await asyncio.sleep(0)
-    queue.wake_all()
-    await asyncio.gather(*waiting)
-    assert served == ["first", "second"]
-
-
-async def test_a_waker_is_not_lost_with_the_one_who_leaves():
-    queue = Queue()
-    leaver = asyncio.ensure_future(queue.wait("warm", queue.ticket(), 10))
-    stayer = asyncio.ensure_future(queue.wait("warm", queue.ticket(), 10))
-    await asyncio.sleep(0)
-    queue.wake()
-    leaver.cancel()
-    await asyncio.wait_for(stayer, 1)
-
-
-async def test_each_class_has_a_bound_of_its_own():
-    queue = Queue()
-    waiting = asyncio.ensure_future(queue.wait("heavy", queue.ticket(), 1))
-    await asyncio.sleep(0)
-    with pytest.raises(QueueFull):
-        await queue.wait("heavy", queue.ticket(), 1)
-    warm = asyncio.ensure_future(queue.wait("warm", queue.ticket(), 1))
-    await asyncio.sleep(0)
-    assert queue.waiting == {"heavy": 1, "warm": 1}
-    queue.wake_all()
-    await asyncio.gather(waiting, warm)
 
 
 async def fill(w, count):
@@ -118,3 +62,89 @@ async def test_a_new_instance_takes_those_who_wait(world):
     assert (await waiting).headers["x-weir-instance"] == "demo-1"
     w.engines[0].release.set()
     await asyncio.gather(*running)
+
+
+async def saturated(w, **headers):
+    """One request runs and the next one waits for room, or is refused."""
+    running = await fill(w, 1)
+    asked = asyncio.ensure_future(w.ask(headers=headers))
+    return running, asked
+
+
+async def test_a_request_that_waited_for_as_long_as_its_class_may_is_refused(world):
+    w = await world(hang, admission__max_inflight_per_instance=1, admission__max_wait_warm_s=0.1)
+    running, asked = await saturated(w)
+    refused = await asked
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_timeout")
+    assert (await w.receipt(refused))["outcome"] == "refused"
+    w.engines[0].release.set()
+    await asyncio.gather(*running)
+    assert len(w.engines[0].received) == 1
+
+
+@pytest.mark.parametrize("header", ["x-weir-deadline-ms", "x-request-deadline-ms"])
+async def test_a_request_whose_deadline_passes_while_it_waits_is_not_started(world, header):
+    w = await world(hang, admission__max_inflight_per_instance=1)
+    running, asked = await saturated(w, **{header: "100"})
+    refused = await asked
+    assert (refused.status_code, refused.json()["error"]["code"]) == (504, "deadline_exceeded")
+    assert (await w.receipt(refused))["outcome"] == "refused"
+    w.engines[0].release.set()
+    await asyncio.gather(*running)
+    assert len(w.engines[0].received) == 1
+
+
+async def test_a_request_within_its_deadline_is_served(world):
+    w = await world(None)
+    assert (await w.ask(headers={"x-weir-deadline-ms": "60000"})).status_code == 200
+
+
+async def test_a_deadline_that_the_line_cannot_meet_is_refused_at_once_and_told_when_to_come_back(world):
+    w = await world(hang, admission__max_inflight_per_instance=1)
+    running, waiting = await saturated(w)
+    queue = w.router.pools.get("demo").queue
+    await w.until(lambda: len(queue) == 1)
+    queue.drain_s = lambda request_class, now: 30.0
+    refused = await w.ask(headers={"x-weir-deadline-ms": "5000"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "deadline_unmeetable")
+    assert refused.headers["retry-after"] == "30"
+    w.engines[0].release.set()
+    await asyncio.gather(*running, waiting)
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-5", "1.5", "99999999999999999999999999"])
+async def test_a_deadline_that_is_no_number_of_ms_is_told(world, given):
+    w = await world(None)
+    refused = await w.ask(headers={"x-weir-deadline-ms": given})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_deadline")
+    assert not w.engines[0].received
+
+
+async def test_a_published_share_is_in_force_at_once(world):
+    w = await world(None)
+    pool = w.router.pools.get("demo")
+    assert pool.queue.shares == {"warm": 4, "medium": 2, "heavy": 1}
+    w.published.policy(admission__share_heavy=50)
+    await w.until(lambda: pool.queue.shares["heavy"] == 50)
+
+
+async def test_of_two_clients_in_line_the_one_that_asks_less_is_not_made_to_wait_for_the_other(world):
+    """Both come from one address here, so they are told apart by what an API key would give."""
+    w = await world(hang, admission__max_inflight_per_instance=1)
+    running = await fill(w, 1)
+    queue, order = w.router.pools.get("demo").queue, []
+
+    async def stand(flow):
+        place = queue.place("warm", flow, 10.0)
+        await queue.wait(place, 100)
+        order.append(flow)
+        queue.admitted(place, 0.0)
+        queue.wake()
+
+    greedy = [asyncio.ensure_future(stand("greedy")) for _ in range(10)]
+    await asyncio.sleep(0)
+    modest = asyncio.ensure_future(stand("modest"))
+    await asyncio.sleep(0)
+    w.engines[0].release.set()
+    await asyncio.gather(*running, *greedy, modest)
+    assert order.index("modest") == 1
