@@ -18,7 +18,7 @@ from controlplane.up.console import block, say
 from controlplane.up.plan import Options, url
 from fleet import document, launch, selectors, services, spec
 
-DEMO_FLEET = Path("docs/examples/fleet-demo.yaml")
+DEMO_FLEET = Path("examples/fleet-demo.yaml")
 DEMO_POOL = "demo"
 DEMO_REQUEST = (
     '{"model":"llama-3.1-8b","stream":true,"max_tokens":20,"messages":[{"role":"user","content":"What is a weir?"}]}'

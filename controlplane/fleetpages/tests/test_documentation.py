@@ -13,7 +13,7 @@ from fleet.models import State
 from fleet.spec import parse_fleet
 
 PAGE = (Path(settings.BASE_DIR) / "docs" / "fleet.md").read_text()
-EXAMPLES = sorted((Path(settings.BASE_DIR) / "docs" / "examples").glob("fleet-*.yaml"))
+EXAMPLES = sorted((Path(settings.BASE_DIR) / "examples").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
