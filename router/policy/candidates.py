@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from router.policy.columns import columns, inputs, rows
 from router.policy.types import Candidate, Instance, Request
 from router.policy.view import Pick, cached_tokens
 
@@ -10,11 +11,17 @@ from router.policy.view import Pick, cached_tokens
 class Candidates(Sequence[Candidate]):
     """In the order in which the instances were given. Equal to any other sequence of equal candidates."""
 
-    __slots__ = ("_instances", "_made", "_pick", "_refusals", "_request")
+    __slots__ = ("_draw", "_instances", "_made", "_pick", "_refusals", "_request")
 
     def __init__(
-        self, request: Request, instances: Sequence[Instance], refusals: Mapping[int, str], pick: Pick | None
+        self,
+        request: Request,
+        instances: Sequence[Instance],
+        refusals: Mapping[int, str],
+        pick: Pick | None,
+        draw: float,
     ) -> None:
+        self._draw = draw
         self._request = request
         self._instances = instances
         self._refusals = refusals
@@ -49,22 +56,19 @@ class Candidates(Sequence[Candidate]):
         return self._made
 
     def rows(self) -> list[dict[str, Any]]:
-        """As a receipt has them: a candidate's fields by name, without making candidates."""
-        scores, cached, prompt = (
-            self._scores(),
-            cached_tokens(self._request, self._instances),
-            self._request.prompt_tokens,
-        )
-        return [
-            {
-                "id": instance.id,
-                "cached_tokens": cached[place],
-                "new_tokens": prompt - cached[place],
-                "score": scores.get(instance.id),
-                "refused": self._refusals.get(place, ""),
-            }
-            for place, instance in enumerate(self._instances)
-        ]
+        return rows(self.columns(), self._request.prompt_tokens)
+
+    def inputs(self) -> dict[str, Any]:
+        """What the decision was made from besides the candidates, as a receipt keeps it."""
+        return inputs(self._request, self._draw)
+
+    def columns(self) -> dict[str, Any]:
+        """As a receipt keeps them (columns.py), without making candidates."""
+        cached = cached_tokens(self._request, self._instances)
+        made = columns(self._request, self._instances, cached, self._scores(), self._refusals)
+        if self._pick is not None and self._pick.prefill is not None and not self._pick.refused:
+            made["prefill"] = self._pick.prefill.id
+        return made
 
     def _scores(self) -> dict[str, float]:
         if self._pick is None:

@@ -24,7 +24,7 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
     refused = refusals(instances, policy, offloads=route.offloads)
     able = [instance for place, instance in enumerate(instances) if place not in refused] if refused else instances
     if not able:
-        return _nobody(request, instances, policy, refused)
+        return _nobody(request, instances, policy, refused, draw)
     view = View(request, able, policy, draw, instances)
     pick = route.rank(view)
     if pick.request_class == "heavy" and not route.offloads and policy["flow.heavy"] == "offload":
@@ -40,13 +40,15 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
         reasons=pick.reasons,
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
-        candidates=Candidates(request, instances, refused, pick),
+        candidates=Candidates(request, instances, refused, pick, draw),
         prefill="" if prefill is None else prefill.id,
         prefill_new_tokens=0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
     )
 
 
-def _nobody(request: Request, instances: Sequence[Instance], policy: Policy, refused: Mapping[int, str]) -> Decision:
+def _nobody(
+    request: Request, instances: Sequence[Instance], policy: Policy, refused: Mapping[int, str], draw: float
+) -> Decision:
     cached = max(cached_tokens(request, instances), default=0)
     return Decision(
         instance="",
@@ -57,7 +59,7 @@ def _nobody(request: Request, instances: Sequence[Instance], policy: Policy, ref
         reasons=_why_nobody(refused),
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
-        candidates=Candidates(request, instances, refused, None),
+        candidates=Candidates(request, instances, refused, None, draw),
     )
 
 

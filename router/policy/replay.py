@@ -1,0 +1,110 @@
+"""A recorded decision, made again: from what a receipt holds, under any policy. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from router.policy import columns
+from router.policy.decide import decide
+from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
+
+Json = Mapping[str, Any]
+
+
+class NotReplayable(ValueError):
+    """The receipt does not hold what the decision was made from; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What `decide` was asked."""
+
+    request: Request
+    instances: list[Instance]
+    draw: float
+
+    def decide(self, policy: Policy) -> Decision:
+        return decide(self.request, self.instances, policy, self.draw)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a decision says, as far as receipts tell it."""
+
+    instance: str
+    prefill: str
+    request_class: str
+    flow: str  # as the policy decided; "offload" whatever moved the KV
+    route: str
+    rule: str
+    reasons: tuple[str, ...]
+    cached_tokens: int
+    new_tokens: int
+    candidates: tuple[Candidate, ...]
+
+    def differences(self, other: "Outcome") -> list[str]:
+        """The names of the fields that differ."""
+        return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
+
+
+def situation(receipt: Json) -> Situation:
+    """What the receipt's decision was made from. NotReplayable says what is missing."""
+    if receipt.get("rule") is None:
+        raise NotReplayable("it was refused before anything was decided")
+    kept, made = receipt.get("inputs"), receipt.get("candidates")
+    if not isinstance(kept, dict) or not isinstance(made, dict):
+        raise NotReplayable("it does not hold what the decision was made from: an older router wrote it")
+    try:
+        return Situation(_request(kept, made), columns.instances(made), float(kept["draw"]))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
+
+
+def _request(kept: Json, made: Json) -> Request:
+    return Request(
+        prompt_tokens=kept["prompt_tokens"],
+        session=kept.get("session"),
+        bound_to=kept.get("bound_to"),
+        history_tokens=kept.get("history_tokens", 0),
+        held=columns.held(made),
+        held_tiers=columns.held_tiers(made),
+        rates=Rates(*kept.get("rates", ())),
+        prefix_key=kept.get("prefix_key", 0),
+        turn=kept["turn"],
+    )
+
+
+def recorded(receipt: Json) -> Outcome:
+    """The decision that the receipt tells of; it must be replayable."""
+    made = receipt["candidates"]
+    prefill = made.get("prefill", "")
+    rows = columns.rows(made, receipt["inputs"]["prompt_tokens"])
+    return Outcome(
+        instance=receipt.get("instance") or "",
+        prefill=prefill,
+        request_class=receipt["class"],
+        flow="offload" if prefill else "colocated",
+        route=receipt["route"],
+        rule=receipt["rule"],
+        reasons=tuple(receipt["reasons"]),
+        cached_tokens=receipt["predicted_cached"],
+        new_tokens=receipt["new_tokens"],
+        candidates=tuple(
+            Candidate(row["id"], row["cached_tokens"], row["new_tokens"], row["score"], row["refused"]) for row in rows
+        ),
+    )
+
+
+def outcome(decision: Decision) -> Outcome:
+    return Outcome(
+        instance=decision.instance,
+        prefill=decision.prefill,
+        request_class=decision.request_class,
+        flow=decision.flow,
+        route=decision.route,
+        rule=decision.rule,
+        reasons=decision.reasons,
+        cached_tokens=decision.cached_tokens,
+        new_tokens=decision.new_tokens,
+        candidates=tuple(decision.candidates),
+    )

@@ -1,0 +1,145 @@
+"""A decision is made again from what its receipt holds, and comes out the same."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.policy import columns, document, replay
+from router.policy.candidates import Candidates
+from router.policy.decide import decide
+from router.policy.replay import NotReplayable, Outcome
+from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
+from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
+
+POLICY = document.parse(document.default())
+
+
+def receipt(decision: Decision) -> dict[str, Any]:
+    """As the router writes it and Redis gives it back."""
+    assert isinstance(decision.candidates, Candidates)
+    made = {
+        "route": decision.route,
+        "class": decision.request_class,
+        "instance": decision.instance or None,
+        "rule": decision.rule,
+        "reasons": decision.reasons,
+        "predicted_cached": decision.cached_tokens,
+        "new_tokens": decision.new_tokens,
+        "inputs": decision.candidates.inputs(),
+        "candidates": decision.candidates.columns(),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(made))
+    return read
+
+
+def again(kept: dict[str, Any], policy: Policy) -> Outcome:
+    return replay.outcome(replay.situation(kept).decide(policy))
+
+
+@st.composite
+def tiered(draw: st.DrawFn) -> Request:
+    """Some requests come with what the exact index knows."""
+    request = draw(REQUESTS)
+    if draw(st.booleans()):
+        return request
+    tiers = {name: (draw(st.integers(0, 900)), 64, 16) for name in ("demo-1", "demo-4")}
+    values = {field: getattr(request, field) for field in request.__slots__}
+    return Request(**{**values, "held": {name: sum(three) for name, three in tiers.items()}, "held_tiers": tiers})
+
+
+SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
+
+
+@given(SITUATIONS)
+@settings(max_examples=400)
+def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    kept = receipt(decide(request, instances, policy, draw))
+    assert replay.recorded(kept).differences(again(kept, policy)) == []
+
+
+@given(SITUATIONS, st.sampled_from(POLICIES))
+def test_another_policy_decides_as_it_would_have_then(situation: Situation, other: Policy) -> None:
+    request, instances, policy, draw = situation
+    kept = receipt(decide(request, instances, policy, draw))
+    assert again(kept, other) == replay.outcome(decide(request, instances, other, draw))
+
+
+def example() -> dict[str, Any]:
+    instances = [
+        Instance("a", running=3, kv_usage=0.5, connector="nixl"),
+        Instance("b", running=3, kv_usage=0.25, connector="nixl", refused="draining"),
+        Instance("c", running=3, kv_usage=0.99, connector="nixl"),
+    ]
+    request = Request(
+        50_000, session="s", held={"a": 160}, held_tiers={"a": (128, 32, 0)}, rates=Rates(9_000.0), turn=7
+    )
+    return receipt(decide(request, instances, POLICY, 0.25))
+
+
+def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
+    kept = example()
+    assert kept["inputs"] == {
+        "prompt_tokens": 50_000,
+        "turn": 7,
+        "draw": 0.25,
+        "session": "s",
+        "rates": [9_000.0, 0.0, 0.0, 0.0, 0.0],
+    }
+    assert kept["candidates"] == {
+        "id": ["a", "b", "c"],
+        "cached": [160, 0, 0],
+        "tiers": [[128, 32, 0], None, None],
+        "running": 3,
+        "waiting": 0,
+        "decodes": 0,
+        "prefill_tokens": 0,
+        "kv_usage": [0.5, 0.25, 0.99],
+        "kv_tokens": 0,
+        "block_size": 16,
+        "role": "both",
+        "connector": "nixl",
+        "score": [0, None, None],
+        "refused": {"1": "draining"},
+        "aside": {"2": "KV usage 99.0% is above 95.0%"},
+    }
+
+
+def test_candidates_are_told_row_by_row() -> None:
+    kept = example()
+    first = columns.rows(kept["candidates"], 50_000)[0]
+    assert (first["id"], first["cached_tokens"], first["new_tokens"], first["score"]) == ("a", 160, 49_840, 0)
+    assert (first["running"], first["kv_usage"], first["refused"]) == (3, 0.5, "")
+    assert replay.recorded(kept).candidates[1] == Candidate("b", 0, 50_000, None, "draining")
+
+
+def test_what_differs_is_named() -> None:
+    kept = example()
+    told = replay.recorded({**kept, "instance": "b", "rule": "session"})
+    assert told.differences(again(kept, POLICY)) == ["instance", "rule"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rule": None}, "refused before anything was decided"),
+        ({"inputs": None}, "an older router wrote it"),
+        ({"candidates": [{"id": "a"}]}, "an older router wrote it"),
+        ({"inputs": {"turn": 1}}, "KeyError"),
+        ({"inputs": {"prompt_tokens": 1, "turn": 1, "draw": "x"}}, "ValueError"),
+        ({"inputs": {"prompt_tokens": 1, "turn": 1, "draw": 0.5, "rates": [1] * 6}}, "TypeError"),
+    ],
+)
+def test_a_receipt_that_cannot_be_replayed_says_why(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotReplayable, match=why):
+        replay.situation({**example(), **changes})
+
+
+def test_a_column_that_is_too_short_is_not_read() -> None:
+    kept = example()
+    kept["candidates"]["kv_usage"] = [0.5]
+    with pytest.raises(NotReplayable, match="1 values for 3 candidates"):
+        replay.situation(kept)
