@@ -1,6 +1,5 @@
 """`python -m router`: one router process."""
 
-import argparse
 import gc
 import logging
 import os
@@ -13,6 +12,7 @@ import uvicorn
 
 from router.app import Router
 from router.intake import Intake
+from router.options import arguments, source
 
 KEEP_ALIVE_S = 75  # longer than the balancers in front, so that they close first
 BACKLOG = 2048
@@ -25,20 +25,6 @@ class Server(uvicorn.Server):
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
-
-
-def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
-    parser.add_argument("--redis", default=os.environ.get("REDIS_URL"), help="Redis URL (default: REDIS_URL)")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
-    parser.add_argument("--id", default="router-1", help="its name, different for each router")
-    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    options = parser.parse_args(argv)
-    if not options.redis:
-        parser.error("no Redis: give --redis URL or set REDIS_URL")
-    return options
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -67,10 +53,10 @@ def main() -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     url = f"http://{host}:{listener.getsockname()[1]}"
     try:
-        router = Router(options.redis, options.id, url)
+        router = Router(source(options, url))
     except ValueError as error:
-        print(f"router: --redis {options.redis}: {error}", file=sys.stderr)
-        return 1
+        print(f"router: {error}", file=sys.stderr)
+        return 2
     logging.getLogger("weir.router").info("router %s listens on %s", options.id, url)
     tame_garbage_collection()
     Server(configuration(router, options.grace)).run(sockets=[listener])

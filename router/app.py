@@ -1,10 +1,9 @@
 """The ASGI callable: which path is whose, and what starts and ends with the server."""
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,37 +11,33 @@ import orjson
 from router.call import Call
 from router.errors import Refusal
 from router.headers import request_id
-from router.link import FAILURES, Link
-from router.live import Live
+from router.kvevents.listener import Listener
 from router.metrics import render
-from router.pools import Pools
+from router.pool import Pool
 from router.prompt import RENDERERS
 from router.proxy import Proxy, answer
-from router.recorder import Recorder
-from router.relay import Send
-from router.reporter import FLUSH_S, REPORT_S, Reporter
-from router.sessions import Sessions
+from router.relay import Send, own_headers
+from router.source import Source
 from router.stalls import CHECK_S
 from router.watch import Receive
 
 log = logging.getLogger("weir.router")
 
-FIRST_POLL_S = 2.0
+ONE_MODEL = "/v1/models/"
 STOP_S = 2.0
 JSON = b"application/json"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Router:
-    def __init__(self, redis_url: str, router_id: str, url: str) -> None:
-        self.id = router_id
-        self.pools = Pools()
-        self.recorder = Recorder()
-        self.link = Link(redis_url)
-        self.live = Live(self.link, self.pools, router_id)
-        self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
-        self.proxy = Proxy(self.pools, Sessions(self.link, self.live), self.recorder)
-        self._tasks: list[asyncio.Task[None]] = []
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.pools = source.pools
+        self.recorder = source.recorder
+        self.proxy = Proxy(source.pools, source.sessions, source.recorder)
+        self._listener = Listener()
+        self._listening: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
         self._pages: dict[str, Callable[[], tuple[bytes, bytes]]] = {
             "/v1/models": self._models,
             "/healthz": self._healthz,
@@ -58,42 +53,59 @@ class Router:
             await self._other(scope, send)
 
     async def _other(self, scope: dict[str, Any], send: Send) -> None:
-        path, method = scope["path"], scope["method"]
-        page = self._pages.get(path)
-        if page is not None and method in ("GET", "HEAD"):
-            kind, body = page()
-            length = b"%d" % len(body)
-            await _send(send, 200, [(b"content-type", kind), (b"content-length", length)], body)
+        call = Call(request_id(dict(scope["headers"])), scope["path"], 0.0, 0.0)
+        try:
+            kind, body = self._page(scope)
+        except Refusal as refusal:
+            await answer(call, refusal, send)
             return
-        call = Call(request_id(dict(scope["headers"])), path, 0.0, 0.0)
-        await answer(call, self._wrong(path, method), send)
+        length = (b"content-length", b"%d" % len(body))
+        await _send(send, 200, [(b"content-type", kind), length, *own_headers(call)], body)
 
-    def _wrong(self, path: str, method: str) -> Refusal:
-        allow = "POST" if path in RENDERERS else "GET, HEAD" if path in self._pages else ""
+    def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes]:
+        path, method = scope["path"], scope["method"]
+        model = path.removeprefix(ONE_MODEL) if path.startswith(ONE_MODEL) else ""
+        page = self._pages.get(path)
+        if method in ("GET", "HEAD") and (page is not None or model):
+            return page() if page is not None else self._model(model)
+        special = self.source.page(path, (scope["client"] or ("",))[0]) if method in ("GET", "HEAD") else None
+        if special is not None:
+            return JSON, special
+        raise self._wrong(scope, allow="GET, HEAD" if page is not None or model else "")
+
+    def _wrong(self, scope: dict[str, Any], allow: str) -> Refusal:
+        path, method = scope["path"], scope["method"]
+        if dict(scope["headers"]).get(b"upgrade", b"").lower() == b"websocket":
+            return Refusal(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
+        allow = allow or ("POST" if path in RENDERERS else "")
         if allow:
-            return Refusal(405, "method_not_allowed", f"{method} is not allowed here, {allow} is", allow=allow)
+            return Refusal(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
         known = ", ".join([*RENDERERS, *self._pages])
         return Refusal(404, "not_found", f"there is no {path[:200]}; there are {known}")
 
     # Pages
 
     def _models(self) -> tuple[bytes, bytes]:
-        data = [
-            {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}
-            for model, pool in self.pools.models().items()
-        ]
+        data = [_described(model, pool) for model, pool in self.pools.models().items()]
         return JSON, orjson.dumps({"object": "list", "data": data})
+
+    def _model(self, model: str) -> tuple[bytes, bytes]:
+        pool = self.pools.models().get(model)
+        if pool is None:
+            known = ", ".join(self.pools.models()) or "none"
+            raise Refusal(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
+        return JSON, orjson.dumps(_described(model, pool))
 
     def _healthz(self) -> tuple[bytes, bytes]:
         """Always 200 while it serves: a balancer must not take out a router because Redis is away."""
         now = time.time()
-        degraded = self.live.degraded()
+        degraded, looked_at = self.source.degraded(), self.source.looked_at
         pools = {
             pool.name: {
                 "model": pool.model,
                 "policy": pool.policy_name,
                 "version": pool.version,
-                "fleet_age_s": round(now - self.live.polled_at, 3) if self.live.polled_at is not None else None,
+                "fleet_age_s": round(now - looked_at, 3) if looked_at is not None else None,
                 "fleet_at": pool.fleet_at,
                 "ready": pool.ready,
                 "instances": len(pool.members),
@@ -103,16 +115,15 @@ class Router:
         return JSON, orjson.dumps(
             {
                 "status": "degraded" if degraded else "ok",
-                "id": self.id,
+                "id": self.source.id,
                 "degraded": degraded,
-                "redis": self.link.up,
-                "unreadable": self.live.unreadable,
+                **self.source.health(),
                 "pools": pools,
             }
         )
 
     def _metrics(self) -> tuple[bytes, bytes]:
-        return TEXT, render(self.pools, self.recorder, self.live)
+        return TEXT, render(self.source)
 
     # Start and end
 
@@ -125,39 +136,43 @@ class Router:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Take up what Redis has before the first request comes; go on without it when it is not there."""
-        try:
-            async with asyncio.timeout(FIRST_POLL_S):
-                await self.live.poll()
-                await self.live.samples()
-        except FAILURES as error:
-            self.link.failed(error)
-        loops: list[Awaitable[None]] = [
-            *self.live.tasks(),
-            self.link.every(REPORT_S, self.reporter.report),
-            self.link.every(FLUSH_S, self.reporter.flush),
-            self.link.every(CHECK_S, self._check_connections),
-        ]
+        await self.source.start()
+        loops = [*self.source.tasks(), self._look_after_connections()]
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
+        self._listening = asyncio.ensure_future(self._listener.run(self.pools.all()))
 
     async def stop(self) -> None:
-        self.link.stopping.set()
+        self.source.end()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening], timeout=STOP_S)
+        self._tasks.pop().cancel()
         _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
         for task in late:
             task.cancel()
         await asyncio.wait(self._tasks, timeout=STOP_S)
         for pool in self.pools.all():
             pool.close()
-        with contextlib.suppress(*FAILURES):
-            await self.reporter.leave()
-        await self.link.close()
+        await self.source.leave()
 
-    async def _check_connections(self) -> None:
+    async def _look_after_connections(self) -> None:
+        while True:
+            try:
+                self._check_connections()
+            except Exception:
+                log.exception("looking after connections failed")
+            await asyncio.sleep(CHECK_S)
+
+    def _check_connections(self) -> None:
         self.proxy.stalls.check()
         now = asyncio.get_running_loop().time()
         for pool in self.pools.all():
             for member in pool.members.values():
                 member.upstream.close_idle(now)
+
+
+def _described(model: str, pool: Pool) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}
 
 
 async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -1,16 +1,18 @@
 """/metrics: the router's counters in Prometheus' text format, gathered when asked: serving pays for none of it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from router.histogram import Histogram
-from router.live import Live
-from router.pools import Pools
 from router.recorder import Recorder
+
+if TYPE_CHECKING:
+    from router.live import Live
+    from router.source import Source
 
 PREFIX = "weir_router_"
 
@@ -18,16 +20,16 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class RouterCollector(Collector):
-    def __init__(self, pools: Pools, recorder: Recorder, live: Live) -> None:
-        self._pools = pools
-        self._recorder = recorder
-        self._live = live
+    def __init__(self, source: "Source") -> None:
+        self._pools = source.pools
+        self._recorder = source.recorder
+        self._source = source
 
     def collect(self) -> Iterable[Metric]:
         yield from self._traffic()
         yield from self._instances()
         yield from self._pools_state()
-        yield from self._redis()
+        yield from self._source.metrics()
 
     def _traffic(self) -> Iterator[Metric]:
         record = self._recorder
@@ -76,18 +78,24 @@ class RouterCollector(Collector):
                 waiting.add_metric((pool.name, request_class), count)
         yield from (version, ready, sessions, waiting, ratio)
 
-    def _redis(self) -> Iterator[Metric]:
-        yield _single("redis_up", "1 when Redis answered last", float(self._live.redis_up))
-        yield _single("receipts_pending", "Receipts waiting for Redis", len(self._recorder.pending))
-        yield _total("receipts_lost", "Receipts dropped while Redis was away", self._recorder.lost)
-        written = {(result,): count for result, count in self._recorder.traffic.items()}
-        yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
-        yield _total("unreadable_values", "Values in Redis that were not understood", self._live.unreadable)
+
+def of_redis(live: "Live", record: Recorder) -> Iterator[Metric]:
+    yield _single("redis_up", "1 when Redis answered last", float(live.redis_up))
+    yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
+    yield _total("receipts_lost", "Receipts dropped while Redis was away", record.lost)
+    written = {(result,): count for result, count in record.traffic.items()}
+    yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
+    yield _total("unreadable_values", "Values in Redis that were not understood", live.unreadable)
 
 
-def render(pools: Pools, recorder: Recorder, live: Live) -> bytes:
+def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:
+    counted = {(result,): count for result, count in reloads.items()}
+    yield _counter("reloads", "Times that the policy and instances were read again", ("result",), counted)
+
+
+def render(source: "Source") -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RouterCollector(pools, recorder, live))
+    registry.register(RouterCollector(source))
     return generate_latest(registry)
 
 

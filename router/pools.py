@@ -35,15 +35,20 @@ class Pools:
     def changed(self) -> None:
         """To be called when a pool came, went or serves another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
+        by_alias = {alias: pool for pool in reversed(lasting) for alias in pool.aliases}
         by_model = {pool.model: pool for pool in reversed(lasting) if pool.model}
-        self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
+        self._by_name_or_model = by_alias | by_model | {pool.name: pool for pool in lasting}
 
     def models(self) -> dict[str, Pool]:
         """By model name, the pools that take requests for it."""
-        return {name: pool for name, pool in sorted(self._by_name_or_model.items()) if name == pool.model}
+        return {
+            name: pool
+            for name, pool in sorted(self._by_name_or_model.items())
+            if name == pool.model or name in pool.aliases
+        }
 
     def pick(self, header: str | None, model: str) -> Pool:
-        """By header, else by the model's or pool's name, else the only pool when the body names no model."""
+        """By header, else by model or pool name, else the only pool if the body names none or its own is unknown."""
         if header is not None:
             return self._by_header(header)
         pool = self._by_name_or_model.get(model)
@@ -52,7 +57,7 @@ class Pools:
         lasting = [pool for pool in self._pools.values() if not pool.ephemeral]
         if not lasting:
             raise Refusal(503, "no_instance_ready", "no pool is known yet: retry in a moment", retry_after_s=2)
-        if not model and len(lasting) == 1:
+        if len(lasting) == 1 and (not model or not lasting[0].model):
             return lasting[0]
         raise Refusal(404, "model_not_found", self._unknown(model))
 

@@ -9,6 +9,7 @@ ProbeError
 
 import asyncio
 import ssl
+from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
@@ -36,8 +37,7 @@ class _Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - TCP
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # TCP; uvloop's is no subclass of it
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None

@@ -1,34 +1,35 @@
-"""Sessions of requests: found here, else in Redis where the other routers put theirs; and what the policy is asked."""
+"""Sessions of requests: found here, else where other routers put theirs; and what the policy is asked."""
 
-import asyncio
 import time
+from typing import Protocol
 
-from router import wire
 from router.affinity import Bound
 from router.call import Call
-from router.link import FAILURES, Link
-from router.live import Live
 from router.member import Member
 from router.policy.types import Request
 from router.prefix.chain import CHUNK_BYTES
 
-LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
-RECHECK_S = 5.0  # with other routers about, a binding older than this may have moved
+
+class Elsewhere(Protocol):
+    """What other routers know of sessions (directory.py)."""
+
+    def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool: ...
+
+    async def look_up(self, call: Call) -> str | None: ...
 
 
 class Sessions:
-    def __init__(self, link: Link, live: Live) -> None:
-        self._link = link
-        self._live = live
+    def __init__(self, elsewhere: Elsewhere | None = None) -> None:
+        self._elsewhere = elsewhere
 
     def bind(self, call: Call) -> bool:
-        """Find out which session the request belongs to; True when Redis is to be asked where that lives."""
+        """Find out which session the request belongs to; True when `look_up` is to be called for it."""
         if call.session is None:
             call.session = call.pool.affinity.session_of_chain(call.chunks)
         bound = self._bound(call)
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
-        return call.session_shared and self._link.up and self._may_have_moved(bound, call.at)
+        return self._elsewhere is not None and self._elsewhere.is_to_be_asked(call, bound)
 
     def _bound(self, call: Call) -> Bound | None:
         pool = call.pool
@@ -36,23 +37,14 @@ class Sessions:
             return None
         return pool.affinity.get(call.session, call.at, pool.policy["affinity.ttl_s"])
 
-    def _may_have_moved(self, bound: Bound | None, now: float) -> bool:
-        return bound is None or (self._live.others > 0 and now - bound.used_at > RECHECK_S)
-
     async def look_up(self, call: Call) -> None:
-        """Take up what another router has written about the session."""
-        pool, session = call.pool, call.session or ""
-        before = self._bound(call)
-        try:
-            async with asyncio.timeout(LOOK_UP_S):
-                instance = await self._link.get(wire.affinity_key(pool.name, session))
-        except TimeoutError:
+        """Take up what another router knows of the session."""
+        instance = await self._elsewhere.look_up(call) if self._elsewhere is not None else None
+        if instance is None:
             return
-        except FAILURES as error:
-            self._link.failed(error)
-            return
-        if instance is not None and (before is None or before.instance != instance):
-            pool.affinity.learned(session, instance, call.at)
+        bound = self._bound(call)
+        if bound is None or bound.instance != instance:
+            call.pool.affinity.learned(call.session or "", instance, call.at)
 
     def request(self, call: Call) -> Request:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""

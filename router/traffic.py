@@ -8,13 +8,16 @@ import os
 from base64 import b64encode
 from collections import Counter
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import orjson
 
 from router import wire
 from router.call import Call
-from router.link import Link
 from router.prefix.chain import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from router.link import Link
 
 HASH_BYTES = 8
 SALT_BYTES = 16
@@ -30,7 +33,7 @@ class Traffic:
         self._mean_bytes = 0.0
         self._take("")
 
-    async def agree(self, link: Link) -> None:
+    async def agree(self, link: "Link") -> None:
         """Take the salt that is in Redis, put one there when there is none."""
         if not self.salt:
             await link.client.set(wire.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)

@@ -15,6 +15,7 @@ from router import wire
 from router.__main__ import Server, configuration, listen
 from router.app import Router
 from router.policy import document
+from router.shared import Shared
 from router.tests.engine import Behaviour, Engine, engine
 
 
@@ -100,7 +101,7 @@ async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[
     """A router behind uvicorn in this event loop, and a client of it."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    router = Router(redis_url, router_id, url)
+    router = Router(Shared(redis_url, router_id, url))
     server = Server(configuration(router, grace_s=1))
     serving = asyncio.ensure_future(server._serve([listener]))
     try:

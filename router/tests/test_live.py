@@ -44,17 +44,17 @@ async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world
     w = await world(None)
     bad = document.apply_overrides(document.default(), {"classes.heavy_new_tokens": -1})
     for raw in ("{", '{"schema":99}', wire.encode({"policy": "default", "version": 7, "document": bad})):
-        before = w.router.live.unreadable
+        before = w.router.source.live.unreadable
         w.published.client.set(wire.policy_key("demo"), raw)
         w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
-        await w.until(lambda before=before: w.router.live.unreadable == before + 1)
+        await w.until(lambda before=before: w.router.source.live.unreadable == before + 1)
     health = (await w.client.get("/healthz")).json()
     assert health["status"] == "degraded"
     assert "heavy_new_tokens" in " ".join(health["degraded"])
     assert (await w.ask()).headers["x-weir-policy"] == "1"
     version = w.published.policy()
     await w.until(lambda: demo(w).version == version)
-    await w.until(lambda: not w.router.live.degraded())
+    await w.until(lambda: not w.router.source.live.degraded())
 
 
 @pytest.mark.parametrize("sha256", [document.sha256(document.default("lpwl")), "", None, 7])
@@ -63,8 +63,8 @@ async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last
     value = {"policy": "default", "version": 7, "document": document.default("session_sticky"), "sha256": sha256}
     w.published.client.set(wire.policy_key("demo"), wire.encode(value))
     w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
-    await w.until(lambda: w.router.live.unreadable == 1)
-    assert "version 7: the document does not match its sha256" in " ".join(w.router.live.degraded())
+    await w.until(lambda: w.router.source.live.unreadable == 1)
+    assert "version 7: the document does not match its sha256" in " ".join(w.router.source.live.degraded())
     assert (demo(w).version, demo(w).policy.route) == (1, "round_robin")
     assert (await w.ask()).headers["x-weir-policy"] == "1"
 
@@ -73,7 +73,7 @@ async def test_an_unreadable_fleet_is_counted_and_the_last_good_one_stays(world)
     w = await world(None)
     w.published.client.set(wire.fleet_key("demo"), wire.encode({"model": "llama", "instances": [{"id": "x"}]}))
     w.published.client.publish(wire.CHANGED, wire.fleet_key("demo"))
-    await w.until(lambda: w.router.live.unreadable)
+    await w.until(lambda: w.router.source.live.unreadable)
     assert (await w.ask()).status_code == 200
 
 
@@ -138,7 +138,7 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
     w = await world(None)
     w.published.fleet(pool="exp-1", model="m")
     await w.until(lambda: w.router.pools.get("exp-1"))
-    await w.router.live.poll()
+    await w.router.source.live.poll()
     w.published.client.srem(wire.POOLS, "exp-1")
     w.published.client.delete(wire.fleet_key("exp-1"))
     await w.until(lambda: w.router.pools.get("exp-1") is None)
@@ -147,8 +147,8 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
 async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
     w = await world(None)
     w.published.client.flushall()
-    await w.router.live.poll()
-    await w.router.live.poll()
+    await w.router.source.live.poll()
+    await w.router.source.live.poll()
     assert (await w.ask()).status_code == 200
     assert "not in Redis any more" in " ".join((await w.client.get("/healthz")).json()["degraded"])
 
@@ -220,7 +220,7 @@ async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(w
 async def test_a_pool_with_nobody_ready_is_degraded(world):
     w = await world(None)
     w.published.fleet(entry("demo-0", w.engines[0].url, routable=False, state="failed"))
-    await w.until(lambda: "pool demo: none of 1 instances is ready" in w.router.live.degraded())
+    await w.until(lambda: "pool demo: none of 1 instances is ready" in w.router.source.live.degraded())
     assert (await w.client.get("/healthz")).json()["status"] == "degraded"
 
 
@@ -228,4 +228,4 @@ async def test_samples_that_stopped_coming_are_told_in_health(world, live_redis)
     w = await world(None)
     sample = {"id": "demo-0", "pool": "demo", "epoch": 1, "at": time.time() - 20, "kv_usage": 0.5, "waiting": 0}
     live_redis.set(wire.instance_key("demo-0"), wire.encode(sample))
-    await w.until(lambda: "no instance was sampled for 2" in " ".join(w.router.live.degraded()))
+    await w.until(lambda: "no instance was sampled for 2" in " ".join(w.router.source.live.degraded()))

@@ -48,7 +48,7 @@ async def test_the_pool_of_an_experiment_leaves_no_labels_behind(world):
     w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="llama")
     await w.until(lambda: w.router.pools.get("exp-1") and w.router.pools.get("exp-1").ready)
     await w.ask(headers={"x-weir-pool": "exp-1"})
-    w.router.live._remove("exp-1")
+    w.router.source.live._remove("exp-1")
     assert "exp-1" not in (await w.client.get("/metrics")).text
 
 

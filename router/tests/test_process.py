@@ -135,7 +135,7 @@ def test_a_taken_port_is_told_in_one_line(redis_url):
 def test_a_wrong_redis_url_is_told_in_one_line(url):
     argv = [sys.executable, "-m", "router", "--redis", url, "--port", "0"]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert ended.stderr.startswith(f"router: --redis {url}: ")
     assert ended.stderr.count("\n") == 1
 

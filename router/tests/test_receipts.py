@@ -86,7 +86,7 @@ async def test_the_window_of_a_class_counts_what_ended(world):
         await w.ask(stream=True, user="s")
     w.engines[0].script.append(reply({}, 400))
     await w.ask()
-    await w.router.reporter.report()
+    await w.router.source.reporter.report()
     own = wire.decode(w.published.client.get(wire.router_key("router-1")))
     window = own["classes"]["demo"]["warm"]
     assert [window[key] for key in ("n", "started_10s", "ok", "error", "retries")] == [4, 4, 3, 1, 0]
@@ -99,7 +99,7 @@ async def test_load_in_flight_is_told_to_the_other_routers(world):
     w = await world(hang)
     asking = asyncio.ensure_future(w.ask(prompt="x" * 400))
     await w.until(lambda: w.engines[0].received)
-    await w.router.reporter.report()
+    await w.router.source.reporter.report()
     own = wire.decode(w.published.client.get(wire.router_key("router-1")))
     assert own["inflight"] == {"demo-0": [1, 100, 0]}
     w.engines[0].release.set()

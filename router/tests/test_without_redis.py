@@ -70,7 +70,7 @@ async def health(w):
 
 async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_redis):
     own_redis.kill()
-    await served.until(lambda: not served.router.link.up)
+    await served.until(lambda: not served.router.source.link.up)
     for _ in range(3):
         response = await served.ask(headers={"x-session-id": "s"})
         assert (response.status_code, response.headers["x-weir-policy"]) == (200, "1")
@@ -82,16 +82,16 @@ async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_re
 async def test_serving_goes_on_when_redis_hangs(served, own_redis):
     own_redis.signal(signal.SIGSTOP)
     try:
-        await served.until(lambda: not served.router.link.up)
+        await served.until(lambda: not served.router.source.link.up)
         assert (await served.ask(headers={"x-session-id": "s"})).status_code == 200
     finally:
         own_redis.signal(signal.SIGCONT)
-    await served.until(lambda: served.router.link.up)
+    await served.until(lambda: served.router.source.link.up)
 
 
 async def test_what_was_recorded_meanwhile_is_written_when_it_is_back(served, own_redis):
     own_redis.kill()
-    await served.until(lambda: not served.router.link.up)
+    await served.until(lambda: not served.router.source.link.up)
     await served.ask(headers={"x-request-id": "meanwhile"})
     own_redis.start()
     await served.until(lambda: served.published.client.exists(wire.receipt_key("meanwhile")))
@@ -99,7 +99,7 @@ async def test_what_was_recorded_meanwhile_is_written_when_it_is_back(served, ow
 
 async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
     own_redis.kill()
-    await served.until(lambda: not served.router.link.up)
+    await served.until(lambda: not served.router.source.link.up)
     own_redis.start()
     version = served.published.policy(route="lpwl")
     await served.until(lambda: served.router.pools.get("demo").version == version)
@@ -127,7 +127,7 @@ async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redi
 async def test_receipts_are_bounded_while_redis_is_away(served, own_redis, monkeypatch):
     monkeypatch.setattr("router.recorder.PENDING", 3)
     own_redis.kill()
-    await served.until(lambda: not served.router.link.up)
+    await served.until(lambda: not served.router.source.link.up)
     for _ in range(6):
         await served.ask()
     assert len(served.router.recorder.pending) <= 3

@@ -1,0 +1,65 @@
+"""The command line of `python -m router`, and the source of pools that it asks for."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from router.source import Source
+
+
+class Parser(argparse.ArgumentParser):
+    """What is wrong is one line, not the usage and a line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"router: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = Parser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
+    parser.add_argument("--redis", metavar="URL", help="take pools and policies from this Redis (default: REDIS_URL)")
+    parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy document (JSON)")
+    parser.add_argument("--model", metavar="NAME", help="with --instances: what they serve (default: they are asked)")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
+    parser.add_argument("--id", default="router-1", help="its name, different for each router")
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    options = parser.parse_args(argv)
+    fault = _fault(options)
+    if fault:
+        parser.error(fault)
+    return options
+
+
+def _fault(options: argparse.Namespace) -> str:
+    """What does not go together, in words."""
+    if options.instances is not None and options.redis:
+        return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
+    if options.instances is None:
+        options.redis = options.redis or os.environ.get("REDIS_URL")
+        for name in ("policy", "model"):
+            if getattr(options, name) is not None:
+                return f"--{name} goes with --instances only: with Redis, it is published there"
+        if not options.redis:
+            return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
+    if not 0 <= options.port <= 65535:
+        return f"--port {options.port}: allowed are 0 to 65535"
+    return ""
+
+
+def source(options: argparse.Namespace, url: str) -> Source:
+    """`url`: where this router is reached. ValueError with one line that names the flag."""
+    if options.instances is not None:
+        from router.standalone import Standalone
+
+        return Standalone(options.instances, options.policy, options.model or "", options.id)
+    from router.shared import Shared  # the Redis client is half of the time that a start takes
+
+    try:
+        return Shared(options.redis, options.id, url)
+    except ValueError as error:
+        raise ValueError(f"--redis {options.redis}: {error}") from None

@@ -1,0 +1,69 @@
+"""Pools, policies and sessions from Redis, shared with the other routers; receipts and loads go there."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client.core import Metric
+
+from router.directory import Directory
+from router.link import FAILURES, Link
+from router.live import Live
+from router.metrics import of_redis
+from router.pools import Pools
+from router.recorder import Recorder
+from router.reporter import FLUSH_S, REPORT_S, Reporter
+from router.sessions import Sessions
+
+FIRST_POLL_S = 2.0
+
+
+class Shared:
+    def __init__(self, redis_url: str, router_id: str, url: str) -> None:
+        self.id = router_id
+        self.pools = Pools()
+        self.recorder = Recorder()
+        self.link = Link(redis_url)
+        self.live = Live(self.link, self.pools, router_id)
+        self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
+        self.sessions = Sessions(Directory(self.link, self.live))
+
+    @property
+    def looked_at(self) -> float | None:
+        return self.live.polled_at
+
+    async def start(self) -> None:
+        try:
+            async with asyncio.timeout(FIRST_POLL_S):
+                await self.live.poll()
+                await self.live.samples()
+        except FAILURES as error:
+            self.link.failed(error)
+
+    def tasks(self) -> list[Awaitable[None]]:
+        return [
+            *self.live.tasks(),
+            self.link.every(REPORT_S, self.reporter.report),
+            self.link.every(FLUSH_S, self.reporter.flush),
+        ]
+
+    def end(self) -> None:
+        self.link.stopping.set()
+
+    async def leave(self) -> None:
+        with contextlib.suppress(*FAILURES):
+            await self.reporter.leave()
+        await self.link.close()
+
+    def degraded(self) -> list[str]:
+        return self.live.degraded()
+
+    def health(self) -> Mapping[str, Any]:
+        return {"redis": self.link.up, "unreadable": self.live.unreadable}
+
+    def metrics(self) -> Iterable[Metric]:
+        return of_redis(self.live, self.recorder)
+
+    def page(self, path: str, client: str) -> bytes | None:
+        return None

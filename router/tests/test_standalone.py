@@ -1,0 +1,214 @@
+"""`python -m router --instances …`: the same router without Redis, as a process."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+
+from router.policy import document
+from router.tests.engine import engine, first_then_wait
+from router.tests.plain_engine import plain
+
+pytestmark = pytest.mark.slow
+
+BODY = {"model": "llama", "prompt": "x" * 3000}
+
+
+class Alone:
+    """A router on a free port, found by what it logs."""
+
+    def __init__(self, *arguments):
+        environment = {key: value for key, value in os.environ.items() if key != "REDIS_URL"}
+        argv = [sys.executable, "-m", "router", "--port", "0", *map(str, arguments)]
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe that nobody reads would stop it when it is full
+        self.process = subprocess.Popen(argv, stderr=self.log, env=environment)
+        while "listens on" not in self.logged():
+            assert self.process.poll() is None, self.logged()
+            time.sleep(0.02)
+        self.url = self.logged().split("listens on ")[1].split()[0]
+
+    def logged(self):
+        return os.pread(self.log.fileno(), 1_000_000, 0).decode()
+
+    async def health(self):
+        async with httpx.AsyncClient(timeout=20) as client:
+            while True:
+                try:
+                    return (await client.get(self.url + "/healthz")).json()
+                except httpx.ConnectError:  # it takes its first look at the engines
+                    await asyncio.sleep(0.02)
+
+    async def until(self, true):
+        for _ in range(1000):
+            health = await self.health()
+            if true(health):
+                return health
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"never came true: {health}")
+
+    async def ready(self, count=1):
+        return await self.until(lambda health: health["pools"]["default"]["ready"] == count)
+
+    def reload(self):
+        self.process.send_signal(signal.SIGHUP)
+
+    async def ended(self):
+        return await asyncio.to_thread(self.process.wait, 20)
+
+
+@pytest.fixture
+def alone():
+    started = []
+
+    def begin(*arguments):
+        started.append(Alone(*arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        each.log.close()
+
+
+@pytest.fixture
+async def engines():
+    async with AsyncExitStack() as stack:
+
+        async def make(*behaviours):
+            return [await stack.enter_async_context(engine(behaviour)) for behaviour in behaviours]
+
+        yield make
+
+
+@pytest.fixture
+async def client():
+    async with httpx.AsyncClient(timeout=20) as made:
+        yield made
+
+
+def urls(engines):
+    return ",".join(each.url for each in engines)
+
+
+def policy_file(folder, route="round_robin", **overrides):
+    path = folder / "policy.json"
+    values = {key.replace("__", "."): value for key, value in overrides.items()}
+    path.write_text(json.dumps(document.apply_overrides(document.default(route), values)))
+    return path
+
+
+async def test_requests_go_to_the_listed_instances_by_the_policy_of_the_file(alone, engines, client, tmp_path):
+    made = await engines(plain(), plain())
+    router = alone("--instances", urls(made), "--policy", policy_file(tmp_path))
+    await router.ready(2)
+    answers = [await client.post(router.url + "/v1/completions", json=BODY) for _ in range(4)]
+    assert {answer.headers["x-weir-instance"] for answer in answers} == {each.url.split("//")[1] for each in made}
+    assert answers[0].headers["x-weir-policy"] == "1"
+    assert (await client.get(router.url + "/v1/models")).json()["data"][0]["id"] == "llama"
+    router.process.send_signal(signal.SIGTERM)
+    assert await router.ended() == 0
+
+
+async def test_without_a_policy_the_default_is_in_force(alone, engines, client):
+    (made,) = await engines(plain())
+    router = alone("--instances", made.url)
+    health = await router.ready()
+    assert (health["status"], health["degraded"]) == ("ok", [])
+    assert (health["policy_file"]["path"], health["policy_file"]["version"]) == (None, 0)
+    assert (await client.post(router.url + "/v1/completions", json=BODY)).status_code == 200
+
+
+async def test_a_hangup_puts_the_changed_file_into_force(alone, engines, client, tmp_path):
+    (made,) = await engines(plain())
+    path = policy_file(tmp_path)
+    router = alone("--instances", made.url, "--policy", path)
+    await router.ready()
+    policy_file(tmp_path, "lpwl")
+    router.reload()
+    health = await router.until(lambda health: health["policy_file"]["version"] == 2)
+    assert health["policy_file"]["sha256"] == document.sha256(document.default("lpwl"))
+    assert (await client.post(router.url + "/v1/completions", json=BODY)).headers["x-weir-policy"] == "2"
+
+
+async def test_a_bad_file_is_refused_in_one_line_and_the_old_one_stays(alone, engines, client, tmp_path):
+    (made,) = await engines(plain())
+    router = alone("--instances", made.url, "--policy", policy_file(tmp_path))
+    before = await router.ready()
+    policy_file(tmp_path, classes__heavy_new_tokens=-1)
+    router.reload()
+    health = await router.until(lambda health: health["policy_file"]["refused"])
+    refused = health["policy_file"]["refused"]
+    assert "classes.heavy_new_tokens" in refused
+    assert "-1" in refused
+    assert "allowed" in refused or "from" in refused
+    assert health["policy_file"]["sha256"] == before["policy_file"]["sha256"]
+    assert f"the last reload was refused: {refused}" in health["degraded"]
+    assert (await client.post(router.url + "/v1/completions", json=BODY)).headers["x-weir-policy"] == "1"
+    policy_file(tmp_path)
+    router.reload()
+    health = await router.until(lambda health: not health["policy_file"]["refused"])
+    assert health["policy_file"]["version"] == 1
+    text = (await client.get(router.url + "/metrics")).text
+    assert 'weir_router_reloads_total{result="refused"} 1.0' in text
+    assert 'weir_router_reloads_total{result="taken"} 1.0' in text
+
+
+async def test_instances_in_a_file_come_and_go_by_a_hangup(alone, engines, client, tmp_path):
+    made = await engines(plain(), plain())
+    path = tmp_path / "instances"
+    path.write_text(f"# ours\n{made[0].url};id=one\n\n")
+    router = alone("--instances", f"@{path}", "--policy", policy_file(tmp_path))
+    await router.ready()
+    path.write_text(f"{made[1].url};id=two\n")
+    router.reload()
+    health = await router.until(lambda health: [each["id"] for each in health["instances"]] == ["two"])
+    await router.ready()
+    assert health["instances"][0]["url"] == made[1].url
+    assert (await client.post(router.url + "/v1/completions", json=BODY)).headers["x-weir-instance"] == "two"
+
+
+async def test_receipts_are_shown_to_the_same_machine(alone, engines, client):
+    (made,) = await engines(plain())
+    router = alone("--instances", made.url)
+    await router.ready()
+    answer = await client.post(router.url + "/v1/completions", json=BODY, headers={"x-request-id": "mine"})
+    assert answer.status_code == 200
+    listed = (await client.get(router.url + "/receipts")).json()["receipts"]
+    assert [each["request_id"] for each in listed] == ["mine"]
+    whole = (await client.get(router.url + "/receipts/mine")).json()
+    assert (whole["outcome"], len(whole["candidates"])) == ("ok", 1)
+    assert (await client.get(router.url + "/receipts/another")).status_code == 404
+
+
+async def test_a_running_stream_is_finished_after_the_signal(alone, engines, client):
+    (made,) = await engines(plain(first_then_wait))
+    router = alone("--instances", made.url, "--grace", "20")
+    await router.ready()
+    async with client.stream("POST", router.url + "/v1/completions", json={**BODY, "stream": True}) as running:
+        chunks = running.aiter_raw()
+        await anext(chunks)
+        router.process.send_signal(signal.SIGINT)
+        made.release.set()
+        rest = b"".join([chunk async for chunk in chunks])
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert await router.ended() == 0
+
+
+def test_it_imports_neither_redis_nor_django():
+    code = (
+        "import sys, json, router.__main__\n"
+        "from router.options import arguments, source\n"
+        "source(arguments(['--instances', 'http://127.0.0.1:1']), 'http://x')\n"
+        "print(json.dumps([m for m in sys.modules if m in ('redis', 'django', 'celery', 'fleet', 'controlplane')]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert json.loads(ended.stdout) == []
