@@ -52,6 +52,7 @@ FAKE = Kind(
     load_timeout_s=30,
     drain_timeout_s=60,
     grace_s=5,
+    service="http",
     can_sleep=lambda spec: spec.flavour != 9,
     needs=lambda spec: (spec.after,) if spec.after else (),
     wire=lambda spec, launch: {"kv": {"flavour": spec.flavour, "ordinal": launch.ordinal}} if spec.flavour else {},
