@@ -39,7 +39,8 @@ class Feed:
         self._discover = discover
         self._index = index
         self._context = context
-        self._group: int | None = None  # of the layers that attend to everything; known by their first event
+        self._group: int | None = None  # of the layers that attend to everything; the first that is told of
+        self._group_known = False
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
         self._events: Inbox | None = None
@@ -100,7 +101,7 @@ class Feed:
     def _connect(self, source: Source) -> None:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
-        self._group = None
+        self._group_known = False
         self._failure: Exception | None = None
         self._lost.clear()
         self._empty()
@@ -125,6 +126,9 @@ class Feed:
         self._stop("the connection to its events was lost")
 
     def _check(self, now: float) -> None:
+        for inbox in (self._events, self._replay):
+            if inbox is not None:
+                inbox.look()
         if self._asked_at is not None and now - self._asked_at > ANSWER_S:
             self._asked_at = None
             self._sequence.replay_ended()
@@ -205,8 +209,8 @@ class Feed:
         """Whether it is of the group of layers that is followed, the first that attends to everything."""
         if not event.whole:
             return False
-        if not self.block_size:
-            self._group = event.group
+        if not self._group_known:
+            self._group, self._group_known = event.group, True
         return event.group == self._group
 
     def _lose(self) -> None:

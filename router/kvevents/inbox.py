@@ -46,6 +46,12 @@ class Inbox:
             raise
         self._loop.add_reader(self._socket.fileno(), self._read)
         self._loop.add_reader(self._monitor.fileno(), self._watch)
+        self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """The file descriptors only tell of news, which any call of ZMQ may swallow: look now and then."""
+        self._watch()
+        self._read()
 
     def subscribe(self, topic: str) -> None:
         self._socket.subscribe(topic.encode())
@@ -72,7 +78,7 @@ class Inbox:
         self._socket.close()
 
     def _read(self) -> None:
-        """What has come; the file descriptor only tells of news, so read until there is nothing."""
+        """What has come, until there is nothing more: the file descriptor would not tell of it again."""
         until = time.perf_counter() + SLICE_S
         while not self._socket.closed:
             try:
@@ -98,10 +104,8 @@ class Inbox:
                 message = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            was, self.connected = (
-                self.connected,
-                parse_monitor_message(message)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED,
-            )
+            event = parse_monitor_message(message)["event"]
+            was, self.connected = self.connected, event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if was and not self.connected:
                 self._gone()
                 return

@@ -88,6 +88,7 @@ class Sequence:
         self._lose()
 
     def _take(self, payload: bytes) -> None:
+        self._early.pop(self.next, None)  # it came both ways
         self.next += 1
         self._apply(payload)
 
