@@ -203,9 +203,7 @@ def main() -> None:
             loads.append(os.getloadavg()[0])
             print(table(shape, rows), flush=True)
         told = ", ".join(f"{load:.1f}" for load in loads)
-        print(
-            f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average before and after each: {told}."
-        )
+        print(f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {told}.")
 
 
 if __name__ == "__main__":

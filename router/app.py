@@ -4,22 +4,27 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import orjson
 
+from router import errors
+from router.asgi import AsgiClient, Receive, Send, answer
 from router.call import Call
+from router.client import Incoming
+from router.deadlines import Deadlines
+from router.door import Door, deadlines
 from router.errors import Refusal
 from router.headers import request_id
 from router.kvevents.listener import Listener
 from router.metrics import render
 from router.pool import Pool
 from router.prompt import RENDERERS
-from router.proxy import Proxy, answer
-from router.relay import Send, own_headers
+from router.proxy import Proxy
+from router.relay import own_lines
 from router.source import Source
 from router.stalls import CHECK_S
-from router.watch import Receive
 
 log = logging.getLogger("weir.router")
 
@@ -35,6 +40,7 @@ class Router:
         self.pools = source.pools
         self.recorder = source.recorder
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
+        self.handle = self.proxy.handle
         self._listener = Listener()
         self._listening: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
@@ -44,11 +50,18 @@ class Router:
             "/metrics": self._metrics,
         }
 
+    @cached_property
+    def idle(self) -> Deadlines[Door]:
+        """Connections of clients between two requests."""
+        return deadlines()
+
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["method"] == "POST" and scope["path"] in RENDERERS:
-            await self.proxy.handle(scope, receive, send)
+            peer = scope["client"][0] if scope["client"] else ""
+            incoming = Incoming(scope["path"], scope["query_string"], scope["headers"], peer)
+            await AsgiClient(receive, send).serve(incoming, self.handle)
         else:
             await self._other(scope, send)
 
@@ -57,10 +70,11 @@ class Router:
         try:
             kind, body = self._page(scope)
         except Refusal as refusal:
-            await answer(call, refusal, send)
+            lines, body = errors.answer(call.endpoint, refusal, call.id)
+            await answer(send, refusal.status, lines + own_lines(call), body)
             return
-        length = (b"content-length", b"%d" % len(body))
-        await _send(send, 200, [(b"content-type", kind), length, *own_headers(call)], body)
+        lines = b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(body))
+        await answer(send, 200, lines + own_lines(call), body)
 
     def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes]:
         path, method = scope["path"], scope["method"]
@@ -173,8 +187,3 @@ class Router:
 
 def _described(model: str, pool: Pool) -> dict[str, Any]:
     return {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}
-
-
-async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -4,10 +4,11 @@
 import asyncio
 import zlib
 
+from router.client import Client
 from router.errors import Refusal
-from router.watch import Receive
 
 MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
+LONG = len(str(MAX_BODY))
 AT_ONCE = 64 * 1024  # bytes; what is longer is decompressed in a thread
 _WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
@@ -16,22 +17,12 @@ class ClientGone(Exception):
     pass
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive) -> bytes:
+async def read(headers: dict[bytes, bytes], client: Client) -> bytes:
     """Refusal when it is too large (said at once when its length tells), ClientGone when it does not come."""
     length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > MAX_BODY:
-        raise _too_large()
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY:
-            raise _too_large()
-        more = message.get("more_body", False)
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
+        raise too_large()
+    body = await client.read()
     return await _decoded(body, headers[b"content-encoding"]) if b"content-encoding" in headers else body
 
 
@@ -57,11 +48,11 @@ def decompressed(body: bytes, window: int) -> bytes:
     except zlib.error as error:
         raise Refusal(400, "invalid_encoding", f"the body is not what its content-encoding says: {error}") from None
     if len(plain) > MAX_BODY:
-        raise _too_large()
+        raise too_large()
     if not unpacker.eof:
         raise Refusal(400, "invalid_encoding", "the compressed body ends too early")
     return plain
 
 
-def _too_large() -> Refusal:
+def too_large() -> Refusal:
     return Refusal(413, "body_too_large", f"the body may have at most {MAX_BODY} bytes")

@@ -9,6 +9,7 @@ UpstreamError
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -20,6 +21,7 @@ HIGH_WATER = 256 * 1024  # bytes of an answer kept for a client that is slower t
 MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
 
 Headers = list[tuple[bytes, bytes]]
+Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
 
 
 class UpstreamError(Exception):
@@ -49,7 +51,7 @@ class ConnectionBroken(UpstreamError):
 
 
 class Connection(asyncio.Protocol):
-    """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` until `done`, `release`."""
+    """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` or `pour`, `release`."""
 
     __slots__ = (
         "_buffered",
@@ -59,12 +61,13 @@ class Connection(asyncio.Protocol):
         "_head_bytes",
         "_heard",
         "_keep_alive",
+        "_limit_s",
         "_loop",
         "_parser",
         "_paused",
         "_quiet_s",
         "_silent",
-        "_timer",
+        "_sink",
         "_transport",
         "_until_close",
         "_upstream",
@@ -72,16 +75,20 @@ class Connection(asyncio.Protocol):
         "busy",
         "headers",
         "idle_since",
+        "on_body",
         "status",
     )
 
     def __init__(self, upstream: "Upstream", loop: asyncio.AbstractEventLoop) -> None:
         self._upstream = upstream
         self._loop = loop
+        self._chunks: list[bytes] = []  # always the same list
+        self.on_body = self._chunks.append  # the parser's: an event of a stream costs no call into Python
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._sink: Sink | None = None
+        self._limit_s = 0.0
         self._paused = False
         self.busy = False
         self.idle_since = 0.0
@@ -90,7 +97,7 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self.status = 0
         self.headers: Headers = []
-        self._chunks: list[bytes] = []
+        self._chunks.clear()
         self._buffered = 0
         self._head_bytes = 0
         self._complete = False
@@ -109,7 +116,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             self._fail(ConnectionBroken("the connection was closed"))
             return
-        self._timer = self._loop.call_later(timeout_s, self._expire, timeout_s)
+        self._limit_s = timeout_s
+        self._upstream.deadlines.start(self, timeout_s)
         self._transport.write(request)
 
     async def first_bytes(self) -> None:
@@ -120,9 +128,7 @@ class Connection(asyncio.Protocol):
                     raise self._error
                 await self._wait()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._upstream.deadlines.stop(self)
 
     async def read(self) -> bytes:
         """The bytes that have come since the last call, at least one; empty when the answer is whole."""
@@ -131,13 +137,33 @@ class Connection(asyncio.Protocol):
                 return b""
             if self._error is not None:
                 raise self._error
-            self._waiter = self._loop.create_future()  # not by _wait: this is where every chunk passes
-            await self._waiter
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._buffered = 0
+            await self._wait()
+        data = self._taken()
         if self._paused:
-            self._resume()
+            self.resume()
+        return data
+
+    async def pour(self, sink: Sink) -> bytes:
+        """Hand what comes to `sink` as it comes, with no task in between; the last bytes once the answer is whole."""
+        while not self._complete:
+            if self._chunks and sink(self._taken()):
+                self._hold()
+            elif self._paused:
+                self.resume()
+            if self._error is not None:
+                raise self._error
+            self._sink = sink
+            try:
+                await self._wait()
+            finally:
+                self._sink = None
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self._buffered = 0
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float) -> None:
@@ -171,15 +197,13 @@ class Connection(asyncio.Protocol):
         self.busy = False
         if self._complete and self._keep_alive and self._error is None:
             if self._paused:
-                self._resume()
+                self.resume()
             self._upstream.give_back(self)
         else:
             self.abort()
 
     def abort(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._upstream.deadlines.stop(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -203,13 +227,19 @@ class Connection(asyncio.Protocol):
             self._error = error
         self._wake()
 
-    def _expire(self, timeout_s: float) -> None:
-        self._timer = None
-        self._fail(FirstByteTimeout(f"no answer within {timeout_s:g} s"))
+    def expire(self) -> None:
+        """The time for the first byte is over."""
+        self._fail(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
         if self._transport is not None:
             self._transport.abort()
 
-    def _resume(self) -> None:
+    def _hold(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """The client takes more again."""
         self._paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -237,8 +267,20 @@ class Connection(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD:
                 self._broken(f"its head is larger than {MAX_HEAD} bytes")
-        elif self._chunks or self._complete:
+        elif self._complete:
             self._wake()
+        elif self._chunks:
+            self._came()
+
+    def _came(self) -> None:
+        if self._sink is not None:
+            if self._sink(self._taken()):
+                self._hold()
+            return
+        self._buffered = sum(map(len, self._chunks))
+        if self._buffered > HIGH_WATER:
+            self._hold()
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -270,13 +312,6 @@ class Connection(asyncio.Protocol):
         names = {name for name, _ in self.headers}
         framed = b"content-length" in names or b"transfer-encoding" in names
         self._until_close = not framed and status not in (204, 304)
-
-    def on_body(self, body: bytes) -> None:
-        self._chunks.append(body)
-        self._buffered += len(body)
-        if self._buffered > HIGH_WATER and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         if self.status:

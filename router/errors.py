@@ -53,6 +53,13 @@ def body(endpoint: str, refusal: Refusal, request_id: str) -> bytes:
     return orjson.dumps(document(endpoint, refusal.status, refusal.code, refusal.message, request_id))
 
 
+def answer(endpoint: str, refusal: Refusal, request_id: str) -> tuple[bytes, bytes]:
+    """(header lines, body)"""
+    text = body(endpoint, refusal, request_id)
+    lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers())
+    return b"%bcontent-length: %d\r\n" % (lines, len(text)), text
+
+
 def event(endpoint: str, code: str, message: str, request_id: str) -> bytes:
     """The event that ends a stream which broke after its first byte; it begins a new event whatever came before."""
     if endpoint == "/v1/responses":

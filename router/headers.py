@@ -51,10 +51,14 @@ def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> byt
     return b"%bx-request-id: %b\r\n" % (b"".join(lines), request_id.encode())
 
 
-def returned(headers: Headers, *, without_length: bool) -> list[tuple[bytes, bytes]]:
-    """Those of the engine's answer that the client gets."""
-    kept = [header for header in headers if header[0] not in _NOT_RETURNED]
-    return [header for header in kept if header[0] != b"content-length"] if without_length else kept
+def returned(headers: Headers, *, without_length: bool) -> bytes:
+    """The lines of the engine's answer that the client gets."""
+    lines = [
+        b"%b: %b\r\n" % header
+        for header in headers
+        if header[0] not in _NOT_RETURNED and not (without_length and header[0] == b"content-length")
+    ]
+    return b"".join(lines)
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:

@@ -8,9 +8,10 @@ import asyncio
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from router import errors
+from router.door import Door
 from router.errors import Refusal
 
 HEAD_S = 20.0  # from the connection, or from a further request's first byte, to the end of the head
@@ -28,7 +29,7 @@ class HeadTooLarge(Exception):
     pass
 
 
-class Intake(HttpToolsProtocol):
+class Intake(Door):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._state = _HEAD

@@ -1,17 +1,15 @@
 """One request: read, decided, sent, sent elsewhere when that fails, its answer passed on, its fate recorded."""
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Callable
-from typing import Any
 
-from router import errors, headers, predict, relay, room
+from router import body, errors, headers, predict, relay, room
 from router.admission import Place
 from router.blame import blame, failed
-from router.body import ClientGone, read_body
+from router.body import ClientGone
 from router.call import Attempt, Call
+from router.client import Client, Incoming
 from router.connection import Connection, UpstreamError
 from router.errors import Refusal
 from router.flows import serve
@@ -20,11 +18,10 @@ from router.member import Member
 from router.policy.types import Decision
 from router.pools import Pools
 from router.recorder import Recorder
-from router.relay import Answer, Send
+from router.relay import Answer
 from router.request import build
 from router.sessions import Sessions
 from router.stalls import Stalls
-from router.watch import ClientWatch, Receive
 
 BACK_PRESSURE = (429, 503)
 # Whatever status the policy gives them: nothing failed.
@@ -39,45 +36,36 @@ class Proxy:
         self._recorder = recorder
         self.stalls = Stalls()
 
-    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        own = dict(scope["headers"])
-        call = Call(headers.request_id(own), scope["path"], time.time(), time.perf_counter())
+    async def handle(self, incoming: Incoming, client: Client) -> None:
+        own = dict(incoming.headers)
+        call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter())
         try:
-            await self._serve(call, scope, own, receive, send)
+            call.deadline = room.deadline(own, call.started)
+            call.party = incoming.peer
+            call.body = await body.read(own, client)
+            build(call, incoming, own, self._pools)
+            if not predict.read_tokens(call):
+                await predict.read_slowly(call)
+            if self._sessions.bind(call):
+                await self._sessions.look_up(call)
+            await self._answer(call, client)
         except Refusal as refusal:
-            await _refuse(call, refusal, send)
+            _refuse(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has told the client
             call.outcome, call.code, call.error = "error", error.code, str(error)
         except ClientGone:
             call.outcome = "cancelled"
         except asyncio.CancelledError:
             call.outcome = "cancelled"
-            if not call.gone:  # the router ends, and has waited for as long as it may
+            if not client.gone:  # the router ends, and has waited for as long as it may
                 call.error = "the router was stopped"
-                await _cut_short(call, send)
+                _cut_short(call, client)
         finally:
             call.outcome = call.outcome or "error"
             call.end(time.perf_counter())
             self._recorder.ended(call)
 
-    async def _serve(
-        self, call: Call, scope: dict[str, Any], own: dict[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        call.deadline = room.deadline(own, call.started)
-        call.party = scope["client"][0] if scope["client"] else ""
-        call.body = await read_body(own, receive)
-        watch = ClientWatch(receive, _gone(call, asyncio.current_task()))
-        try:
-            build(call, scope, own, self._pools)
-            if not predict.read_tokens(call):
-                await predict.read_slowly(call)
-            if self._sessions.bind(call):
-                await self._sessions.look_up(call)
-            await self._answer(call, send)
-        finally:
-            watch.stop()
-
-    async def _answer(self, call: Call, send: Send) -> None:
+    async def _answer(self, call: Call, client: Client) -> None:
         """Attempts until one can be passed on."""
         pool = call.pool
         tried: dict[str, str] = {}
@@ -85,7 +73,7 @@ class Proxy:
         while True:
             room.check_deadline(call)
             decision = await self._choose(call, tried)
-            if await self._attempt(call, decision, tried, left, send):
+            if await self._attempt(call, decision, tried, left, client):
                 return
             left -= 1
             await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.attempts) - 1))  # noqa: S311 - jitter
@@ -111,7 +99,7 @@ class Proxy:
             place = place or room.place(call, decision)
             await room.wait(call, decision, place)
 
-    async def _attempt(self, call: Call, decision: Decision, tried: dict[str, str], left: int, send: Send) -> bool:
+    async def _attempt(self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: Client) -> bool:
         """True when the client has its answer; False when another instance is to be tried."""
         pool = call.pool
         member = pool.members[decision.instance]
@@ -132,7 +120,7 @@ class Proxy:
                 call.offload.arrived = call.first_byte
             if self._is_refused(call, member, attempt, tried, left):
                 return False
-            await self._pass_on(call, member, answer, send)
+            await self._pass_on(call, member, answer, client)
             return True
         except UpstreamError as error:
             blame(pool, member, error)
@@ -165,8 +153,8 @@ class Proxy:
         tried[member.id] = attempt.error
         return True
 
-    async def _pass_on(self, call: Call, member: Member, answer: Answer, send: Send) -> None:
-        await relay.forward(call, answer, send)
+    async def _pass_on(self, call: Call, member: Member, answer: Answer, client: Client) -> None:
+        await relay.forward(call, answer, client)
         if call.status < 500 and call.status != 429:
             member.breaker.served()
         if call.status < 400:
@@ -175,15 +163,6 @@ class Proxy:
         else:
             call.outcome = "refused" if call.status in BACK_PRESSURE else "error"
             call.error = f"{member.id} answered {call.status}"
-
-
-def _gone(call: Call, task: "asyncio.Task[Any] | None") -> Callable[[], None]:
-    def cancel() -> None:
-        call.gone = True
-        if task is not None:
-            task.cancel()
-
-    return cancel
 
 
 def _nobody(call: Call, tried: dict[str, str], decision: Decision) -> Refusal:
@@ -202,26 +181,18 @@ def _failure(call: Call, error: UpstreamError) -> Refusal:
     return Refusal(502, "upstream_failed", f"{error}; tried: {tried}")
 
 
-async def _refuse(call: Call, refusal: Refusal, send: Send) -> None:
+def _refuse(call: Call, refusal: Refusal, client: Client) -> None:
     call.outcome = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
     call.status, call.code, call.error = refusal.status, refusal.code, refusal.message
-    await answer(call, refusal, send)
+    lines, text = errors.answer(call.endpoint, refusal, call.id)
+    client.start(refusal.status, lines + relay.own_lines(call))
+    client.end(text)
 
 
-async def answer(call: Call, refusal: Refusal, send: Send) -> None:
-    body = errors.body(call.endpoint, refusal, call.id)
-    length = (b"content-length", b"%d" % len(body))
-    start = [*refusal.headers(), length, *relay.own_headers(call)]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": start})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _cut_short(call: Call, send: Send) -> None:
+def _cut_short(call: Call, client: Client) -> None:
     """Tell the client as far as that still goes."""
     refusal = Refusal(503, "shutting_down", "the router is stopping: send the request again", retry_after_s=1)
-    with contextlib.suppress(RuntimeError):
-        if not call.begun:
-            await _refuse(call, refusal, send)
-        elif call.streamed:
-            event = errors.event(call.endpoint, refusal.code, refusal.message, call.id)
-            await send({"type": "http.response.body", "body": event, "more_body": False})
+    if not call.begun:
+        _refuse(call, refusal, client)
+    elif call.streamed:
+        client.end(errors.event(call.endpoint, refusal.code, refusal.message, call.id))

@@ -2,15 +2,12 @@
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from router import errors, headers, usage
 from router.call import Call
+from router.client import Client
 from router.connection import Connection, UpstreamError
-
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
 TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
@@ -40,78 +37,76 @@ async def begin(connection: Connection) -> Answer:
     return Answer(connection, b"".join(parts), streams=False)
 
 
-async def forward(call: Call, answer: Answer, send: Send) -> None:
+async def forward(call: Call, answer: Answer, client: Client) -> None:
     """Send the answer to the client. An UpstreamError here comes after the first byte: nothing may be repeated."""
+    connection = answer.connection
     call.streamed = answer.streams
-    call.status = answer.connection.status
+    call.status = connection.status
     strip = usage.Strip() if answer.streams and call.strip_usage and call.status == 200 else None
     call.begun = True
-    await send(
-        {
-            "type": "http.response.start",
-            "status": call.status,
-            "headers": headers.returned(answer.connection.headers, without_length=strip is not None)
-            + own_headers(call),
-        }
-    )
-    if answer.streams:
-        await _stream(call, answer.connection, strip, send)
-    else:
-        await _whole(call, answer, send)
-
-
-async def _whole(call: Call, answer: Answer, send: Send) -> None:
-    connection, data = answer.connection, answer.body
-    while not connection.done:
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-        data = await connection.read()
-    call.last_byte = time.perf_counter()
-    call.usage = usage.find(data[-usage.TAIL :])
-    await send({"type": "http.response.body", "body": data, "more_body": False})
-
-
-async def _stream(call: Call, connection: Connection, strip: usage.Strip | None, send: Send) -> None:
-    first = b""
-    tail: deque[bytes] = deque(maxlen=TAIL_PARTS)
+    client.start(call.status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
+    passing = _Passing(call, client, strip)
+    if answer.body and not connection.done:
+        passing.take(answer.body)
+        answer.body = b""
+    client.on_room = connection.resume
     try:
-        while True:
-            data = await connection.read()
-            if data:
-                first = first or data
-                tail.append(data)
-            done = connection.done
-            if strip is not None:
-                data = strip.feed(data) + strip.finish() if done else strip.feed(data)
-            if done:
-                call.last_byte = time.perf_counter()
-                call.usage = _usage(call, first, tail)  # before the client can ask for its receipt
-            if data or done:
-                await send({"type": "http.response.body", "body": data, "more_body": not done})
-            if done:
-                return
+        rest = await connection.pour(passing.take)
     except UpstreamError as error:
-        call.usage = _usage(call, first, tail)
-        message = f"the stream broke: {error}; what was sent so far is not the whole answer"
-        event = errors.event(call.endpoint, error.code, message, call.id)
-        await send({"type": "http.response.body", "body": event, "more_body": False})
+        passing.over()
+        if answer.streams:
+            message = f"the stream broke: {error}; what was sent so far is not the whole answer"
+            client.end(errors.event(call.endpoint, error.code, message, call.id))
         raise
+    finally:
+        client.on_room = None
+    passing.finish(answer.body + rest)
 
 
-def _usage(call: Call, first: bytes, tail: deque[bytes]) -> usage.Usage | None:
-    last = usage.find(b"".join(tail)[-usage.TAIL :])
-    if call.endpoint != "/v1/messages":
-        return last
-    return usage.combined(usage.find_first(first[: usage.TAIL]), last)
+class _Passing:
+    """The bytes of one answer, looked at while they pass."""
+
+    __slots__ = ("_call", "_client", "_first", "_strip", "_tail")
+
+    def __init__(self, call: Call, client: Client, strip: usage.Strip | None) -> None:
+        self._call = call
+        self._client = client
+        self._strip = strip
+        self._first = b""
+        self._tail: deque[bytes] = deque(maxlen=TAIL_PARTS)
+
+    def take(self, data: bytes) -> bool:
+        """A connection's sink."""
+        self._first = self._first or data
+        self._tail.append(data)
+        if self._strip is not None:
+            data = self._strip.feed(data)
+        if data:
+            self._client.write(data)
+        return self._client.full
+
+    def finish(self, data: bytes) -> None:
+        self._tail.append(data)
+        self.over()  # before the client can ask for its receipt
+        if self._strip is not None:
+            data = self._strip.feed(data) + self._strip.finish()
+        self._client.end(data)
+
+    def over(self) -> None:
+        call, tail = self._call, self._tail
+        call.last_byte = time.perf_counter()
+        data = tail[0] if len(tail) == 1 else b"".join(tail)
+        last = usage.find(data[-usage.TAIL :])
+        if call.streamed and call.endpoint == "/v1/messages":
+            last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
+        call.usage = last
 
 
-def own_headers(call: Call) -> list[tuple[bytes, bytes]]:
-    """What the router says of itself; the decision's part when there was one."""
-    own = [(b"x-request-id", call.id.encode())]
+def own_lines(call: Call) -> bytes:
+    """What the router says of itself, as header lines; the decision's part when there was one."""
     decision = call.decision
-    if decision is not None:
-        own.append((b"x-weir-class", decision.request_class.encode()))
-        own.append((b"x-weir-policy", b"%d" % call.version))
-        own.append((b"x-weir-flow", call.flow.encode()))
-        if decision.instance:
-            own.append((b"x-weir-instance", decision.instance.encode()))
-    return own
+    if decision is None:
+        return b"x-request-id: %b\r\n" % call.id.encode()
+    lines = "x-request-id: {}\r\nx-weir-class: {}\r\nx-weir-policy: {}\r\nx-weir-flow: {}\r\n"
+    made = lines.format(call.id, decision.request_class, call.version, call.flow)
+    return (f"{made}x-weir-instance: {decision.instance}\r\n" if decision.instance else made).encode()

@@ -1,9 +1,8 @@
 """From what came in to what can be decided upon: pool, prompt, tokens, what goes on to the engine."""
 
-from typing import Any
-
 from router import headers, prompt
 from router.call import Call
+from router.client import Incoming
 from router.errors import Refusal
 from router.pools import Pools
 from router.prefix.chain import chunk_hashes
@@ -12,7 +11,7 @@ from router.prefix.chain import chunk_hashes
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-def build(call: Call, scope: dict[str, Any], own: dict[bytes, bytes], pools: Pools) -> None:
+def build(call: Call, incoming: Incoming, own: dict[bytes, bytes], pools: Pools) -> None:
     """Fill the call in; `own` is the request's headers by name. Refusal when it cannot be served."""
     try:
         read = call.prompt = prompt.read(call.body, call.endpoint)
@@ -21,8 +20,8 @@ def build(call: Call, scope: dict[str, Any], own: dict[bytes, bytes], pools: Poo
     named = own.get(b"x-weir-pool")
     call.pool = pools.pick(named.decode("latin-1") if named is not None else None, read.model)
     call.turn, call.pool.turn = call.pool.turn, call.pool.turn + 1
-    call.target = call.endpoint.encode() + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    call.forwarded = headers.forwarded(scope["headers"], own, call.id)
+    call.target = call.endpoint.encode() + (b"?" + incoming.query if incoming.query else b"")
+    call.forwarded = headers.forwarded(incoming.headers, own, call.id)
     call.streamed = read.stream
     if read.stream and not read.usage_asked and call.endpoint in USAGE_ON_REQUEST:
         call.body = prompt.with_usage(call.body)

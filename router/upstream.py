@@ -2,9 +2,11 @@
 
 import asyncio
 import ssl
+from functools import cached_property
 from urllib.parse import urlsplit
 
 from router.connection import ConnectFailed, Connection, ConnectionBroken
+from router.deadlines import Deadlines
 
 MAX_IDLE = 512  # connections kept per instance
 IDLE_S = 30.0
@@ -21,6 +23,11 @@ class Upstream:
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
         self._closed = False
+
+    @cached_property
+    def deadlines(self) -> Deadlines[Connection]:
+        """For the first bytes of answers."""
+        return Deadlines(asyncio.get_running_loop(), Connection.expire)
 
     async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
         """Send a request; the connection once its answer has begun. The caller releases it. Raises UpstreamError."""

@@ -1,0 +1,42 @@
+"""Whom a request comes from and its answer goes to, as the proxy sees it; how the bytes travel is the server's matter.
+
+Two implementations: exchange.py writes to the socket itself, under the server that `python -m router` runs; asgi.py
+speaks ASGI, under any server.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A request's head."""
+
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]  # names in lower case
+    peer: str  # the address that it came from
+
+
+class Client(Protocol):
+    on_room: Callable[[], None] | None  # called when `full` is over
+
+    @property
+    def gone(self) -> bool:
+        """It went away: its task is cancelled then."""
+
+    @property
+    def full(self) -> bool:
+        """It reads more slowly than it is written to."""
+
+    async def read(self) -> bytes:
+        """The request's, whole. Refusal when it is too large, ClientGone when it does not come."""
+
+    def start(self, status: int, lines: bytes) -> None:
+        """The answer's head, `lines` are its headers. It may wait for the first byte of the body."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def end(self, data: bytes = b"") -> None:
+        """The last bytes; the answer is whole."""
