@@ -3,11 +3,11 @@
 import time
 from typing import Protocol
 
+from router import predict
 from router.affinity import Bound
 from router.call import Call
 from router.member import Member
 from router.policy.types import Request
-from router.prefix.chain import CHUNK_BYTES
 
 
 class Elsewhere(Protocol):
@@ -49,35 +49,21 @@ class Sessions:
     def request(self, call: Call) -> Request:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
         bound = self._bound(call)
+        held, tiers = predict.held(call)
         return Request(
             prompt_tokens=call.prompt_tokens,
             session=call.session,
             bound_to=bound.instance if bound is not None else None,
             history_tokens=bound.history_tokens if bound is not None else 0,
-            held=_held(call),
+            held=held,
+            held_tiers=tiers,
             turn=call.turn,
         )
 
     def sent(self, call: Call, member: Member) -> None:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
         pool = call.pool
-        pool.index.insert(member.id, member.epoch, call.chunks)
+        predict.sent(call, member, pool.index.insert(member.id, member.epoch, call.chunks))
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, member.id, time.time(), ttl_s, shared=call.session_shared)
-
-
-def _held(call: Call) -> dict[str, int]:
-    """h_i by instance: matched chunks as tokens, in whole KV blocks."""
-    pool, read = call.pool, call.prompt
-    matched = pool.index.match(call.chunks)
-    if not matched:
-        return {}
-    per_chunk = call.prompt_tokens * CHUNK_BYTES / len(read.rendered)
-    held = {}
-    for instance, chunks in matched.items():
-        member = pool.members.get(instance)
-        if member is not None:
-            tokens = min(int(chunks * per_chunk), call.prompt_tokens)
-            held[instance] = tokens - tokens % member.block_size
-    return held
