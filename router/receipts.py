@@ -52,12 +52,13 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
             "instance": decision.instance or None,
             "rule": decision.rule,
             "reasons": decision.reasons,
+            "index": call.index,
             "predicted_cached": decision.cached_tokens,
             "new_tokens": decision.new_tokens,
         }
         made |= _offload(call)
     else:
-        names = ("route", "class", "flow", "instance", "rule", "predicted_cached", "new_tokens")
+        names = ("route", "class", "flow", "instance", "rule", "index", "predicted_cached", "new_tokens")
         made |= {**dict.fromkeys(names), "reasons": ()}
     return made
 
