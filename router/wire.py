@@ -11,7 +11,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |
-| weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], unreadable, inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}} |
+| weir:router:<id> | string | routers | {schema, id, at, started_at, pid, url, pools: {pool: {policy, version, acked_at, fleet_at}}, degraded: [text], unreadable, inflight: {instance: [requests, prefill_tokens, decodes]}, classes: {pool: {class: Window}}, indexes: {instance: Index}} |
 | weir:router:<id>:seen | string | routers | there for as long as Redis has not been lost: what is absent while it is there was deleted |
 | weir:acks | channel | routers | {router, pool, version, at}, once for each policy version taken up |
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
@@ -47,8 +47,12 @@ and sketches {bucket: count} (router/sketch.py): three latencies in ms, new toke
 percent, and the pause since the session's previous request in s. hit_share is {n, sum} of that share, 0–1. Sketches leave out what
 is unknown: `ttft` holds streamed answers only.
 
+Index: {index (exact, approximate or none: the one that is believed), why (a better one is not), n, predicted, actual, error: the last n
+answers (1,000 at most), in cached tokens summed up, error being |predicted - actual|}; of an instance whose KV events are followed also blocks
+[device, host, disk], age_s (since it was known to be up to date, null: never), event_at, gaps, replayed (batches), purges.
+
 Receipt: {schema, request_id, at, router, pool, model, endpoint, policy, version, route, class, flow, instance, rule, reasons [text],
-session (hash of pool and session, null when unknown), prompt_tokens (L as estimated), predicted_cached (h), new_tokens (n),
+session (hash of pool and session, null when unknown), prompt_tokens (L as estimated), index (what h is from: exact, approximate, none), predicted_cached (h), new_tokens (n),
 cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's usage says), retries, attempts [{instance, status, error}],
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
 for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`), candidates [{id, cached_tokens, new_tokens, score,
