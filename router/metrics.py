@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from router import prefix_figures
 from router.histogram import Histogram
 from router.recorder import Recorder
 
@@ -29,6 +30,7 @@ class RouterCollector(Collector):
         yield from self._traffic()
         yield from self._instances()
         yield from self._pools_state()
+        yield from prefix_figures.metrics(self._pools.all())
         yield from self._source.metrics()
 
     def _traffic(self) -> Iterator[Metric]:

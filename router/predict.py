@@ -10,6 +10,7 @@ from router.member import Member
 from router.prefix.blocks import TOKEN_BYTES, block_hashes
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact import Tokens as Tiers
+from router.prefix.outcomes import Outcomes
 from router.tokenize.tokenizer import NotTokenized
 
 
@@ -94,6 +95,10 @@ def sent(call: Call, member: Member, chunks: int) -> None:
 
 def learn(call: Call, member: Member, cached_tokens: int, prompt_tokens: int) -> None:
     """What the engine had cached of the prompt."""
+    told = call.pool.told
+    if call.index not in told.outcomes:
+        told.outcomes[call.index] = Outcomes()
+    told.outcomes[call.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
     member.approximate.add(min(call.guessed, prompt_tokens), cached_tokens, prompt_tokens)
     if call.told is not None:
         member.exact.add(min(call.told, prompt_tokens), cached_tokens, prompt_tokens)

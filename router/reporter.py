@@ -11,6 +11,7 @@ from router.link import Link
 from router.live import Live
 from router.pool import Pool
 from router.pools import Pools
+from router.prefix_figures import indexes
 from router.receipts import encoded
 from router.recorder import Recorder
 from router.traffic import Traffic
@@ -87,6 +88,7 @@ class Reporter:
             "unreadable": self._live.unreadable,
             "inflight": self._inflight(),
             "classes": self._recorder.classes(now),
+            "indexes": indexes(self._pools.all()),
         }
 
     def _inflight(self) -> dict[str, list[int]]:

@@ -1,6 +1,7 @@
 """What a pool's engines tell of their caches, and how prompts become the tokens that they speak of."""
 
 from router.prefix.exact import ExactIndex
+from router.prefix.outcomes import Outcomes
 from router.tokenize.tokenizer import Tokenizer
 
 
@@ -12,6 +13,7 @@ class Told:
         "index",
         "last_untokenized",
         "no_tokens",
+        "outcomes",
         "reader",
         "reader_at",
         "reader_name",
@@ -27,5 +29,6 @@ class Told:
         self.no_tokens = "its tokenizer has not been looked at yet"  # why prompts cannot be tokenised; "" when they can
         self.sizes: tuple[int, ...] = ()  # tokens in a block, of the instances: one size as a rule
         self.believed_of_all = False  # no other index is needed
+        self.outcomes: dict[str, Outcomes] = {}  # by the index that was believed
         self.untokenized = 0  # requests that could not be tokenised as their engine does
         self.last_untokenized = ""  # why
