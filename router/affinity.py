@@ -4,6 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 KEPT = 100_000  # sessions per pool
+UNNAMED = "~"  # begins what a session is called that names itself not
 REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of its time to live
 
 
@@ -55,6 +56,14 @@ class Affinity:
         else:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
+    def heard(self, session: str | None, instance: str, hashes: list[int], now: float) -> None:
+        """Another router has sent a prompt of the session there; by that prompt it is known here as well."""
+        if session is None:
+            return
+        self.learned(session, instance, now)
+        if hashes and session.startswith(UNNAMED):
+            self._remember(hashes[-1], session)
+
     def answered(self, session: str, history_tokens: int) -> None:
         bound = self._bound.get(session)
         if bound is not None:
@@ -76,9 +85,12 @@ class Affinity:
             return None
         tails = self._tails
         found = next((tails[chunk] for chunk in reversed(hashes) if chunk in tails), None)
-        session = found or f"~{hashes[-1]:x}"
-        tails[hashes[-1]] = session
-        tails.move_to_end(hashes[-1])
-        if len(tails) > KEPT:
-            tails.popitem(last=False)
+        session = found or f"{UNNAMED}{hashes[-1]:x}"
+        self._remember(hashes[-1], session)
         return session
+
+    def _remember(self, tail: int, session: str) -> None:
+        self._tails[tail] = session
+        self._tails.move_to_end(tail)
+        if len(self._tails) > KEPT:
+            self._tails.popitem(last=False)

@@ -34,7 +34,6 @@ class Live:
         self._bad: dict[str, str] = {}  # by key, why its value cannot be taken
         self.unreadable = 0
         self.polled_at: float | None = None  # s, Unix
-        self.others = 0  # routers alive besides this one
         self.on_version: Callable[[Pool], Awaitable[None]] | None = None
         self.on_removed: Callable[[str], None] | None = None
 
@@ -105,10 +104,8 @@ class Live:
                 await self._take_key(key, raw)
 
     async def samples(self) -> None:
-        await self._samples_of_instances()
-        await self._load_of_others()
-
-    async def _samples_of_instances(self) -> None:
+        for pool in self._pools.all():
+            pool.limit_index()
         members = [member for pool in self._pools.all() for member in pool.members.values()]
         if not members:
             return
@@ -124,18 +121,6 @@ class Live:
                 self._bad.pop(wire.instance_key(member.id), None)
             except (KeyError, TypeError, ValueError) as error:
                 self._refuse(wire.instance_key(member.id), f"sample of {member.id}: {error}")
-
-    async def _load_of_others(self) -> None:
-        client, now = self._link.client, time.time()
-        alive = await self._link.names(client.zrangebyscore(wire.ROUTERS, now - wire.ROUTER_GONE_S, "+inf"))
-        others = [name for name in alive if name != self._id]
-        self.others = len(others)
-        raws = await self._link.mget([wire.router_key(name) for name in others])
-        total = _summed([value for raw in raws if (value := wire.decode(raw)) is not None])
-        for pool in self._pools.all():
-            for member in pool.members.values():
-                member.take_others(total.get(member.id, (0, 0, 0)))
-            pool.limit_index()
 
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""
@@ -208,18 +193,3 @@ class Live:
             self._link.every(wire.POLL_S, self.poll),
             self._link.every(SAMPLE_S, self.samples),
         ]
-
-
-def _summed(routers: list[dict[str, Any]]) -> dict[str, tuple[int, int, int]]:
-    """What several routers have in flight, by instance; entries that are not three numbers are left out."""
-    total: dict[str, tuple[int, int, int]] = {}
-    for value in routers:
-        inflight = value.get("inflight")
-        for instance, load in inflight.items() if isinstance(inflight, dict) else ():
-            try:
-                requests, prefill, decodes = (int(count) for count in load)
-            except (TypeError, ValueError):
-                continue
-            before = total.get(instance, (0, 0, 0))
-            total[instance] = (before[0] + requests, before[1] + prefill, before[2] + decodes)
-    return total

@@ -3,6 +3,8 @@
 import time
 from typing import Protocol
 
+import xxhash
+
 from router import predict
 from router.affinity import Bound
 from router.call import Call
@@ -17,6 +19,11 @@ class Elsewhere(Protocol):
 
     async def look_up(self, call: Call) -> str | None: ...
 
+    def sent(self, call: Call, member: Member) -> None: ...
+
+
+PREFIX_CHUNKS = 4  # of 256 bytes: prompts that are alike in these begin alike
+
 
 class Sessions:
     def __init__(self, elsewhere: Elsewhere | None = None) -> None:
@@ -26,6 +33,8 @@ class Sessions:
         """Find out which session the request belongs to; True when `look_up` is to be called for it."""
         if call.session is None:
             call.session = call.pool.affinity.session_of_chain(call.chunks)
+        if call.session is not None:
+            call.session_key = session_key(call.pool.name, call.session)
         bound = self._bound(call)
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
@@ -52,11 +61,12 @@ class Sessions:
         held, tiers = predict.held(call)
         return Request(
             prompt_tokens=call.prompt_tokens,
-            session=call.session,
+            session=call.session_key,
             bound_to=bound.instance if bound is not None else None,
             history_tokens=bound.history_tokens if bound is not None else 0,
             held=held,
             held_tiers=tiers,
+            prefix_key=_prefix_key(call.chunks),
             turn=call.turn,
         )
 
@@ -64,6 +74,18 @@ class Sessions:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
         pool = call.pool
         predict.sent(call, member, pool.index.insert(member.id, member.epoch, call.chunks))
+        if self._elsewhere is not None:
+            self._elsewhere.sent(call, member)
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, member.id, time.time(), ttl_s, shared=call.session_shared)
+
+
+def session_key(pool: str, session: str) -> str:
+    """Told apart, not told: the name may be a person's. Policies and receipts know the session by this."""
+    return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
+
+
+def _prefix_key(chunks: list[int]) -> int:
+    """Of the prompt's beginning; short, so that a receipt does not tell what the prompt was."""
+    return chunks[min(PREFIX_CHUNKS, len(chunks)) - 1] & 0xFFFF if chunks else 0

@@ -11,6 +11,7 @@ from router.directory import Directory
 from router.link import FAILURES, Link
 from router.live import Live
 from router.metrics import of_redis
+from router.peers import Peers
 from router.pools import Pools
 from router.recorder import Recorder
 from router.reporter import FLUSH_S, REPORT_S, Reporter
@@ -27,7 +28,8 @@ class Shared:
         self.link = Link(redis_url)
         self.live = Live(self.link, self.pools, router_id)
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
-        self.sessions = Sessions(Directory(self.link, self.live))
+        self.peers = Peers(self.link, self.pools, router_id)
+        self.sessions = Sessions(Directory(self.link, self.peers))
 
     @property
     def looked_at(self) -> float | None:
@@ -44,6 +46,7 @@ class Shared:
     def tasks(self) -> list[Awaitable[None]]:
         return [
             *self.live.tasks(),
+            *self.peers.tasks(),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
         ]
@@ -53,6 +56,7 @@ class Shared:
 
     async def leave(self) -> None:
         with contextlib.suppress(*FAILURES):
+            await self.peers.leave()
             await self.reporter.leave()
         await self.link.close()
 

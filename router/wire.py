@@ -15,6 +15,8 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:router:<id>:seen | string | routers | there for as long as Redis has not been lost: what is absent while it is there was deleted |
 | weir:acks | channel | routers | {router, pool, version, at}, once for each policy version taken up |
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
+| weir:sent | stream, capped | routers | fields r: the router's present life, p: {schema, sent: [[pool, instance, epoch, session or null, base64 of the prompt's chain hashes]]}; only while there are several routers |
+| weir:loads | stream, capped | routers | fields r: the router's present life, l: {schema, id, gone, inflight: {instance: [requests, prefill_tokens, decodes]}}; at every change and once a second |
 | weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
 | weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
 | weir:traffic | stream, capped | routers | fields p: the pool, t: one entry (JSON), see Traffic below |
@@ -55,8 +57,10 @@ Receipt: {schema, request_id, at, router, pool, model, endpoint, policy, version
 session (hash of pool and session, null when unknown), prompt_tokens (L as estimated), index (what h is from: exact, approximate, none), predicted_cached (h), new_tokens (n),
 cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's usage says), retries, attempts [{instance, status, error}],
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
-for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`), candidates [{id, cached_tokens, new_tokens, score,
-refused}] (not in the stream's copy)}; null where unknown. Where the policy wanted the prompt computed elsewhere it has prefill_instance,
+for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`)}; null where unknown. Not in the stream's copy, and absent
+when nothing was decided: what the last decision was made from, inputs {turn, draw, bound_to, history_tokens, prefix_key, rates [prefill
+tokens/s, KV bytes per token, transfer bytes/s, transfer setup s, decode stall s]} (but for the first two left out where there is
+nothing to tell) and candidates (one list per figure, router/policy/columns.py); router/policy/replay.py decides again from them. Where the policy wanted the prompt computed elsewhere it has prefill_instance,
 prefill_ms, transfer_ms (from sending the decode request to its first byte: the transfer and one step), transfer_bytes (as predicted: what the decoder
 did not hold), offload (ok; fallback: the decoder computed the prompt; ineligible: the request cannot be offloaded; failed) and offload_reason. `ttft_ms` and `tpot_ms` exist for streamed answers only.
 
@@ -76,6 +80,8 @@ POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
 RECEIPTS = PREFIX + "receipts"
 TRAFFIC = PREFIX + "traffic"
+SENT = PREFIX + "sent"
+LOADS = PREFIX + "loads"
 TRAFFIC_SALT = PREFIX + "traffic:salt"
 FRAMES = PREFIX + "frames"
 FRAMES_LATEST = PREFIX + "frames:latest"
@@ -94,6 +100,8 @@ ROUTER_GONE_S = 5.0  # a router that has not written for so long is not waited f
 WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
+SENT_KEPT = 500  # of at most about 43 kB, so that Redis holds 21 MB of them
+LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
 TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
 TRAFFIC_BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes) that make a block

@@ -1,0 +1,141 @@
+"""Two routers on one Redis know what the other has sent where, and what it has under way."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from router import wire
+from router.peers import PENDING_HASHES, Peers
+from router.pools import Pools
+from router.tests.conftest import running
+from router.tests.engine import hang
+
+PROMPT = "The weir is a low dam across a river. " * 60
+LLAMA = {"model": "llama"}
+
+
+@pytest.fixture
+async def two(world, redis_url):
+    """Call it with behaviours and a policy: the world of router A, router B and its client."""
+    async with AsyncExitStack() as stack:
+
+        async def build(*behaviours, **policy):
+            w = await world(*behaviours, **policy)
+            other, client = await stack.enter_async_context(running(redis_url, "router-2"))
+            await w.until(lambda: other.pools.get("demo") is not None and other.pools.get("demo").ready)
+            await w.until(lambda: len(w.router.source.peers) == len(other.source.peers) == 1, "they have met")
+            return w, other, client
+
+        yield build
+
+
+def chunks(router):
+    pool = router.pools.get("demo")
+    return {name: pool.index.chunks(name) for name in pool.members}
+
+
+async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
+    w, other, _ = await two(None, None)
+    await w.ask(prompt=PROMPT)
+    await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()), "the same index")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "known by its prompt"])
+async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two, named):
+    w, other, client = await two(None, None, None, route="session_sticky")
+    headers = {"x-session-id": "s"} if named else {}
+    prompt = PROMPT
+    home = (await w.ask(prompt=prompt, headers=headers)).headers["x-weir-instance"]
+    for turn in range(1, 7):
+        await w.until(lambda turn=turn: other.source.peers.taken + w.router.source.peers.taken == turn, "told")
+        prompt += f"And then, in turn {turn}, " + "it carried more water than before. " * 20
+        asked = client if turn % 2 else w.client
+        answer = await asked.post("/v1/completions", json={**LLAMA, "prompt": prompt}, headers=headers)
+        assert answer.headers["x-weir-instance"] == home
+
+
+async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(two):
+    w, other, _ = await two(hang)
+    asking = asyncio.ensure_future(w.ask())
+    member = other.pools.get("demo").members["demo-0"]
+    await w.until(lambda: member.others[0] == 1)
+    assert member.others[1] > 0
+    w.engines[0].release.set()
+    await asking
+    await w.until(lambda: member.others == (0, 0, 0))
+
+
+async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two, live_redis):
+    w, _, _ = await two(None)
+    member = w.router.pools.get("demo").members["demo-0"]
+    value = wire.encode({"id": "router-3", "gone": False, "inflight": {"demo-0": [5, 700, 2]}})
+    live_redis.xadd(wire.LOADS, {"r": "router-3:1", "l": value})
+    await w.until(lambda: member.others == (5, 700, 2))
+    await w.until(lambda: member.others == (0, 0, 0), "it has not been heard of again")
+
+
+async def test_a_router_that_leaves_says_so(two, live_redis):
+    w, _, _ = await two(None)
+    for gone in (False, True):
+        value = wire.encode({"id": "router-3", "gone": gone, "inflight": {}})
+        live_redis.xadd(wire.LOADS, {"r": "router-3:1", "l": value})
+        await w.until(lambda gone=gone: len(w.router.source.peers) == (1 if gone else 2))
+
+
+async def test_a_router_that_starts_learns_what_was_sent_before(two, redis_url):
+    w, other, _ = await two(None, None)
+    await w.ask(prompt=PROMPT)
+    await w.until(lambda: other.source.peers.taken == 1)
+    async with running(redis_url, "router-3") as (fresh, _):
+        await w.until(lambda: fresh.pools.get("demo") is not None and chunks(fresh) == chunks(w.router))
+
+
+async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
+    w, other, _ = await two(None)
+    for fields in ({"r": "x"}, {"r": "x", "p": "{"}, {"r": "x", "p": wire.encode({"sent": [["demo"]]})}):
+        live_redis.xadd(wire.SENT, fields)
+    live_redis.xadd(wire.LOADS, {"r": "x", "l": wire.encode({"id": "router-3", "gone": False, "inflight": {"a": 7}})})
+    await w.ask(prompt=PROMPT)
+    await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()))
+
+
+async def test_a_prompt_for_an_earlier_life_of_an_instance_is_not_believed(two, live_redis):
+    w, other, _ = await two(None)
+    packed = "AAAAAAAAAAE="
+    old = [["demo", "demo-0", 0, None, packed], ["demo", "demo-9", 1, None, packed], ["gone", "x", 1, None, packed]]
+    live_redis.xadd(wire.SENT, {"r": "x", "p": wire.encode({"sent": old})})
+    await w.ask(prompt=PROMPT)
+    await w.until(lambda: other.source.peers.taken == 1)
+    assert chunks(other) == chunks(w.router)
+
+
+async def test_a_lonely_router_tells_nothing(world, live_redis):
+    w = await world(None)
+    await w.ask(prompt=PROMPT)
+    await w.receipt(await w.ask(prompt=PROMPT))
+    assert not live_redis.exists(wire.SENT)
+
+
+class Somewhere:
+    id, epoch = "demo-0", 1
+
+
+class Asked:
+    session = "s"
+
+    class pool:
+        name = "demo"
+
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+
+async def test_what_cannot_be_told_is_bounded():
+    peers = Peers(None, Pools(), "router-1")
+    peers._others["router-2"] = (time.monotonic(), {})
+    half = list(range(PENDING_HASHES // 2))
+    for _ in range(5):
+        peers.sent(Asked(half), Somewhere)
+    assert (len(peers._pending), peers.untold) == (2, 3)
