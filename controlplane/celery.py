@@ -33,6 +33,7 @@ app.conf.update(
     beat_schedule={
         "fleet.reconcile": every(1.0, "fleet.reconcile"),
         "fleet.scrape": every(1.0, "fleet.scrape", queue="node.local"),
+        "fleet.watch_silent": every(1.0, "fleet.watch_silent"),
         "fleet.publish": every(2.0, "fleet.publish"),
         "fleet.autoscale": every(5.0, "fleet.autoscale"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
@@ -44,6 +45,10 @@ app.conf.update(
 app.user_options["worker"].add(
     click.Option(("--with-beat",), is_flag=True, help="Run the schedule in a thread of this worker (one in the fleet).")
 )
+app.user_options["worker"].add(
+    click.Option(("--node",), default="", help="Watch the engines of this host as that node (manage.py node).")
+)
 app.steps["worker"].add(worker.Beat)
+app.steps["worker"].add(worker.Watch)
 app.steps["consumer"].add(worker.Presence)
 app.autodiscover_tasks()

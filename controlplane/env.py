@@ -39,6 +39,15 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def pairs(name: str) -> list[tuple[str, str]]:
+    """key=value,key=value"""
+    found = [word.partition("=") for word in words(name)]
+    for key, _, value in found:
+        if not key or not value:
+            raise BadSetting(f"{name}={text(name)}: must be KEY=VALUE pairs with commas between them")
+    return [(key, value) for key, _, value in found]
+
+
 def choice(name: str, allowed: tuple[str, ...]) -> str:
     """One of `allowed`, in any case; the first is the default."""
     value = text(name) or allowed[0]

@@ -102,6 +102,7 @@ CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix:/
 
 # Of the node that this process runs on: where routers reach its engines, and the ports these may take.
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
+NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
 
 PASSWORD_HASHERS = [

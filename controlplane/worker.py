@@ -1,6 +1,7 @@
 """What a Celery worker of Weir does besides its tasks: the schedule in a thread, and telling Redis that it is there."""
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -13,6 +14,8 @@ from celery.beat import EmbeddedService
 from router import wire
 
 PRESENCE_S = 2.0
+WATCH_S = 1.0
+log = logging.getLogger(__name__)
 
 
 class Beat(bootsteps.StartStopStep):
@@ -33,6 +36,40 @@ class Beat(bootsteps.StartStopStep):
     def stop(self, parent: Any) -> None:
         if self.thread is not None:
             self.thread.stop()
+
+
+class Watch(bootsteps.StartStopStep):
+    """With `--node NAME`: looks at the engines of this host each second, without anybody's schedule."""
+
+    def __init__(self, parent: Any, node: str = "", **options: Any) -> None:
+        self.enabled, self.node = bool(node), node
+        self.stopping = threading.Event()
+        super().__init__(parent, **options)
+
+    def include_if(self, parent: Any) -> bool:
+        return self.enabled
+
+    def start(self, parent: Any) -> None:
+        threading.Thread(target=watch, args=(self.node, self.stopping), name="watch", daemon=True).start()
+
+    def stop(self, parent: Any) -> None:
+        self.stopping.set()
+
+
+def watch(node: str, stopping: threading.Event) -> None:
+    from django.db import close_old_connections
+
+    from fleet.tasks import scrape
+
+    while not stopping.is_set():
+        begun = time.monotonic()
+        try:
+            scrape(node)
+        except Exception as error:
+            # Whatever is away (Redis, the database) may be back in a second; a loop that ends would lose the node.
+            log.warning("node %s could not look at its engines: %s", node, error)
+        close_old_connections()
+        stopping.wait(max(0.05, WATCH_S - (time.monotonic() - begun)))
 
 
 class Presence(bootsteps.StartStopStep):

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from fleet import launch, logs
+from fleet import events, fencing, launch, logs
 from fleet.failure import failure_fields
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
@@ -27,7 +27,10 @@ def start_instance(name: str, epoch: int) -> bool:
     instance = _claimed(name, epoch)
     if instance is None:
         return False
-    for orphan in launch.find(markers(name)):
+    started = fencing.claim(instance)
+    if started is not None:
+        return _refused(instance, started)
+    for orphan in launch.find(fencing.markers(name, instance.node)):
         launch.stop(*orphan, grace_s=0)
     try:
         launched = _launch(instance)
@@ -35,6 +38,16 @@ def start_instance(name: str, epoch: int) -> bool:
         reason = f"could not be launched: {error}"
         return _failed(instance, reason)
     return launched
+
+
+def _refused(instance: Instance, started: int) -> bool:
+    """An order that came twice is dropped; a database that is behind this node (restored?) catches up with it."""
+    if started > instance.epoch:
+        same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
+        reason = f"node {instance.node} has started epoch {started} of it already; the next start comes after that"
+        if same.update(epoch=started, state=State.STOPPED, reason=reason, since=timezone.now()):
+            events.record(instance, "refused", reason)
+    return False
 
 
 def _claimed(name: str, epoch: int) -> Instance | None:
@@ -70,7 +83,8 @@ def _launch(instance: Instance) -> bool:
 def _start(instance: Instance, made: Prepared) -> dict[str, Any]:
     write_files(made, folder_of(instance.name))
     log = _open_log(instance, made.argv)
-    env = launch.environment(settings.BASE_DIR, markers(instance.name), made.environment)
+    markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
+    env = launch.environment(settings.BASE_DIR, markers, made.environment)
     pid, pid_started = launch.start(made.argv, env, log)
     return {"pid": pid, "pid_started": pid_started}
 
@@ -86,11 +100,6 @@ def _failed(instance: Instance, reason: str) -> bool:
     move(instance, State.FAILED, reason, **failure_fields(instance, timezone.now()))
     publish_fleet(instance.pool.name)
     return False
-
-
-def markers(name: str) -> dict[str, str]:
-    """Variables by which a process is known as ours even when nobody wrote its pid down."""
-    return {"WEIR_INSTANCE": name, "WEIR_FLEET": str(settings.DATA_DIR)}
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:

@@ -6,7 +6,6 @@
 import asyncio
 import datetime as dt
 import logging
-import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,16 +13,16 @@ from typing import Any
 
 import orjson
 import redis
-from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
-from fleet import launch, logs
+from fleet import launch, logs, nodes
 from fleet.agent import is_running
 from fleet.failure import failure_fields, last_words
+from fleet.fencing import Fence
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.models import Instance, Node, State
+from fleet.models import Instance, State
 from fleet.publishing import publish_fleet
 from fleet.redis import connect
 from fleet.samples import History, sample
@@ -37,7 +36,7 @@ PROBE_S = 1.0
 AGAIN_S = 0.5  # a probe that failed is tried once more, so that one hiccup does not take an instance out
 LOST_PROBE_S = 0.8  # of one that is known to be out of reach: it must not hold up the step
 SAMPLE_TTL_S = 900
-HEARTBEAT_S = 10.0
+HEARTBEAT_S = 5.0
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
 log = logging.getLogger(__name__)
 
@@ -67,6 +66,7 @@ class Scraper:
         self._loop = asyncio.new_event_loop()
         self._prober = Prober()
         self._memory: dict[str, Memory] = {}
+        self._fence = Fence()
         self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
 
     def close(self) -> None:
@@ -77,6 +77,7 @@ class Scraper:
     def step(self, now: dt.datetime, node: str = "local") -> list[str]:
         """One look at every instance of the node; the names of those that moved."""
         launch.reap()
+        self._fence.step(node)
         self._heartbeat(now, node)
         rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
         running = [row for row in rows if is_running(row)]
@@ -93,8 +94,7 @@ class Scraper:
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
         if time.monotonic() - self._seen_at.get(node, -HEARTBEAT_S) < HEARTBEAT_S:
             return
-        values = {"hostname": socket.gethostname(), "address": settings.NODE_ADDRESS, "last_seen": now}
-        Node.objects.update_or_create(name=node, defaults=values)
+        nodes.beat(node, now)
         self._seen_at[node] = time.monotonic()
 
     async def _ask(self, rows: Iterable[Instance]) -> dict[str, Answer]:
@@ -178,11 +178,11 @@ class Scraper:
             log.warning("samples not written: %s", error)
 
     def _advance(self, row: Instance, alive: bool, answer: Answer | None, at: float) -> bool:
-        seen = _seen(row)
+        seen = seen_of(row)
         look = _look(row, alive, answer, at, at - self._memory[row.name].sign_of_life)
         step = next_move(seen, look)
         if step is not None:
-            return _apply(row, step, at, answer)
+            return apply_move(row, step, at, answer)
         if row.failures and is_stable(seen, at):
             Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=State.READY).update(failures=0)
         return False
@@ -204,7 +204,7 @@ def _model_ids(body: bytes) -> set[str]:
         return set()
 
 
-def _seen(row: Instance) -> Seen:
+def seen_of(row: Instance) -> Seen:
     return Seen(
         state=row.state,
         reason=row.reason,
@@ -230,7 +230,7 @@ def _look(row: Instance, alive: bool, answer: Answer | None, at: float, silent_s
     )
 
 
-def _apply(row: Instance, step: Move, at: float, answer: Answer | None) -> bool:
+def apply_move(row: Instance, step: Move, at: float, answer: Answer | None) -> bool:
     if step.to == row.state:
         # Only the words change: no event, and the time since which it is in that state stays.
         return bool(Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).update(reason=step.reason))

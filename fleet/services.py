@@ -15,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import document as documents
-from fleet import events, needs, selectors, versions
+from fleet import events, needs, nodes, selectors, versions
 from fleet.changes import Change, changes
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
@@ -23,10 +23,20 @@ from fleet.kinds.option import build
 from fleet.models import Fleet, Instance, Pool, State, Wish
 from fleet.publishing import publish_fleet as publish_fleet
 from fleet.snapshot import pool_spec as pool_spec
-from fleet.spec import MAX_REPLICAS, RESERVED_PREFIX, FleetSpec, InvalidFleet, PoolSpec, dump_fleet, parse_fleet
+from fleet.spec import (
+    MAX_REPLICAS,
+    RESERVED_PREFIX,
+    FleetSpec,
+    InvalidFleet,
+    PoolSpec,
+    dump_fleet,
+    parse_fleet,
+    placement,
+)
 from fleet.transitions import move
 
 DEFAULT_NAME = "fleet"
+LOCAL = "local"
 
 
 class FleetError(Exception):
@@ -46,6 +56,7 @@ class Applied:
     spec: FleetSpec
     changes: tuple[Change, ...]
     dry_run: bool
+    warnings: tuple[str, ...] = ()  # what is accepted and will not work as things are
 
     @property
     def drift(self) -> bool:
@@ -73,7 +84,18 @@ def apply_fleet(
         found = changes(before, spec, prune)
         if not dry_run:
             _write(spec, found, actor, reason)
-    return Applied(spec, found, dry_run)
+    return Applied(spec, found, dry_run, _warnings(spec))
+
+
+def _warnings(spec: FleetSpec) -> tuple[str, ...]:
+    known = {*nodes.known(), LOCAL}  # this host's worker may be about to start
+    return tuple(
+        f"pool {pool.name}: node {name} is not known yet; its instances start once it reports "
+        f"(manage.py node --name {name})"
+        for pool in spec.pools
+        for name in placement(pool).nodes
+        if name not in known
+    )
 
 
 def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str, reason: str) -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from fleet import agent, sleeping
 from fleet.autoscaling import scale_step
-from fleet.models import Pool
+from fleet.deputy import Deputy
 from fleet.reconcile import CLAIM_S
 from fleet.redis import connect
 from fleet.scrape import Scraper
@@ -24,6 +24,7 @@ LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 _TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake")}
 _scraping = threading.Lock()
+_watching = threading.Lock()
 
 
 @contextmanager
@@ -47,13 +48,21 @@ def reconcile() -> None:
     with alone("fleet.reconcile") as taken:
         if taken:
             reconcile_step(timezone.now(), send)
-            for node in _other_nodes():
-                current_app.send_task("fleet.scrape", (node,), queue=f"node.{node}", expires=1)
 
 
-def _other_nodes() -> list[str]:
-    """The schedule knows only this host; the workers of the other ones are asked from here."""
-    return sorted(set(Pool.objects.exclude(node=LOCAL).values_list("node", flat=True)))
+@shared_task(name="fleet.watch_silent")
+def watch_silent() -> None:
+    with alone("fleet.watch_silent") as taken:
+        if taken and _watching.acquire(blocking=False):
+            try:
+                deputy().step(timezone.now())
+            finally:
+                _watching.release()
+
+
+@functools.cache
+def deputy() -> Deputy:
+    return Deputy()
 
 
 @shared_task(name="fleet.scrape")

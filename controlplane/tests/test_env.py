@@ -74,3 +74,11 @@ def test_another_database_is_refused_without_its_password(monkeypatch):
     with pytest.raises(env.BadSetting, match="allowed are sqlite") as refusal:
         env.database("DB", "")
     assert "secret" not in str(refusal.value)
+
+
+def test_pairs_are_keys_and_values_with_commas_between_them(monkeypatch):
+    monkeypatch.setenv("WEIR_NODE_LABELS", "zone=a, disk=nvme")
+    assert env.pairs("WEIR_NODE_LABELS") == [("zone", "a"), ("disk", "nvme")]
+    monkeypatch.setenv("WEIR_NODE_LABELS", "zone")
+    with pytest.raises(env.BadSetting, match="WEIR_NODE_LABELS=zone: must be KEY=VALUE"):
+        env.pairs("WEIR_NODE_LABELS")

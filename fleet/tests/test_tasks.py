@@ -8,7 +8,7 @@ from celery import current_app
 from django.core.management import call_command
 
 from fleet import selectors, tasks
-from fleet.models import Node, Pool, State
+from fleet.models import Node, State
 from fleet.shutdown import stop_all
 from fleet.tests.world import World, document
 
@@ -40,20 +40,11 @@ def test_a_lock_that_ran_out_and_was_taken_by_another_is_left_to_them(live_redis
 
 @pytest.mark.parametrize(
     ("order", "task"),
-    [("start", "fleet.start_instance"), ("stop", "fleet.stop_instance"), ("kill", "fleet.kill_instance")],
+    [(order, f"fleet.{order}_instance") for order in ("start", "stop", "kill", "sleep", "wake")],
 )
 def test_an_order_goes_to_the_queue_of_its_node_and_expires(sent: list[Any], order: str, task: str) -> None:
     tasks.send(order, "gpu-2", "p-0", 7)
     assert sent == [(task, ("p-0", 7), "node.gpu-2", 20.0)]
-
-
-def test_nodes_that_the_schedule_does_not_know_are_asked_by_the_reconciler(
-    db: None, live_redis: redis.Redis, sent: list[Any]
-) -> None:
-    for name, node in (("a", "local"), ("b", "gpu-2"), ("c", "gpu-2")):
-        Pool.objects.create(name=name, model="m", kind="sim", replicas=0, node=node)
-    tasks.reconcile()
-    assert sent == [("fleet.scrape", ("gpu-2",), "node.gpu-2", 1)]
 
 
 def test_a_scrape_tells_that_the_node_is_there(db: None, live_redis: redis.Redis) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from fleet import agent, launch, logs, selectors, services, sleeping
+from fleet import agent, fencing, launch, logs, selectors, services, sleeping
 from fleet.agent import in_seconds
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
@@ -121,7 +121,7 @@ class World:
         return lambda: Instance.objects.filter(name=name, state=state).exists()
 
     def processes(self, name: str = "p-0") -> list[tuple[int, float]]:
-        return launch.find(agent.markers(name))
+        return launch.find(fencing.markers(name, "local"))
 
     def close(self) -> None:
         self.scraper.close()

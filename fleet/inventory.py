@@ -1,0 +1,87 @@
+"""What this host has: CPUs, memory, disks, GPUs. What cannot be read is None, with the reason for the GPUs."""
+
+import importlib
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
+
+
+def inventory(folder: Path) -> dict[str, Any]:
+    """`folder`: whose disk is looked at, where logs and files of instances are written."""
+    gpus, why = read_gpus()
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory_bytes(),
+        "disks": disks(folder),
+        "gpus": gpus,
+        "gpus_why": why,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def memory_bytes() -> int | None:
+    """Of the host, or of the container's limit where that is less."""
+    limits = [limit for limit in (_meminfo(), _cgroup()) if limit is not None]
+    return min(limits, default=None)
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    total = next((line.split()[1] for line in lines if line.startswith("MemTotal:")), None)
+    return None if total is None else int(total) * 1024
+
+
+def _cgroup() -> int | None:
+    try:
+        text = MEMORY_MAX.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def disks(folder: Path) -> list[dict[str, Any]]:
+    """The root's and the folder's, once when they are the same."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in (Path("/"), folder):
+        try:
+            device, usage = path.stat().st_dev, shutil.disk_usage(path)
+        except OSError:
+            continue
+        found.setdefault(device, {"path": str(path), "bytes": usage.total, "free_bytes": usage.free})
+    return list(found.values())
+
+
+def read_gpus() -> tuple[list[dict[str, Any]] | None, str]:
+    """By NVML (the package nvidia-ml-py); None and why where it does not answer."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return None, f"NVML does not answer: {error}"
+    try:
+        return [_gpu(nvml, number) for number in range(nvml.nvmlDeviceGetCount())], ""
+    except nvml.NVMLError as error:
+        return None, f"NVML does not answer: {error}"
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, number: int) -> dict[str, Any]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(number)
+    name = nvml.nvmlDeviceGetName(handle)
+    return {
+        "number": number,
+        "name": name.decode() if isinstance(name, bytes) else name,
+        "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+    }

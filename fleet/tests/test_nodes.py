@@ -1,0 +1,233 @@
+"""Nodes: what they report, what is kept off them, what happens when one is silent, and that nothing starts twice."""
+
+import datetime as dt
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from fleet import agent, fencing, inventory, launch, nodes, services
+from fleet.agent import in_seconds
+from fleet.deputy import Deputy
+from fleet.models import Instance, InstanceEvent, Node, Pool, State
+from fleet.steps import reconcile_step
+from fleet.tests.world import World, deliver, document
+
+# Inventory
+
+
+def test_the_inventory_says_what_is_there(tmp_path: Path) -> None:
+    found = inventory.inventory(tmp_path)
+    assert found["cpus"] >= 1
+    assert found["memory_bytes"] > 2**20
+    assert all(disk["bytes"] >= disk["free_bytes"] >= 0 for disk in found["disks"])
+
+
+def test_memory_is_the_containers_where_that_is_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(inventory, "MEMORY_MAX", limit)
+    whole = inventory.memory_bytes()
+    limit.write_text("1048576\n")
+    assert inventory.memory_bytes() == 1_048_576
+    limit.write_text("max\n")
+    assert inventory.memory_bytes() == whole
+
+
+def nvml(**functions: Any) -> types.ModuleType:
+    module = types.ModuleType("pynvml")
+    module.NVMLError = OSError  # type: ignore[attr-defined]
+    vars(module).update({"nvmlInit": lambda: None, "nvmlShutdown": lambda: None, **functions})
+    return module
+
+
+def broken() -> None:
+    raise OSError("Driver Not Loaded")
+
+
+def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert inventory.read_gpus() == (None, "nvidia-ml-py is not installed")
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlInit=broken))
+    assert inventory.read_gpus() == (None, "NVML does not answer: Driver Not Loaded")
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlDeviceGetCount=broken))
+    assert inventory.read_gpus() == (None, "NVML does not answer: Driver Not Loaded")
+    one = nvml(
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetName=lambda handle: b"H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=7),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", one)
+    assert inventory.read_gpus() == ([{"number": 0, "name": "H200", "memory_bytes": 7}], "")
+
+
+# Reporting and keeping off
+
+
+def test_a_node_reports_its_address_labels_and_inventory(db: None, live_redis: object, settings: Any) -> None:
+    settings.NODE_ADDRESS, settings.NODE_LABELS = "10.0.0.7", [("zone", "a")]
+    now = timezone.now()
+    nodes.beat("gpu-1", now)
+    node = Node.objects.get()
+    assert (node.address, node.labels, node.last_seen) == ("10.0.0.7", {"zone": "a"}, now)
+    assert node.inventory["cpus"] >= 1
+    assert nodes.silent(now) == []
+    assert nodes.silent(now + dt.timedelta(seconds=13)) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--name", "Gpu 1"], "--name Gpu 1: must be lower-case"),
+        (["--name", "a", "--label", "x"], "--label x: must be KEY=VALUE"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused_at_once(words: list[str], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        call_command("node", *words)
+
+
+def step(orders: list[tuple[str, str, str, int]] | None = None) -> None:
+    reconcile_step(timezone.now(), lambda *order: orders.append(order) if orders is not None else None)
+
+
+def test_nothing_new_is_started_on_a_node_that_is_cordoned(db: None, live_redis: object, fake_kind: None) -> None:
+    nodes.beat("local", timezone.now())
+    services.apply_fleet(document(1), "ada")
+    nodes.cordon("local", "ada", "new disk")
+    for _ in range(3):
+        step()
+    assert "node local is cordoned" in Instance.objects.get().reason
+    assert Node.objects.get().because == "ada: new disk"
+    orders: list[tuple[str, str, str, int]] = []
+    nodes.uncordon("local", "ada")
+    step(orders)
+    assert orders == [("start", "local", "p-0", 1)]
+    assert Node.objects.get().because == ""
+
+
+def test_a_node_that_nobody_knows_is_told_when_a_document_names_it(
+    db: None, live_redis: object, fake_kind: None
+) -> None:
+    made = document(1)
+    made["spec"]["pools"][0]["node"] = "gpu-9"
+    assert services.apply_fleet(made, "ada").warnings == (
+        "pool p: node gpu-9 is not known yet; its instances start once it reports (manage.py node --name gpu-9)",
+    )
+    nodes.beat("gpu-9", timezone.now())
+    assert services.apply_fleet(made, "ada", dry_run=True).warnings == ()
+
+
+# Fencing, with real processes
+
+
+def started(world: World) -> Instance:
+    world.apply(1)
+    world.until_ready(1)
+    return world.one()
+
+
+def test_an_order_that_comes_twice_starts_one_process(world: World) -> None:
+    row = started(world)
+    Instance.objects.update(state=State.STARTING, pid=None)  # as a second worker saw it, a moment earlier
+    assert agent.start_instance("p-0", row.epoch) is False
+    assert [pid for pid, _ in world.processes()] == [row.pid]
+
+
+def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
+    row = started(world)
+    launch.stop(row.pid, row.pid_started, grace_s=0)
+    Instance.objects.update(epoch=5, state=State.STARTING, pid=None)
+    assert fencing.claim(world.one()) is None
+    Instance.objects.update(epoch=2)  # an older copy was restored
+    assert agent.start_instance("p-0", 2) is False
+    assert (world.one().epoch, world.one().state) == (5, State.STOPPED)
+    assert "has started epoch 5 of it already" in InstanceEvent.objects.get(kind="refused").text
+    world.until_ready(1)
+    assert world.one().epoch == 6
+
+
+def test_a_pool_that_is_made_anew_begins_its_record_anew(world: World) -> None:
+    row = started(world)
+    Pool.objects.update(created_at=timezone.now() + dt.timedelta(seconds=5))
+    assert fencing.claim(Instance.objects.select_related("pool").get()) is None
+    folder = Path(fencing.settings.DATA_DIR) / "starts" / row.node
+    assert len(list(folder.glob("p-0.*"))) == 1
+
+
+def test_a_node_that_comes_back_ends_what_was_started_elsewhere_meanwhile(world: World) -> None:
+    row = started(world)
+    fence = fencing.Fence()
+    assert fence.step("local") == []
+    assert launch.is_alive(row.pid, row.pid_started)
+    Instance.objects.update(node="mars", epoch=row.epoch + 1)
+    assert fence.step("local") == []  # it has just looked
+    assert fencing.Fence().step("local") == ["p-0"]
+    assert not launch.is_alive(row.pid, row.pid_started)
+
+
+def test_a_node_ends_only_what_is_its_own(world: World) -> None:
+    row = started(world)
+    Instance.objects.update(epoch=row.epoch + 1)
+    assert fencing.fence("mars") == []
+    assert launch.is_alive(row.pid, row.pid_started)
+
+
+# A silent node
+
+
+@pytest.fixture
+def silent(world: World) -> Instance:
+    """Its worker has stopped, its engine runs."""
+    row = started(world)
+    Node.objects.update(last_seen=in_seconds(timezone.now(), -40))
+    return row
+
+
+def look(deputy: Deputy, until: str) -> Instance:
+    import time
+
+    end = time.monotonic() + 20
+    while (row := Instance.objects.get()).state != until:
+        assert time.monotonic() < end, row.reason
+        deputy.step(timezone.now())
+        time.sleep(0.05)
+    return row
+
+
+def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(world: World, silent: Instance) -> None:
+    deputy = Deputy()
+    for _ in range(3):
+        assert deputy.step(timezone.now()) == []
+        reconcile_step(timezone.now(), deliver)
+    assert world.one().state == State.READY
+    deputy.close()
+
+
+def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: World, silent: Instance) -> None:
+    deputy = Deputy()
+    world.tell(health=503)
+    lost = look(deputy, State.UNREACHABLE)
+    assert lost.reason.startswith("node local is silent; no answer for")
+    assert world.published()["p-0"]["routable"] is False
+    Pool.objects.update(node="", placement={"spread": True})
+    Node.objects.create(name="mars", last_seen=timezone.now())
+    world.age(31)
+    orders: list[tuple[str, str, str, int]] = []
+    step(orders)
+    assert orders == [("start", "mars", "p-0", silent.epoch + 1)]
+    assert fencing.fence("local") == ["p-0"]
+    deputy.close()
+
+
+def test_an_engine_that_answers_again_takes_requests_again(world: World, silent: Instance) -> None:
+    deputy = Deputy()
+    world.tell(health=503)
+    look(deputy, State.UNREACHABLE)
+    world.tell(health=200)
+    assert look(deputy, State.READY).epoch == silent.epoch
+    deputy.close()
