@@ -4,9 +4,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n 2
-FAST := not browser and not slow and not postgres
+FAST := not browser and not slow and not postgres and not engines
+ENGINES := .engines
+ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-postgres test-browser lint lock bench screenshots clean
+.PHONY: run test test-slow test-postgres test-browser test-engines engines lint lock bench screenshots clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -15,7 +17,7 @@ test: lint
 	$(PYTEST) -m "$(FAST)"
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not browser"
+	$(PYTEST) -m "slow and not browser and not engines"
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
 test-postgres: $(STAMP)
@@ -25,6 +27,12 @@ test-postgres: $(STAMP)
 test-browser: $(STAMP)
 	@$(PY) docs/chromium.py
 	$(PYTEST) -m browser
+
+# Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
+test-engines: $(STAMP) $(ENGINES_STAMP)
+	$(PY) -m pytest -n 0 -p no:randomly -m engines
+
+engines: $(ENGINES_STAMP)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -50,8 +58,18 @@ $(STAMP): requirements.txt
 	@$(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input --require-hashes -r requirements.txt
 	@touch $(STAMP)
 
+# 3.7 GB, a download of about 1 GB. The CUDA builds that come along break PyTorch's build for CPU.
+$(ENGINES_STAMP): requirements-engines.txt fleet/tinymodel.py
+	@echo "Setting up $(ENGINES) ..."
+	@$(ENGINES)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(ENGINES)
+	@$(ENGINES)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --no-input -r requirements-engines.txt || { echo "the engines could not be installed: is the package index within reach?" >&2; exit 1; }
+	@$(ENGINES)/bin/python -m pip uninstall --quiet --yes --disable-pip-version-check torchvision torchaudio torchcodec
+	@$(ENGINES)/bin/python -c 'import vllm, nixl, mooncake.store' >/dev/null || { echo "the engines cannot be loaded; Debian: apt-get install libibverbs1 libnuma1 libcurl4" >&2; exit 1; }
+	@$(ENGINES)/bin/python -m fleet.tinymodel $(ENGINES)/tiny-model
+	@touch $(ENGINES_STAMP)
+
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --group dev pyproject.toml -o requirements.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out
+	rm -rf $(VENV) $(ENGINES) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

@@ -161,6 +161,17 @@ def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: 
         (["No module named vllm"], "a program is not installed"),
         (["OSError: [Errno 28] No space left on device"], "the disk is full"),
         (["PermissionError: [Errno 13] Permission denied"], "a permission is missing"),
+        (
+            ["(0.01 GiB KV cache is needed, which is larger than the available KV cache memory"],
+            "its KV cache is too small",
+        ),
+        (["OSError: x does not appear to have a file named config.json"], "the model was not found"),
+        (["ValueError: Unsupported connector type: X"], "the KV connector does not go with this build"),
+        (["Failed to setup mooncake store client"], "the Mooncake master was not reached"),
+        (
+            ["ValueError: no good", "RuntimeError: Engine core initialization failed.", "  warnings.warn('leak')"],
+            "its log ends with: ValueError: no good",
+        ),
     ],
 )
 def test_a_known_cause_is_named(lines: list[str], words: str) -> None:
