@@ -46,6 +46,7 @@ class Call:
     prompt_tokens: int = 0  # L
     turn: int = 0  # how many requests of the pool came before
     session: str | None = None
+    session_key: str | None = None  # a hash of pool and session: what policies and receipts know it by
     session_shared: bool = False  # other routers know the session by the same name
     pause_s: float | None = None  # since the session's previous request
     strip_usage: bool = False
