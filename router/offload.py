@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-OUTCOMES = ("ok", "fallback", "ineligible", "failed")
-
 
 class PrefillFailed(Exception):
     """The prompt was not computed elsewhere; the message says why."""
@@ -21,7 +19,7 @@ class PrefillLate(PrefillFailed):
 class Offload:
     connector: str
     prefill: str  # the instance that computes the prompt
-    outcome: str = ""  # one of OUTCOMES; empty while it is under way
+    outcome: str = ""  # ok, fallback, ineligible or failed (wire.py); empty while it is under way
     reason: str = ""  # why the instance that decodes computes the prompt as well, in words
     began: float | None = None  # s, of the call's clock: the prefill was sent
     prefill_ms: float | None = None

@@ -73,7 +73,7 @@ def _offload(call: Call) -> dict[str, Any]:
         "prefill_ms": _rounded(offload.prefill_ms),
         "transfer_ms": _rounded(offload.transfer_ms),
         "transfer_bytes": offload.transfer_bytes,
-        "offload": offload.outcome,
+        "offload": offload.outcome or "cancelled",
         "offload_reason": offload.reason,
     }
 

@@ -39,7 +39,7 @@ class Recorder:
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
         if call.offload is not None:
-            self.offloads[pool, call.offload.connector, call.offload.outcome or "failed"] += 1
+            self.offloads[pool, call.offload.connector, call.offload.outcome or "cancelled"] += 1
         if call.code:
             self.errors[pool, call.code] += 1
         for attempt in call.attempts[:-1]:

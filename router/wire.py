@@ -62,7 +62,7 @@ when nothing was decided: what the last decision was made from, inputs {turn, dr
 tokens/s, KV bytes per token, transfer bytes/s, transfer setup s, decode stall s]} (but for the first two left out where there is
 nothing to tell) and candidates (one list per figure, router/policy/columns.py); router/policy/replay.py decides again from them. Where the policy wanted the prompt computed elsewhere it has prefill_instance,
 prefill_ms, transfer_ms (from sending the decode request to its first byte: the transfer and one step), transfer_bytes (as predicted: what the decoder
-did not hold), offload (ok; fallback: the decoder computed the prompt; ineligible: the request cannot be offloaded; failed) and offload_reason. `ttft_ms` and `tpot_ms` exist for streamed answers only.
+did not hold), offload (ok; fallback: the decoder computed the prompt; ineligible: the request cannot be offloaded; failed; cancelled) and offload_reason. `ttft_ms` and `tpot_ms` exist for streamed answers only.
 
 Traffic: {schema, at (arrival), pool, model, session (16 hex digits, "" when unknown), input_tokens (as the engine's usage says, else as
 estimated), output_tokens (null when unknown), block_tokens (how many tokens a block of 2,048 prompt bytes has: 512 at four bytes each),

@@ -106,8 +106,8 @@ class SimSpec:
         maximum=86_400,
         help="Blocks that nobody pulls are freed after that time.",
     )
-    kv_store: str | None = option(
-        None, title="KV store", kind="text", help="URL of the store that the instances share; for mooncake_store only."
+    store_pool: str | None = option(
+        None, title="Store pool", kind="text", help="Pool of the kind sim-store that they share; with mooncake_store."
     )
 
 
@@ -127,7 +127,8 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "max-num-seqs": spec.max_num_seqs,
         "max-num-batched-tokens": spec.max_num_batched_tokens,
     }
-    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp, "kv-store": spec.kv_store}
+    store = f"http://{launch.peers.get(spec.store_pool, f'<address of {spec.store_pool}>')}" if spec.store_pool else None
+    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp, "kv-store": store}
     flags |= {name: value for name, value in optional.items() if value is not None}
     if spec.kv != "none":
         flags |= {
@@ -169,8 +170,8 @@ def role(spec: SimSpec, launch: Launch) -> str:
 
 def refuse(spec: SimSpec) -> dict[str, str]:
     """Only what has been calibrated can be simulated, and blocks move only between those that are told how."""
-    if spec.kv == "mooncake_store" and spec.kv_store is None:
-        return {"kv_store": "must be the URL of the store when kv is mooncake_store"}
+    if (spec.kv == "mooncake_store") != (spec.store_pool is not None):
+        return {"store_pool": "must name a pool of the kind sim-store when kv is mooncake_store, and only then"}
     if spec.kv == "neuron" and not spec.prefill_instances:
         return {"prefill_instances": "must be at least 1 when kv is neuron: its instances either prefill or decode"}
     if spec.kv == "none" and spec.prefill_instances:
@@ -198,4 +199,5 @@ SIM = Kind(
     grace_s=5,
     refuse=refuse,
     wire=wire,
+    needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
 )

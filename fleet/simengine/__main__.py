@@ -1,12 +1,7 @@
 """`python -m fleet.simengine --port N --model NAME …`: one simulated engine until SIGTERM."""
 
-import asyncio
-import contextlib
 import gc
-import signal
-import socket
 import sys
-from collections.abc import Iterator
 from functools import partial
 
 import uvicorn
@@ -22,23 +17,8 @@ from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.kv.choose import CACHED_AS, connector
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About
+from fleet.simengine.server import GRACE_S, Failed, Server, listen
 from fleet.simengine.service import Service
-
-GRACE_S = 3  # for answers under way at SIGTERM
-
-
-class Failed(Exception):
-    """The process cannot start; the message is one line for the operator."""
-
-
-class Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """A stop that was asked for is a success: uvicorn's own would raise the signal again and exit by it."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield
 
 
 def main() -> int:
@@ -52,7 +32,7 @@ def main() -> int:
 
 
 async def serve(arguments: Arguments) -> None:
-    listening = _listen(arguments.host, arguments.port)
+    listening = listen(arguments.host, arguments.port)
     publisher = _publisher(arguments)
     service = _service(arguments, listening.getsockname()[1], publisher)
     config = uvicorn.Config(
@@ -76,14 +56,6 @@ async def serve(arguments: Arguments) -> None:
     await service.close()
     if publisher is not None:
         publisher.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), backlog=2048)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address once more
-        raise Failed(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def _publisher(arguments: Arguments) -> Publisher | None:

@@ -71,19 +71,19 @@ class App:
             await self._generate(answer_with, scope, receive, send)
         elif method == "GET" and path in self._reads:
             body, kind = self._reads[path]()
-            await _respond(send, 200, body, kind)
+            await respond(send, 200, body, kind)
         elif method == "POST" and path in self._writes:
             await self._write(self._writes[path], receive, send)
         elif method == "POST" and path in self._service.connector_writes:
             await self._exchange(path, receive, send)
         elif path in self._reads or path in self._writes or answer_with is not None:
-            await _respond(send, 405, b'{"detail":"Method Not Allowed"}')
+            await respond(send, 405, b'{"detail":"Method Not Allowed"}')
         else:
-            await _respond(send, 404, b'{"detail":"Not Found"}')
+            await respond(send, 404, b'{"detail":"Not Found"}')
 
     async def _generate(self, shape: Format, scope: Message, receive: Receive, send: Send) -> None:
         try:
-            raw = await _read(receive)
+            raw = await read_body(receive)
             # Parsing and hashing are part of the time that the law allows for the API.
             arrived_s = self._service.now_s()
             ask = shape.parse(parse(raw))
@@ -91,7 +91,7 @@ class App:
         except Gone:
             return
         except Refusal as refusal:
-            await _respond(send, refusal.status, shape.refuse(refusal))
+            await respond(send, refusal.status, shape.refuse(refusal))
             return
         watch = asyncio.create_task(_watch(receive, job))
         try:
@@ -100,25 +100,25 @@ class App:
             watch.cancel()
             self._service.finish(job)
 
-    async def _write(self, respond: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
+    async def _write(self, make: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
         try:
-            body = respond(await _read(receive))
+            body = make(await read_body(receive))
         except Gone:
             return
         except Refusal as refusal:
-            await _respond(send, refusal.status, refuse(refusal))
+            await respond(send, refusal.status, refuse(refusal))
             return
-        await _respond(send, 200, body)
+        await respond(send, 200, body)
 
     async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
         """Between engines."""
         try:
-            status, answer = await self._service.connector_writes[path](parse(await _read(receive)))
+            status, answer = await self._service.connector_writes[path](parse(await read_body(receive)))
         except Gone:
             return
         except Refusal as refusal:
             status, answer = refusal.status, {"error": refusal.message}
-        await _respond(send, status, orjson.dumps(answer))
+        await respond(send, status, orjson.dumps(answer))
 
     def _id(self, shape: Format, headers: Iterable[tuple[bytes, bytes]]) -> str:
         given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
@@ -169,9 +169,9 @@ class App:
 async def _whole(shape: Format, job: Job, send: Send) -> None:
     await job.progress()
     if job.failed is not None:
-        await _respond(send, job.failed.status, shape.refuse(job.failed))
+        await respond(send, job.failed.status, shape.refuse(job.failed))
     elif not job.is_gone:
-        await _respond(send, 200, shape.whole(job))
+        await respond(send, 200, shape.whole(job))
 
 
 async def _stream(shape: Format, job: Job, send: Send) -> None:
@@ -206,7 +206,7 @@ def _read_json(read: Callable[[], Message]) -> tuple[bytes, tuple[bytes, bytes]]
     return orjson.dumps(read()), _JSON
 
 
-async def _read(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     pieces = []
     while True:
         message = await receive()
@@ -217,7 +217,7 @@ async def _read(receive: Receive) -> bytes:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _respond(send: Send, status: int, body: bytes, kind: tuple[bytes, bytes] = _JSON) -> None:
+async def respond(send: Send, status: int, body: bytes, kind: tuple[bytes, bytes] = _JSON) -> None:
     headers = [kind, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -63,6 +63,12 @@ def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: s
     assert SIM.wire(spec, launch)["role"] == role
 
 
+def test_engines_are_told_where_the_store_is_that_their_pool_names() -> None:
+    spec, launch = build(SimSpec, {"kv": "mooncake_store", "store_pool": "s"}), replace(LAUNCH, peers={"s": "h:1"})
+    assert parse_arguments(SIM.command(spec, launch)[3:]).kv_store == "http://h:1"
+    assert SIM.needs(spec) == ("s",)
+
+
 def test_routers_are_told_how_the_kv_of_a_sim_moves() -> None:
     told = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
     assert told["connector"] == "mooncake_p2p"
@@ -73,7 +79,8 @@ def test_routers_are_told_how_the_kv_of_a_sim_moves() -> None:
 @pytest.mark.parametrize(
     ("given", "option", "message"),
     [
-        ({"kv": "mooncake_store"}, "kv_store", "must be the URL of the store when kv is mooncake_store"),
+        ({"kv": "mooncake_store"}, "store_pool", "must name a pool of the kind sim-store when kv is mooncake_store"),
+        ({"kv": "nixl", "store_pool": "store"}, "store_pool", "and only then"),
         ({"kv": "neuron"}, "prefill_instances", "must be at least 1 when kv is neuron"),
         ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
     ],

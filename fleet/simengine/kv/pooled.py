@@ -31,7 +31,10 @@ class Pooled:
         prompt = request.chain[: request.prompt_tokens // size]
         first = request.computed // size
         asked = {"hashes": prompt[first:], "block_bytes": self._block_bytes, "time_scale": self._host.time_scale}
-        moved = await self._post("/get", asked)
+        try:
+            moved = await self._post("/get", asked)
+        except TransferFailed:
+            return Pulled(request.computed, 0, 0.0)  # a store that is away costs its hits, not the answer
         return Pulled((first + moved["blocks"]) * size, moved["bytes"], moved["seconds"])
 
     def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
@@ -45,7 +48,7 @@ class Pooled:
         try:
             await self._post("/put", {"hashes": hashes, "block_bytes": self._block_bytes})
         except TransferFailed:
-            return  # a store that is away costs its hits, not the answer
+            return
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         try:

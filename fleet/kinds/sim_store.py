@@ -1,0 +1,64 @@
+"""The `sim-store` kind: the store that simulated engines share, in place of Mooncake's. It serves no requests."""
+
+from dataclasses import dataclass
+
+from fleet.kinds.kind import Kind, Launch
+from fleet.kinds.option import option
+from router.figures import MOONCAKE_SCRAPE
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    capacity_gb: float = option(
+        64.0, title="Capacity", kind="float", unit="GB", minimum=0.001, maximum=1_000_000, help="Of KV blocks."
+    )
+    setup_ms: float = option(
+        1.0,
+        title="Setup of a transfer",
+        kind="float",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        help="Of blocks out of the store, however few.",
+    )
+    gb_per_s: float = option(
+        9.7,
+        title="Transfer rate",
+        kind="float",
+        unit="GB/s",
+        minimum=0.001,
+        maximum=10_000,
+        help="Out of the store; transfers at the same time share it.",
+    )
+
+
+def command(spec: StoreSpec, launch: Launch) -> list[str]:
+    flags: dict[str, object] = {
+        "host": launch.host,
+        "port": launch.ports["http"],
+        "capacity-gb": spec.capacity_gb,
+        "setup-ms": spec.setup_ms,
+        "gb-per-s": spec.gb_per_s,
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [launch.python, "-m", "fleet.simengine.store", *words]
+
+
+SIM_STORE = Kind(
+    name="sim-store",
+    title="Simulated store",
+    spec=StoreSpec,
+    ports=("http",),
+    command=command,
+    environment=lambda spec, launch: {},
+    health_path="/health",
+    models_path="",
+    metrics_path="/metrics",
+    scrape=MOONCAKE_SCRAPE,
+    load_timeout_s=60,
+    drain_timeout_s=1,
+    grace_s=5,
+    serves=False,
+    service="http",
+    most=lambda spec: 1,
+)

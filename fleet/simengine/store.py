@@ -1,0 +1,138 @@
+"""`python -m fleet.simengine.store --port N`: the store that engines with `--kv mooncake_store` share, until SIGTERM.
+
+It knows which blocks it holds and how large they are, not what is in them; the least recently used go when it is full.
+Metrics have the names of Mooncake's master.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import uvicorn
+import uvloop
+
+from fleet.simengine.app import Receive, Send, read_body, respond
+from fleet.simengine.body import parse
+from fleet.simengine.kv.link import Link
+from fleet.simengine.refusal import Refusal
+from fleet.simengine.server import GRACE_S, Failed, Server, listen
+
+PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+JSON = (b"content-type", b"application/json")
+
+
+class Blocks:
+    """Which blocks are held, the least recently used first. Pure."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity  # bytes
+        self.used = 0
+        self.evicted = 0
+        self._sizes: OrderedDict[int, int] = OrderedDict()  # hash → bytes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def put(self, hashes: Sequence[int], size: int) -> None:
+        """A chain, from its start: its end goes first, since it is of no use without what is before it."""
+        for key in reversed(hashes):
+            if key in self._sizes:
+                self._sizes.move_to_end(key)
+            elif size <= self.capacity:
+                self._sizes[key] = size
+                self.used += size
+        while self.used > self.capacity:
+            self.used -= self._sizes.popitem(last=False)[1]
+            self.evicted += 1
+
+    def held(self, hashes: Sequence[int]) -> int:
+        """How many of them, from the first one on; they count as used."""
+        count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
+        for key in reversed(hashes[:count]):
+            self._sizes.move_to_end(key)
+        return count
+
+
+class Store:
+    """The ASGI application."""
+
+    def __init__(self, blocks: Blocks, link: Link) -> None:
+        self._blocks = blocks
+        self._link = link
+        self._transfers = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if method == "GET" and path in ("/health", "/metrics"):
+            await respond(send, 200, self._page() if path == "/metrics" else b"", PAGE)
+            return
+        if method != "POST" or path not in ("/put", "/get"):
+            await respond(send, 404, b'{"detail":"Not Found"}', JSON)
+            return
+        try:
+            asked = parse(await read_body(receive))
+            answer = self._put(asked) if path == "/put" else await self._get(asked)
+        except (Refusal, KeyError, TypeError, ValueError) as error:
+            await respond(send, 400, orjson.dumps({"error": f"{type(error).__name__}: {error}"}), JSON)
+            return
+        await respond(send, 200, orjson.dumps(answer), JSON)
+
+    def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._blocks.put(asked["hashes"], int(asked["block_bytes"]))
+        return {"blocks": len(asked["hashes"])}
+
+    async def _get(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The answer comes when the transfer of what is held would be done."""
+        blocks = self._blocks.held(asked["hashes"])
+        size, seconds = blocks * int(asked["block_bytes"]), 0.0
+        if size:
+            self._transfers += 1
+            try:
+                seconds = self._link.seconds(size, self._transfers, busy=False)
+                await asyncio.sleep(seconds / float(asked["time_scale"]))
+            finally:
+                self._transfers -= 1
+        return {"blocks": blocks, "bytes": size, "seconds": seconds}
+
+    def _page(self) -> bytes:
+        figures = {
+            "master_allocated_bytes": self._blocks.used,
+            "master_total_capacity_bytes": self._blocks.capacity,
+            "master_key_count": len(self._blocks),
+            "master_evicted_key_count": self._blocks.evicted,
+        }
+        return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items()).encode()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fleet.simengine.store", description=__doc__)
+    parser.add_argument("--port", type=int, required=True, help="HTTP; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--capacity-gb", type=float, default=64.0)
+    parser.add_argument("--setup-ms", type=float, default=1.0, help="of a transfer, however small")
+    parser.add_argument("--gb-per-s", type=float, default=9.7, help="transfers at the same time share it")
+    try:
+        uvloop.run(serve(parser.parse_args()))
+    except Failed as error:
+        print(f"store: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    listening = listen(arguments.host, arguments.port)
+    rate = arguments.gb_per_s * 1e9
+    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), Link(arguments.setup_ms / 1e3, rate, rate))
+    config = uvicorn.Config(
+        app, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S
+    )
+    print(f"store: {arguments.capacity_gb:g} GB on {arguments.host}:{listening.getsockname()[1]}", flush=True)
+    await Server(config).serve([listening])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

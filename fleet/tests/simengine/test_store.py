@@ -1,0 +1,94 @@
+"""The store that engines share: what it keeps, and what they find there."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from fleet.simengine.store import Blocks
+from fleet.tests.simengine.conftest import ROOT, Sim, start
+from fleet.tests.simengine.test_nixl import PROMPT, text, until
+
+
+def test_a_chain_is_held_as_far_as_it_is_whole() -> None:
+    blocks = Blocks(1000)
+    blocks.put([1, 2, 3], 100)
+    assert blocks.held([1, 2, 4, 3]) == 2
+    assert blocks.held([5]) == 0
+    assert (blocks.used, len(blocks)) == (300, 3)
+
+
+def test_what_was_used_longest_ago_goes_first_and_the_end_of_a_chain_before_its_start() -> None:
+    blocks = Blocks(400)
+    blocks.put([1, 2], 100)
+    blocks.put([3, 4], 100)
+    assert blocks.held([1, 2]) == 2
+    blocks.put([5], 100)
+    assert (blocks.held([3, 4]), blocks.held([1, 2]), blocks.held([5])) == (1, 2, 1)
+    assert (blocks.used, blocks.evicted) == (400, 1)
+
+
+def test_a_block_that_never_fits_is_not_taken() -> None:
+    blocks = Blocks(50)
+    blocks.put([1], 100)
+    assert (blocks.used, blocks.evicted, len(blocks)) == (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    command = [sys.executable, "-m", "fleet.simengine.store", "--port", "0", "--capacity-gb", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield f"http://{process.stdout.readline().split()[-1]}"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def pair(store: str) -> Iterator[tuple[Sim, Sim]]:
+    first, second = (start(kv="mooncake_store", kv_store=store) for _ in range(2))
+    yield first, second
+    first.close()
+    second.close()
+
+
+def keys(store: str) -> int:
+    page = httpx.get(store + "/metrics").text
+    return next(int(line.split()[1]) for line in page.splitlines() if line.startswith("master_key_count"))
+
+
+def test_what_one_engine_computed_the_other_finds_in_the_store(store: str, pair: tuple[Sim, Sim]) -> None:
+    one, other = pair
+    first = one.complete(PROMPT, 20)
+    until(lambda: keys(store) >= 125)
+    second = other.complete(PROMPT, 20)
+    assert text(first) == text(second)
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 1999  # type: ignore[index]
+    figures = other.figures()
+    assert figures["vllm:external_prefix_cache_hits_total"] == 1999
+    assert figures["vllm:prompt_tokens_cached_by_source_total{source=external_unspecified}"] == 1999
+
+
+def test_a_prompt_that_nobody_computed_is_computed(pair: tuple[Sim, Sim]) -> None:
+    one, _ = pair
+    answer = one.complete("never seen " + PROMPT, 4)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
+
+
+def test_a_store_that_is_away_costs_its_hits_only() -> None:
+    alone = start(kv="mooncake_store", kv_store="http://127.0.0.1:9")
+    try:
+        answer = alone.complete(PROMPT, 4)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
+    finally:
+        alone.close()
+
+
+@pytest.mark.parametrize("body", [b"{", b"{}", b'{"hashes":[1]}'])
+def test_the_store_says_what_it_cannot_read(store: str, body: bytes) -> None:
+    answer = httpx.post(store + "/put", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]

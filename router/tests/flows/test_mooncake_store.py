@@ -1,0 +1,27 @@
+"""Prefill on one engine, decode on another, through a store that both share."""
+
+from collections.abc import Callable
+from typing import Any
+
+from router.tests.flows.conftest import Build, Sim
+
+
+async def test_the_decoder_finds_what_the_prefill_put_into_the_store(pair: Build, sims: Callable[..., Any]) -> None:
+    store: Sim = sims("store", module="fleet.simengine.store")
+    world = await pair("mooncake_store", flags={"kv_store": store.url})
+    response = await world.ask()
+    assert response.status_code == 200
+    receipt = await world.receipt(response)
+    assert (receipt["flow"], receipt["instance"]) == ("offload_mooncake_store", "demo-1")
+    assert receipt["prefill_instance"] == "demo-0"
+    assert [sim.figure("request_success_total") for sim in world.sims] == [1, 1]
+    await world.nothing_is_left()
+
+
+async def test_when_the_prefill_instance_is_dead_the_decoder_computes_it(pair: Build, sims: Callable[..., Any]) -> None:
+    store: Sim = sims("store", module="fleet.simengine.store")
+    world = await pair("mooncake_store", flags={"kv_store": store.url})
+    world.sims[0].stop()
+    receipt = await world.receipt(await world.ask())
+    assert (receipt["status"], receipt["flow"], receipt["offload"]) == (200, "colocated", "fallback")
+    await world.nothing_is_left()
