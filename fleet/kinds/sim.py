@@ -127,8 +127,10 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "max-num-seqs": spec.max_num_seqs,
         "max-num-batched-tokens": spec.max_num_batched_tokens,
     }
-    store = f"http://{launch.peers.get(spec.store_pool, f'<address of {spec.store_pool}>')}" if spec.store_pool else None
-    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp, "kv-store": store}
+    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp}
+    if spec.store_pool is not None:
+        address = launch.peers.get(spec.store_pool, f"<address of {spec.store_pool}>")
+        flags["kv-store"] = f"http://{address}"
     flags |= {name: value for name, value in optional.items() if value is not None}
     if spec.kv != "none":
         flags |= {
