@@ -1,0 +1,134 @@
+"""A served model's own tokenizer: `tokenizer.json` and the chat template of its folder.
+
+Special tokens (`<|im_start|>` and the like) are split off before anything else, so what stands between two of them is
+tokenised by itself, and once: a conversation that grows costs its new messages. A tokenizer for which that turns out
+not to hold is given whole prompts.
+"""
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import tokenizers
+import xxhash
+
+from router.prompt import Prompt
+from router.tokenize.template import Template
+from router.tokenize.tokenizer import NotTokenized, given_ids, packed
+
+QUICK_BYTES = 256  # about 100 µs, as much as the way to a thread and back
+CACHE_BYTES = 64_000_000
+_ENTRY_BYTES = 200
+_PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "don't", "\tx", "  two", "end.")
+
+
+class FolderTokenizer:
+    def __init__(self, folder: Path, cache_bytes: int = CACHE_BYTES) -> None:
+        """Raises OSError or ValueError, in words, for a folder that holds no tokenizer that can be used."""
+        file = folder / "tokenizer.json"
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more particular
+            raise ValueError(f"{file}: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._template = Template(folder)
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._cached_bytes = 0
+        self._cache_bytes = cache_bytes
+        self._before = packed(self._tokenizer.encode("").ids)  # what every prompt that is no conversation begins with
+        self._special = self._cuts()
+        if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
+            self._special = None
+
+    @property
+    def in_pieces(self) -> bool:
+        """Prompts are tokenised between special tokens, not only as a whole."""
+        return self._special is not None
+
+    def is_quick(self, prompt: Prompt) -> bool:
+        return len(prompt.rendered) <= QUICK_BYTES or prompt.token_ids is not None
+
+    def tokens(self, prompt: Prompt, endpoint: str) -> bytes:
+        if endpoint == "/v1/chat/completions":
+            return self.text_tokens(self._template.render(prompt.document))
+        if endpoint != "/v1/completions":
+            raise NotTokenized(f"how the engine lays out {endpoint} is its own")
+        if prompt.document.get("add_special_tokens") is False or prompt.document.get("cache_salt"):
+            raise NotTokenized("add_special_tokens and cache_salt are the engine's to understand")
+        ids = given_ids(prompt.document)
+        if ids is not None:
+            return ids
+        text = prompt.document.get("prompt")
+        if not isinstance(text, str):
+            raise NotTokenized("there is no prompt")
+        return self._before + self.text_tokens(text)
+
+    def text_tokens(self, text: str) -> bytes:
+        """Of a text without what the tokenizer puts around it."""
+        pieces = self._pieces(text)
+        keys = [xxhash.xxh3_128_digest(piece.encode("utf-8", "surrogatepass")) for piece in pieces]
+        with self._lock:
+            known = [self._known(key) for key in keys]
+        missing = [place for place, tokens in enumerate(known) if tokens is None]
+        for place, tokens in zip(missing, self._encoded([pieces[place] for place in missing]), strict=True):
+            known[place] = tokens
+            with self._lock:
+                self._keep(keys[place], tokens)
+        return b"".join(tokens for tokens in known if tokens is not None)
+
+    def whole(self, text: str) -> bytes:
+        """The same without cutting or remembering anything."""
+        return self._encoded([text])[0]
+
+    def _encoded(self, texts: Sequence[str]) -> list[bytes]:
+        """By the batch, since only that lets other threads run meanwhile."""
+        try:
+            return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        except (TypeError, UnicodeEncodeError):
+            raise NotTokenized("the prompt holds half a character") from None
+
+    def _pieces(self, text: str) -> list[str]:
+        """Each ends with a special token, but for the last."""
+        if self._special is None:
+            return [text]
+        ends = [0, *(found.end() for found in self._special.finditer(text)), len(text)]
+        return [text[start:end] for start, end in pairwise(ends) if end > start]
+
+    def _known(self, key: bytes) -> bytes | None:
+        tokens = self._cache.get(key)
+        if tokens is not None:
+            self._cache.move_to_end(key)
+        return tokens
+
+    def _keep(self, key: bytes, tokens: bytes) -> None:
+        if key in self._cache:
+            return
+        self._cache[key] = tokens
+        self._cached_bytes += len(tokens) + _ENTRY_BYTES
+        while self._cached_bytes > self._cache_bytes:
+            _, gone = self._cache.popitem(last=False)
+            self._cached_bytes -= len(gone) + _ENTRY_BYTES
+
+    def _cuts(self) -> "re.Pattern[str] | None":
+        """The special tokens after which a text can be cut: they take nothing of what is beside them, nor do others."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        names = [token.content for token in added]
+        safe = [
+            token.content
+            for token in added
+            if token.special
+            and not (token.lstrip or token.rstrip or token.single_word or token.normalized)
+            and not any(token.content in name for name in names if name != token.content)
+        ]
+        return re.compile("|".join(map(re.escape, sorted(safe, key=len, reverse=True)))) if safe else None
+
+    def _samples(self) -> list[str]:
+        if self._special is None:
+            return []
+        special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()][:16]
+        return [before + token + after for token in special for before in _PROBES for after in _PROBES]

@@ -1,0 +1,136 @@
+"""A model's chat template, rendered as vLLM and Hugging Face's `apply_chat_template` do."""
+
+import datetime as dt
+import json
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import orjson
+
+from router.tokenize.tokenizer import NotTokenized
+
+# What changes the prompt in ways that are the engine's own.
+_OWN = (
+    "cache_salt",
+    "chat_template",
+    "continue_final_message",
+    "documents",
+    "mm_processor_kwargs",
+    "truncate_prompt_tokens",
+)
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# A template that goes through the parts of a message gets them as parts, any other as one text: so vLLM decides too.
+_PARTS = re.compile(r"for\s+\w+\s+in\s+\w+(\.content|\[['\"]content['\"]\])")
+
+
+class Template:
+    """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for what cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "tokenizer_config.json"
+        config = orjson.loads(file.read_bytes()) if file.exists() else {}
+        self._tokens = {name: _content(config[name]) for name in _NAMED if config.get(name)}
+        sources = _sources(folder, config)
+        made = _environment()
+        self._templates = {name: made.from_string(source) for name, source in sources.items()}
+        self._in_parts = {name: bool(_PARTS.search(source)) for name, source in sources.items()}
+
+    def render(self, document: dict[str, Any]) -> str:
+        """Raises NotTokenized."""
+        used = next((name for name in _OWN if document.get(name)), None)
+        if used is not None:
+            raise NotTokenized(f"{used} is the engine's to understand")
+        tools = document.get("tools") or None
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        template = self._templates.get(name)
+        if template is None:
+            raise NotTokenized("the model has no chat template")
+        values = document.get("chat_template_kwargs")
+        try:
+            return template.render(
+                **self._tokens,
+                messages=_messages(document.get("messages"), in_parts=self._in_parts[name]),
+                tools=tools,
+                documents=None,
+                add_generation_prompt=document.get("add_generation_prompt") is not False,
+                **(values if isinstance(values, dict) else {}),
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise NotTokenized(f"the chat template refuses it: {error}"[:200]) from None
+
+
+def _sources(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    file = folder / "chat_template.jinja"
+    given = file.read_text() if file.exists() else config.get("chat_template")
+    if isinstance(given, str):
+        return {"default": given}
+    return {one["name"]: one["template"] for one in given or ()}
+
+
+def _content(token: Any) -> str:
+    return str(token["content"]) if isinstance(token, dict) else str(token)
+
+
+def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    made.filters["tojson"] = _tojson
+    made.globals["raise_exception"] = _refuse
+    made.globals["strftime_now"] = lambda layout: dt.datetime.now().strftime(layout)
+    return made
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
+    """Without the escapes for HTML of Jinja's own."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _messages(given: object, *, in_parts: bool) -> list[dict[str, Any]]:
+    if not isinstance(given, list):
+        raise NotTokenized("there are no messages")
+    return [_message(message, in_parts=in_parts) for message in given]
+
+
+def _message(given: object, *, in_parts: bool) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise NotTokenized("a message is no object")
+    made = {**given, "content": _text(given.get("content"), in_parts=in_parts)}
+    if isinstance(given.get("tool_calls"), list):
+        made["tool_calls"] = [_call(call) for call in given["tool_calls"]]
+    return made
+
+
+def _text(content: object, *, in_parts: bool) -> str | list[dict[str, str]]:
+    parts = [content] if isinstance(content, str) else content or []
+    if not isinstance(parts, list):
+        raise NotTokenized("a message's content is neither text nor a list")
+    texts = [_part(part) for part in parts]
+    return [{"type": "text", "text": text} for text in texts] if in_parts else "\n".join(texts)
+
+
+def _part(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
+    if not isinstance(text, str):
+        raise NotTokenized("a part of a message is no text")
+    return text
+
+
+def _call(call: Any) -> Any:
+    """Templates expect the arguments as an object, clients send them as JSON."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except ValueError:
+        raise NotTokenized("the arguments of a tool call are not JSON") from None
+    return {**call, "function": {**function, "arguments": arguments}}
