@@ -131,6 +131,7 @@ class Router:
                 "status": "degraded" if degraded else "ok",
                 "id": self.source.id,
                 "degraded": degraded,
+                "warnings": self.pools.gate.warnings(),
                 **self.source.health(),
                 "pools": pools,
             }
@@ -183,6 +184,7 @@ class Router:
         for pool in self.pools.all():
             for member in pool.members.values():
                 member.upstream.close_idle(now)
+            pool.queue.look_again()
 
 
 def _described(model: str, pool: Pool) -> dict[str, Any]:

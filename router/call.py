@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from router.keys import Key
 from router.offload import Offload
 from router.policy.types import Decision
 from router.pool import Pool
@@ -55,6 +56,9 @@ class Call:
     policy: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     offload: Offload | None = None  # of its prefill, when the policy wanted that
+    key: Key | None = None  # the API key that was shown
+    charged: float | None = None  # tokens that its limit was charged with
+    limits: bytes = b""  # header lines that tell what is left
     party: str = ""  # who shares the room fairly with others
     deadline: float | None = None  # by the same clock as `started`
     queued_s: float = 0.0

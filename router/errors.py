@@ -9,6 +9,8 @@ import orjson
 
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
@@ -32,6 +34,8 @@ class Refusal(Exception):
         headers = [(b"content-type", b"application/json")]
         if self.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         if self.allow is not None:
             headers.append((b"allow", self.allow.encode()))
         return headers

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from router import wire
+from router.keys import UnreadableKeys
 from router.link import FAILURES, Link
 from router.pool import Pool, Unreadable
 from router.pools import Pools
@@ -69,7 +70,7 @@ class Live:
         async with self._lock:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
-            keys = [key for name in names for key in (wire.policy_key(name), wire.fleet_key(name))]
+            keys = [wire.KEYS, *(key for name in names for key in (wire.policy_key(name), wire.fleet_key(name)))]
             values = await self._link.mget(keys)
             self._link.answered()
             if lost:
@@ -104,6 +105,7 @@ class Live:
                 await self._take_key(key, raw)
 
     async def samples(self) -> None:
+        await self._pools.gate.give_back()
         for pool in self._pools.all():
             pool.limit_index()
         members = [member for pool in self._pools.all() for member in pool.members.values()]
@@ -157,9 +159,17 @@ class Live:
             pool = self._pools.get_or_add(key.removeprefix(wire.policy_key("")))
             if pool.take_policy(value, time.time()) and self.on_version is not None:
                 await self.on_version(pool)
+        elif key == wire.KEYS:
+            self._take_keys(value)
         elif key.startswith(wire.fleet_key("")):
             self._pools.get_or_add(key.removeprefix(wire.fleet_key(""))).take_fleet(value)
             self._pools.changed()
+
+    def _take_keys(self, value: dict[str, Any]) -> None:
+        try:
+            self._pools.gate.take(value)
+        except UnreadableKeys as error:
+            raise Unreadable(str(error)) from None
 
     def _refuse(self, key: str, why: str) -> None:
         if self._bad.get(key) != why:

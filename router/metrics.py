@@ -1,5 +1,7 @@
 """/metrics: the router's counters in Prometheus' text format, gathered when asked: serving pays for none of it."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +33,8 @@ class RouterCollector(Collector):
         yield from self._instances()
         yield from self._pools_state()
         yield from prefix_figures.metrics(self._pools.all())
+        yield from self._keys()
+        yield _single("tasks", "Tasks of the event loop: about one a request, and a few that stay", _tasks())
         yield from self._source.metrics()
 
     def _traffic(self) -> Iterator[Metric]:
@@ -45,6 +49,17 @@ class RouterCollector(Collector):
         yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", _of(record, "ttft"))
         yield _histogram("time_per_output_token_seconds", "Per output token after the first", _of(record, "tpot"))
         yield _histogram("request_seconds", "Whole requests that were served", _of(record, "e2e"))
+
+    def _keys(self) -> Iterator[Metric]:
+        """By name, as people know them; there are as many as were made."""
+        requests: Counter[tuple[str, str]] = Counter()
+        tokens: Counter[tuple[str]] = Counter()
+        for meter in self._pools.gate.meters.values():
+            tokens[(meter.key.name,)] += meter.tokens
+            for outcome, count in meter.outcomes.items():
+                requests[meter.key.name, outcome] += count
+        yield _counter("key_requests", "Requests with an API key by how they ended", ("key", "outcome"), requests)
+        yield _counter("key_tokens", "Tokens that engines report for an API key", ("key",), tokens)
 
     def _instances(self) -> Iterator[Metric]:
         labels = ("pool", "instance")
@@ -99,6 +114,13 @@ def render(source: "Source") -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RouterCollector(source))
     return generate_latest(registry)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # asked for outside of the event loop
+        return 0
 
 
 def _of(record: Recorder, name: str) -> dict[tuple[str, str], Histogram]:

@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from router.source import Source
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 
 class Parser(argparse.ArgumentParser):
     """What is wrong is one line, not the usage and a line."""
@@ -23,6 +25,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy document (JSON)")
     parser.add_argument("--model", metavar="NAME", help="with --instances: what they serve (default: they are asked)")
+    parser.add_argument("--require-keys", action="store_true", help="serve only who shows an API key, in every pool")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
@@ -39,6 +42,8 @@ def _fault(options: argparse.Namespace) -> str:
     """What does not go together, in words."""
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
+    if options.instances is not None and options.require_keys:
+        return "--require-keys goes with --redis only: API keys are published there"
     if options.instances is None:
         options.redis = options.redis or os.environ.get("REDIS_URL")
         for name in ("policy", "model"):
@@ -60,6 +65,10 @@ def source(options: argparse.Namespace, url: str) -> Source:
     from router.shared import Shared  # the Redis client is half of the time that a start takes
 
     try:
-        return Shared(options.redis, options.id, url)
+        shared = Shared(options.redis, options.id, url)
     except ValueError as error:
         raise ValueError(f"--redis {options.redis}: {error}") from None
+    gate = shared.pools.gate
+    gate.required_everywhere = options.require_keys
+    gate.exposed = options.host not in LOOPBACK
+    return shared

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from router.errors import Refusal
+from router.gate import Gate
 from router.pool import Pool
 
 NAMES_SHOWN = 20
@@ -12,6 +13,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
+        self.gate = Gate()  # who may use them
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()

@@ -25,7 +25,7 @@ from router.stalls import Stalls
 
 BACK_PRESSURE = (429, 503)
 # Whatever status the policy gives them: nothing failed.
-REFUSED = ("saturated", "queue_timeout", "deadline_unmeetable", "deadline_exceeded", "no_instance_ready")
+REFUSED = (*room.CODES, "no_instance_ready", "keys_unknown")
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -40,12 +40,14 @@ class Proxy:
         own = dict(incoming.headers)
         call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter())
         try:
+            call.key = self._pools.gate.identify(incoming, own, call.at)
             call.deadline = room.deadline(own, call.started)
             call.party = incoming.peer
             call.body = await body.read(own, client)
             build(call, incoming, own, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
+            await self._pools.gate.admit(call)
             if self._sessions.bind(call):
                 await self._sessions.look_up(call)
             await self._answer(call, client)
@@ -63,6 +65,7 @@ class Proxy:
         finally:
             call.outcome = call.outcome or "error"
             call.end(time.perf_counter())
+            self._pools.gate.settle(call)
             self._recorder.ended(call)
 
     async def _answer(self, call: Call, client: Client) -> None:

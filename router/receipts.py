@@ -24,6 +24,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "policy": call.policy,
         "version": call.version,
         "session": _session(call),
+        "key": call.key.name if call.key is not None else None,
         "prompt_tokens": call.prompt_tokens,
         "cached_tokens": usage.cached_tokens if usage is not None else None,
         "actual_prompt_tokens": usage.prompt_tokens if usage is not None else None,

@@ -106,7 +106,8 @@ def own_lines(call: Call) -> bytes:
     """What the router says of itself, as header lines; the decision's part when there was one."""
     decision = call.decision
     if decision is None:
-        return b"x-request-id: %b\r\n" % call.id.encode()
+        return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
     lines = "x-request-id: {}\r\nx-weir-class: {}\r\nx-weir-policy: {}\r\nx-weir-flow: {}\r\n"
     made = lines.format(call.id, decision.request_class, call.version, call.flow)
-    return (f"{made}x-weir-instance: {decision.instance}\r\n" if decision.instance else made).encode()
+    made = f"{made}x-weir-instance: {decision.instance}\r\n" if decision.instance else made
+    return made.encode() + call.limits

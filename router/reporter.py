@@ -67,6 +67,9 @@ class Reporter:
             pipe.set(wire.router_key(self._id), wire.encode(self.document(now)), ex=KEY_TTL_S)
             pipe.zadd(wire.ROUTERS, {self._id: now})
             pipe.zremrangebyscore(wire.ROUTERS, 0, now - ID_TTL_S)
+            uses: dict[Any, Any] = self._pools.gate.uses()
+            if uses:
+                pipe.hset(wire.KEYS_USED, mapping=uses)
             await pipe.execute()
 
     async def acknowledge(self, pool: Pool) -> None:

@@ -13,6 +13,7 @@ from router.call import Call
 from router.errors import Refusal
 from router.policy.types import Decision
 
+CODES = ("saturated", "queue_timeout", "deadline_exceeded", "deadline_unmeetable")
 DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
 LONGEST_MS = 86_400_000
 LONGEST_RETRY_S = 120  # a line's pace says little about more

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from router.directory import Directory
+from router.lender import Lender
 from router.link import FAILURES, Link
 from router.live import Live
 from router.metrics import of_redis
@@ -29,6 +30,7 @@ class Shared:
         self.live = Live(self.link, self.pools, router_id)
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
         self.peers = Peers(self.link, self.pools, router_id)
+        self.pools.gate.lender = Lender(self.link, self.peers)
         self.sessions = Sessions(Directory(self.link, self.peers))
 
     @property

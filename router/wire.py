@@ -8,6 +8,9 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:pools | set | web, Celery | names of the pools that routers serve |
 | weir:policy:<pool> | string | web | {schema, pool, policy, version, sha256, document, rollout: {"mode": "full"}, published_at} |
 | weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks, and as its kind says role, connector, kv, events, tokenizer}]}, see Instance below |
+| weir:keys | string | web, Celery | {schema, at, required: [pool, or "*" for all], keys: [{id, name, sha256 (of the secret, hex), pools: [pool] (none: all), requests_per_min, tokens_per_min (null: no limit), expires_at (Unix seconds or null)}]}: the API keys that are good; one that is revoked is not in it |
+| weir:keys:used | hash | routers | id of an API key: when it was last used |
+| weir:limit:<key> | hash with TTL | routers | what is left of an API key's minute: {requests, tokens, at}, by the Redis server's clock; not there: all of it (router/lender.py) |
 | weir:changed | channel | web, Celery | the key that changed, for example weir:policy:demo |
 | weir:inst:<id> | string | Celery | the latest sample, see `Sample` keys below |
 | weir:routers | sorted set | routers | router id, score: last seen |
@@ -54,7 +57,7 @@ answers (1,000 at most), in cached tokens summed up, error being |predicted - ac
 [device, host, disk], age_s (since it was known to be up to date, null: never), event_at, gaps, replayed (batches), purges.
 
 Receipt: {schema, request_id, at, router, pool, model, endpoint, policy, version, route, class, flow, instance, rule, reasons [text],
-session (hash of pool and session, null when unknown), prompt_tokens (L as estimated), index (what h is from: exact, approximate, none), predicted_cached (h), new_tokens (n),
+session (hash of pool and session, null when unknown), key (name of the API key, null without one), prompt_tokens (L as estimated), index (what h is from: exact, approximate, none), predicted_cached (h), new_tokens (n),
 cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's usage says), retries, attempts [{instance, status, error}],
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
 for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`)}; null where unknown. Not in the stream's copy, and absent
@@ -88,6 +91,8 @@ FRAMES_LATEST = PREFIX + "frames:latest"
 FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
 EVENTS = PREFIX + "events"
 SIGNIN = PREFIX + "signin"
+KEYS = PREFIX + "keys"
+KEYS_USED = PREFIX + "keys:used"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
 FRAME = PREFIX + "frame"
@@ -138,6 +143,10 @@ def receipt_key(request_id: str) -> str:
 
 def scaling_key(pool: str) -> str:
     return f"{PREFIX}scaling:{pool}"
+
+
+def limit_key(key_id: str) -> str:
+    return f"{PREFIX}limit:{key_id}"
 
 
 def worker_key(name: str) -> str:

@@ -1,6 +1,7 @@
 """A router in this process, served by the server that it runs under, before a real Redis and fake engines."""
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -47,6 +48,11 @@ class Published:
         value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries)}
         self._put(pool, wire.fleet_key(pool), value)
 
+    def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = ()) -> None:
+        value = {"at": time.time(), "required": list(required), "keys": list(entries)}
+        self.client.set(wire.KEYS, wire.encode(value))
+        self.client.publish(wire.CHANGED, wire.KEYS)
+
     def _put(self, pool: str, key: str, value: dict[str, Any]) -> None:
         self.client.sadd(wire.POOLS, pool)
         self.client.set(key, wire.encode(value))
@@ -65,6 +71,20 @@ def entry(name: str, url: str, **changes: Any) -> dict[str, Any]:
         "node": "local",
         "block_size": 16,
         "kv_blocks": 10_000,
+        **changes,
+    }
+
+
+def key_entry(secret: str, **changes: Any) -> dict[str, Any]:
+    """A key as it is published, named by the last word of its secret."""
+    return {
+        "id": secret.rpartition("-")[2],
+        "name": secret.rpartition("-")[2],
+        "sha256": hashlib.sha256(secret.encode()).hexdigest(),
+        "pools": [],
+        "requests_per_min": None,
+        "tokens_per_min": None,
+        "expires_at": None,
         **changes,
     }
 

@@ -166,7 +166,7 @@ async def test_a_websocket_is_refused_and_the_connection_goes_on(world, connect)
     asked = b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
     client.send(asked + b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
     status, _, body = await client.answer()
-    assert (status, code(body)) == (404, "not_found")
+    assert (status, code(body)) == (400, "no_websockets")
     client.send(post())
     assert (await client.answer())[0] == 200
 

@@ -78,6 +78,26 @@ async def test_the_wrong_method_is_told_the_right_one(world, method, path, allow
     assert response.headers["allow"] == allow
 
 
+async def test_one_model_is_described_as_in_the_list(world):
+    w = await world(None)
+    one, listed = await w.client.get("/v1/models/llama"), await w.client.get("/v1/models")
+    assert one.json() == listed.json()["data"][0]
+
+
+async def test_an_unknown_model_is_not_described(world):
+    w = await world(None)
+    response = await w.client.get("/v1/models/meta/none")
+    assert (response.status_code, code_of(response)) == (404, "model_not_found")
+    assert "llama" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/llama", "/healthz", "/metrics"])
+async def test_every_page_carries_the_request_id(world, path):
+    w = await world(None)
+    response = await w.client.get(path, headers={"x-request-id": "mine"})
+    assert (response.status_code, response.headers["x-request-id"]) == (200, "mine")
+
+
 async def test_an_unknown_path_is_told_the_known_ones(world):
     w = await world(None)
     response = await w.client.get("/v2/x")

@@ -1,0 +1,213 @@
+"""API keys on the data plane: who is let in, where to, and what goes on to the engine."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from router import wire
+from router.keys import UnreadableKeys, parse
+from router.tests.conftest import entry, key_entry
+from router.tests.engine import hang
+from router.tests.test_own_errors import code_of
+
+ALICE = "sk-weir-secret-alice"
+BOB = "sk-weir-secret-bob"
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def keyed(world, *entries, required=("*",), engine=None, **policy):
+    w = await world(engine, **policy)
+    w.published.keys(*entries, required=required)
+    gate = w.router.pools.gate
+    await w.until(lambda: gate.ring is not None and len(gate.ring.by_hash) == len(entries), "keys are taken up")
+    return w
+
+
+@pytest.mark.parametrize("headers", [bearer(ALICE), {"x-api-key": ALICE}, {"authorization": f"bearer  {ALICE}"}])
+async def test_a_holder_is_served_and_the_key_goes_no_further(world, headers):
+    w = await keyed(world, key_entry(ALICE))
+    response = await w.ask(headers={**headers, "x-other": "kept"})
+    assert response.status_code == 200
+    received = w.engines[0].received[0].headers
+    assert received["x-other"] == "kept"
+    assert not {"authorization", "x-api-key"} & set(received)
+
+
+async def test_the_receipt_names_the_key_and_never_tells_it(world):
+    w = await keyed(world, key_entry(ALICE))
+    response = await w.ask(headers=bearer(ALICE))
+    receipt = await w.receipt(response)
+    assert receipt["key"] == "alice"
+    assert ALICE not in str(receipt)
+
+
+async def test_without_a_key_nobody_is_served_where_one_is_required(world):
+    w = await keyed(world, key_entry(ALICE))
+    response = await w.ask()
+    assert (response.status_code, code_of(response)) == (401, "missing_api_key")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert not w.engines[0].received
+
+
+@pytest.mark.parametrize("secret", ["sk-weir-secret-mallory", "sk-other", ALICE + "x"])
+async def test_a_wrong_key_is_refused(world, secret):
+    w = await keyed(world, key_entry(ALICE))
+    response = await w.ask(headers=bearer(secret))
+    assert response.status_code == 401
+    assert code_of(response) in ("invalid_api_key", "missing_api_key")
+
+
+async def test_a_refusal_on_messages_has_the_shape_that_anthropic_clients_read(world):
+    w = await keyed(world, key_entry(ALICE))
+    response = await w.ask("/v1/messages", headers={"x-api-key": BOB})
+    assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_where_none_is_required_other_credentials_go_on_to_the_engine(world):
+    w = await keyed(world, key_entry(ALICE), required=())
+    assert (await w.ask(headers=bearer("sk-engine"))).status_code == 200
+    assert w.engines[0].received[0].headers["authorization"] == "Bearer sk-engine"
+
+
+async def test_a_wrong_weir_key_is_refused_where_none_is_required(world):
+    w = await keyed(world, key_entry(ALICE), required=())
+    assert (await w.ask()).status_code == 200
+    assert (await w.ask(headers=bearer(BOB))).status_code == 401
+
+
+async def test_a_key_opens_its_pools_only(world):
+    w = await keyed(world, key_entry(ALICE, pools=["other"]), key_entry(BOB, pools=["demo"]))
+    refused = await w.ask(headers=bearer(ALICE))
+    assert (refused.status_code, code_of(refused)) == (403, "pool_not_allowed")
+    assert (await w.ask(headers=bearer(BOB))).status_code == 200
+
+
+async def test_a_pool_may_require_keys_alone(world):
+    w = await keyed(world, key_entry(ALICE), required=("closed",))
+    for pool in ("closed", "exp-1"):
+        w.published.policy(pool)
+        w.published.fleet(entry(f"{pool}-0", w.engines[0].url), pool=pool, model=pool)
+        await w.until(lambda pool=pool: w.router.pools.get(pool) and w.router.pools.get(pool).ready)
+    assert (await w.ask()).status_code == 200
+    assert (await w.ask(model="closed")).status_code == 401
+    assert (await w.ask(model="closed", headers=bearer(ALICE))).status_code == 200
+
+
+async def test_pools_of_experiments_are_open_while_all_others_require_keys(world):
+    w = await keyed(world, key_entry(ALICE))
+    w.published.policy("exp-1")
+    w.published.fleet(entry("exp-1-0", w.engines[0].url), pool="exp-1")
+    await w.until(lambda: w.router.pools.get("exp-1") and w.router.pools.get("exp-1").ready)
+    assert (await w.ask(headers={"x-weir-pool": "exp-1"})).status_code == 200
+
+
+async def test_an_expired_key_is_refused(world):
+    w = await keyed(world, key_entry(ALICE, expires_at=time.time() - 1), key_entry(BOB, expires_at=time.time() + 99))
+    refused = await w.ask(headers=bearer(ALICE))
+    assert (refused.status_code, code_of(refused)) == (401, "expired_api_key")
+    assert (await w.ask(headers=bearer(BOB))).status_code == 200
+
+
+async def test_a_revoked_key_is_refused_as_soon_as_it_is_published(world):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB))
+    assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+    w.published.keys(key_entry(BOB), required=("*",))
+    await w.until(lambda: len(w.router.pools.gate.ring.by_hash) == 1)
+    assert code_of(await w.ask(headers=bearer(ALICE))) == "invalid_api_key"
+    assert "alice" not in w.router.pools.gate.meters
+
+
+async def test_keys_that_redis_has_lost_stay_in_force(world):
+    w = await keyed(world, key_entry(ALICE))
+    w.published.client.delete(wire.KEYS)
+    w.published.client.publish(wire.CHANGED, wire.KEYS)
+    await w.router.source.live.poll()
+    assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+    assert (await w.ask()).status_code == 401
+
+
+async def test_keys_that_cannot_be_read_are_named_and_those_before_stay(world):
+    w = await keyed(world, key_entry(ALICE))
+    w.published.keys({"id": "x"}, required=())
+    await w.until(lambda: any("API keys" in why for why in w.router.source.degraded()))
+    assert (await w.ask()).status_code == 401
+
+
+async def test_before_the_keys_are_known_their_holders_are_asked_to_come_back(world):
+    w = await world(None)
+    refused = await w.ask(headers=bearer(ALICE))
+    assert (refused.status_code, code_of(refused)) == (503, "keys_unknown")
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_a_router_may_require_keys_whatever_is_published(world):
+    w = await keyed(world, key_entry(ALICE), required=())
+    w.router.pools.gate.required_everywhere = True
+    assert code_of(await w.ask()) == "missing_api_key"
+    assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+
+
+async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(world):
+    w = await world(None)
+    gate = w.router.pools.gate
+    assert (await w.client.get("/healthz")).json()["warnings"] == []
+    gate.exposed = True
+    assert "API keys" in (await w.client.get("/healthz")).json()["warnings"][0]
+    w.published.keys(required=("*",))
+    await w.until(lambda: gate.ring is not None)
+    assert (await w.client.get("/healthz")).json()["warnings"] == []
+
+
+async def test_the_last_use_of_a_key_and_its_requests_are_told(world):
+    w = await keyed(world, key_entry(ALICE))
+    await w.ask(headers=bearer(ALICE))
+    await w.until(lambda: w.published.client.hget(wire.KEYS_USED, "alice"))
+    text = (await w.client.get("/metrics")).text
+    assert 'weir_router_key_requests_total{key="alice",outcome="ok"} 1.0' in text
+    assert 'weir_router_key_tokens_total{key="alice"} 103.0' in text
+
+
+async def test_each_key_waits_in_a_line_of_its_own(world):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB), engine=hang, admission__max_inflight_per_instance=1)
+    queue = w.router.pools.get("demo").queue
+    running = asyncio.ensure_future(w.ask(headers=bearer(ALICE)))
+    await w.until(lambda: w.engines[0].received)
+    asked = []
+    for i, secret in enumerate([ALICE, ALICE, BOB]):
+        asked.append(asyncio.ensure_future(w.ask(headers={**bearer(secret), "x-request-id": f"r{i}"})))
+        await w.until(lambda i=i: len(queue) == i + 1)
+    w.engines[0].release.set()
+    await asyncio.gather(running, *asked)
+    assert [request.headers["x-request-id"] for request in w.engines[0].received[1:]] == ["r0", "r2", "r1"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"keys": [], "required": None},
+        {"keys": [{"id": "x"}], "required": []},
+        {"keys": [key_entry(ALICE, sha256="zz")], "required": []},
+        {"keys": [key_entry(ALICE, requests_per_min=0)], "required": []},
+        {"keys": [key_entry(ALICE, tokens_per_min=True)], "required": []},
+        {"keys": [None], "required": []},
+    ],
+)
+def test_keys_of_a_wrong_shape_are_refused_whole(value):
+    with pytest.raises(UnreadableKeys, match="API keys: "):
+        parse(value)
+
+
+async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
+    w = await keyed(world, key_entry(ALICE))
+    reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(w.client.base_url).port)
+    writer.write(
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer sk-weir-x\r\ncontent-length: 9\r\n\r\n"
+    )
+    assert b" 401 " in await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)
+    writer.close()

@@ -1,0 +1,181 @@
+"""Limits of API keys: shared by all routers, never exceeded, settled by what was used."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router import wire
+from router.lender import Lender
+from router.link import Link
+from router.quota import Bucket, Budget, Wish, duration
+from router.tests.conftest import key_entry, running
+from router.tests.engine import USAGE, reply
+from router.tests.test_keys import ALICE, bearer, keyed
+from router.tests.test_own_errors import code_of
+
+USED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
+
+
+async def test_requests_beyond_the_limit_are_refused_and_told_when_to_come_back(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=3))
+    answers = [await w.ask(headers=bearer(ALICE)) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert code_of(answers[3]) == "rate_limit_exceeded"
+    assert 1 <= int(answers[3].headers["retry-after"]) <= 20
+    assert len(w.engines[0].received) == 3
+
+
+async def test_answers_tell_what_is_left_by_the_names_that_openai_uses(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=10, tokens_per_min=100_000))
+    headers = (await w.ask(headers=bearer(ALICE), max_tokens=100)).headers
+    assert headers["x-ratelimit-limit-requests"] == "10"
+    assert headers["x-ratelimit-remaining-requests"] == "9"
+    assert headers["x-ratelimit-reset-requests"].endswith("s")
+    assert headers["x-ratelimit-limit-tokens"] == "100000"
+    assert 99_000 < int(headers["x-ratelimit-remaining-tokens"]) < 100_000
+
+
+async def test_a_key_without_limits_has_no_such_headers(world):
+    w = await keyed(world, key_entry(ALICE))
+    assert not [name for name in (await w.ask(headers=bearer(ALICE))).headers if "ratelimit" in name]
+
+
+async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=60_000))
+    for _ in range(20):  # reckoned: 20 x 30,000
+        assert (await w.ask(headers=bearer(ALICE), max_tokens=30_000)).status_code == 200
+    budget = w.router.pools.gate.meters["alice"].budgets["tokens"]
+    spent = 60_000 - budget.remaining(asyncio.get_running_loop().time())
+    assert spent <= 20 * USED + 100
+
+
+async def test_tokens_beyond_the_limit_are_refused(world):
+    usage = {"prompt_tokens": 900, "completion_tokens": 300}
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000), engine=reply({"usage": usage}))
+    assert (await w.ask(headers=bearer(ALICE), max_tokens=10)).status_code == 200  # used more than was thought
+    refused = await w.ask(headers=bearer(ALICE), max_tokens=10)
+    assert (refused.status_code, code_of(refused)) == (429, "rate_limit_exceeded")
+
+
+async def test_a_prompt_that_no_minute_has_room_for_is_told_so(world):
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=100))
+    refused = await w.ask(headers=bearer(ALICE), prompt="x" * 10_000)
+    assert (refused.status_code, code_of(refused)) == (429, "request_too_large_for_key")
+    assert "retry-after" not in refused.headers
+
+
+async def test_a_request_that_no_engine_was_asked_costs_nothing(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=2, tokens_per_min=10_000))
+    w.published.fleet()
+    await w.until(lambda: w.router.pools.get("demo").ready == 0)
+    answers = [await w.ask(headers=bearer(ALICE)) for _ in range(5)]
+    assert {answer.status_code for answer in answers} == {503}
+
+
+async def test_two_routers_share_a_limit_exactly(world, redis_url):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=40))
+    async with AsyncExitStack() as stack:
+        other, client = await stack.enter_async_context(running(redis_url, "router-2"))
+        await w.until(lambda: other.pools.gate.ring is not None and other.pools.get("demo").ready)
+        body = {"model": "llama", "prompt": "hello"}
+        asked = [
+            each.post("/v1/completions", json=body, headers=bearer(ALICE))
+            for _ in range(40)
+            for each in (w.client, client)
+        ]
+        statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
+    assert 38 <= statuses.count(200) <= 40 + 5  # what both hold unspent, and what has come in the meantime
+    assert statuses.count(200) + statuses.count(429) == 80
+
+
+async def test_most_requests_of_a_busy_key_ask_redis_nothing(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=600_000))
+    await w.ask(headers=bearer(ALICE))
+    lender, asked = w.router.pools.gate.lender, []
+    borrow = lender.borrow
+
+    async def counted(*arguments):
+        asked.append(arguments)
+        return await borrow(*arguments)
+
+    lender.borrow = counted
+    for _ in range(30):
+        assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+    assert len([wishes for _, wishes in asked if wishes[0].needed > 0]) <= 10
+
+
+async def test_changed_limits_are_in_force_at_once(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=2))
+    assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(3)] == [200, 200, 429]
+    w.published.keys(key_entry(ALICE), required=("*",))
+    await w.until(lambda: not w.router.pools.gate.meters["alice"].budgets)
+    assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+
+
+async def test_without_redis_a_router_goes_by_its_part_of_the_limit(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=4))
+    gate = w.router.pools.gate
+    gate.lender.routers = 2
+
+    async def away(*arguments):
+        return None
+
+    gate.lender.borrow = away
+    assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(4)] == [200, 200, 429, 429]
+
+
+@pytest.fixture
+async def lender(live_redis, redis_url):
+    link = Link(redis_url)
+    link.answered()
+    yield Lender(link, ())
+    await link.close()
+
+
+async def test_what_is_given_back_can_be_borrowed_again(lender):
+    taken = await lender.borrow("k", [Wish("requests", 10, 10, 10)])
+    assert taken.granted == (10.0,)
+    refused = await lender.borrow("k", [Wish("requests", 10, 5, 5)])
+    assert refused.granted == (0.0,)
+    assert 0 < refused.wait_s <= 30
+    await lender.borrow("k", [Wish("requests", 10, 0, -5)])
+    assert (await lender.borrow("k", [Wish("requests", 10, 5, 5)])).granted == (5.0,)
+
+
+async def test_all_kinds_are_lent_or_none(lender):
+    await lender.borrow("k", [Wish("tokens", 1_000, 900, 900)])
+    loan = await lender.borrow("k", [Wish("requests", 10, 1, 2), Wish("tokens", 1_000, 500, 500)])
+    assert loan.granted == (0.0, 0.0)
+    assert loan.left[0] == 10.0
+
+
+async def test_a_redis_that_came_back_empty_lends_on(lender, live_redis):
+    await lender.borrow("k", [Wish("requests", 10, 1, 1)])
+    live_redis.script_flush()
+    live_redis.delete(wire.limit_key("k"))
+    assert (await lender.borrow("k", [Wish("requests", 10, 10, 10)])).granted == (10.0,)
+
+
+@given(st.integers(1, 100_000), st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 1e5)), max_size=60))
+def test_an_own_bucket_never_gives_more_than_a_full_one_and_what_flows_in(limit, takes):
+    bucket, now, given_out = Bucket(float(limit), 0.0), 0.0, 0.0
+    for passed, needed in takes:
+        now += passed
+        if bucket.take(needed, limit, now) == 0:
+            given_out += min(needed, limit)
+    assert given_out <= limit + now * limit / 60 + 1e-3 * limit
+
+
+@given(st.integers(1, 10**6), st.floats(-1e6, 1e6), st.floats(0, 1e6))
+def test_a_loan_that_is_asked_for_can_be_granted_by_a_full_bucket(limit, held, amount):
+    assert 0 <= Budget(limit, held).lack(amount) <= limit
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.012, b"12ms"), (1.0, b"1s"), (1.46, b"1.5s"), (90.0, b"1m30s"), (59.99, b"1m0s")]
+)
+def test_a_duration_is_written_as_openai_writes_it(seconds, text):
+    assert duration(seconds) == text
