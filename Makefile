@@ -4,11 +4,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTEST := $(PY) -m pytest -n 2
-FAST := not browser and not slow and not postgres and not engines
+FAST := not browser and not slow and not deploy and not engines
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-postgres test-browser test-engines engines lint lock bench screenshots clean
+.PHONY: run test test-slow test-deploy test-browser test-engines engines lint lock bench screenshots clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -20,9 +20,9 @@ test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not browser and not engines"
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
-test-postgres: $(STAMP)
+test-deploy: $(STAMP)
 	$(PY) -m controlplane.tests.on_postgres -n 2 -m "$(FAST)" controlplane fleet
-	$(PYTEST) -n 0 -m postgres
+	$(PYTEST) -n 0 -m deploy
 
 test-browser: $(STAMP)
 	@$(PY) docs/chromium.py

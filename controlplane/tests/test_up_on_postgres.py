@@ -11,7 +11,7 @@ from controlplane.tests.postgres import postgres
 from controlplane.tests.real_up import free_ports, running
 from controlplane.tests.test_up_whole import FLEET
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from controlplane.tests.rabbitmq import rabbitmq
 from controlplane.tests.real_up import running
 from controlplane.tests.test_up_whole import FLEET
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -1,0 +1,78 @@
+"""One process of Weir under somebody else's supervision (systemd, containers): the command lines are those of `up`."""
+
+import os
+import socket
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+
+from controlplane.accounts.services import ensure_admin
+from controlplane.policies.services import ensure_default_policy
+from controlplane.up import plan
+from controlplane.up.plan import Options, Surroundings
+
+Argv = tuple[str, ...]
+
+
+def web(options: Options, around: Surroundings) -> Argv:
+    return plan.web(options, around).argv
+
+
+def router(options: Options, around: Surroundings) -> Argv:
+    """Takes Redis from the environment, where no list of processes shows its password."""
+    name = f"{socket.gethostname()}-{options.router_port}"
+    return (around.python, "-m", "router", "--host", options.host, "--port", str(options.router_port), "--id", name)
+
+
+def control(options: Options, around: Surroundings) -> Argv:
+    """One in the fleet: it keeps the schedule."""
+    return plan.worker(around, "control", "control", "--concurrency=4", "--with-beat").argv
+
+
+def experiments(options: Options, around: Surroundings) -> Argv:
+    return plan.worker(around, "experiments", "experiments", "--concurrency=1").argv
+
+
+PROCESSES: dict[str, Callable[[Options, Surroundings], Argv]] = {
+    "web": web,
+    "router": router,
+    "control": control,
+    "experiments": experiments,
+}
+
+
+class Command(BaseCommand):
+    help = "Be one process of Weir, or `prepare` the database for them; `manage.py node` is a node's."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("process", choices=["prepare", *PROCESSES])
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+        parser.add_argument("--port", type=int, help="default: 8000 of web, 8080 of a router")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        if given["process"] == "prepare":
+            self._prepare()
+            return
+        standard = Options()
+        options = Options(
+            host=given["host"],
+            web_port=given["port"] or standard.web_port,
+            router_port=given["port"] or standard.router_port,
+        )
+        around = Surroundings(sys.executable, settings.REDIS_URL, trusted_proxies=tuple(settings.TRUSTED_PROXIES))
+        argv = PROCESSES[given["process"]](options, around)
+        # This process becomes the other, so that whoever supervises it stops it by its own pid.
+        os.environ["REDIS_URL"] = settings.REDIS_URL
+        os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
+
+    def _prepare(self) -> None:
+        """Migrations, the administrator and the default policy. Does no harm to do again."""
+        call_command("migrate", interactive=False)
+        if password := ensure_admin().password:
+            self.stdout.write(f"user admin, password {password}  (shown this once)")
+        ensure_default_policy()

@@ -1,0 +1,132 @@
+"""What is in deploy/: taken by the tools that will read it, and naming commands, variables and ports that exist."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.management.commands.serve import PROCESSES
+
+CODE = Path(__file__).resolve().parents[2]
+DEPLOY = CODE / "deploy"
+CHART = DEPLOY / "helm" / "weir"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+COMMANDS = {"prepare", *PROCESSES}
+
+
+def installed(program, package):
+    assert shutil.which(program), f"{program} is not installed here: apt-get install {package}"
+    return program
+
+
+def settings_documented():
+    return set(re.findall(r"`([A-Z_]+)`", (CODE / "docs" / "settings.md").read_text()))
+
+
+def variables_of(text):
+    return set(re.findall(r"\b(WEIR_[A-Z_]+|DATABASE_URL|REDIS_URL)\b", text))
+
+
+def services():
+    return yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]
+
+
+def rendered(**changes):
+    """The chart's objects by (kind, name)."""
+    templates = {path.name: path.read_text() for path in (CHART / "templates").iterdir()}
+    values = yaml.safe_load((CHART / "values.yaml").read_text()) | changes
+    given = json.dumps({"templates": templates, "values": values, "release": "night"})
+    command = [installed("go", "golang-go"), "run", str(CODE / "controlplane" / "tests" / "helm.go")]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    found = [one for text in json.loads(done.stdout).values() for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_exists(unit):
+    (line,) = re.findall(r"^ExecStart=/opt/weir/.venv/bin/python manage.py (.+)$", unit.read_text(), re.M)
+    command, *rest = line.split()
+    assert command == "node" or (command == "serve" and rest[0] in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "path", ["systemd/environment.example", "compose/compose.yaml", "helm/weir/templates/_weir.tpl"]
+)
+def test_every_variable_that_is_set_is_documented(path):
+    assert variables_of((DEPLOY / path).read_text()) <= settings_documented()
+
+
+def test_every_process_is_in_each_way_to_deploy():
+    in_units = {word for unit in UNITS for word in re.findall(r"manage.py serve (\w+)", unit.read_text())}
+    in_compose = {one["command"][1] for one in services().values() if one.get("command", [""])[0] == "serve"}
+    in_chart = {
+        name
+        for path in CHART.glob("templates/*.yaml")
+        for name in re.findall(r"args: \[serve, (\w+)", path.read_text())
+    }
+    assert in_units == in_compose == in_chart == COMMANDS
+
+
+def test_the_image_holds_what_the_processes_need():
+    copied = set(re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Dockerfile").read_text(), re.M))
+    assert {"controlplane", "router", "fleet", "templates", "static"} <= copied
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_unit(unit, tmp_path):
+    for other in (DEPLOY / "systemd").iterdir():
+        text = other.read_text().replace("/opt/weir/.venv/bin/python", sys.executable).replace("/opt/weir", str(CODE))
+        (tmp_path / other.name).write_text(text)
+    done = subprocess.run(
+        [installed("systemd-analyze", "systemd"), "verify", "--man=no", str(tmp_path / unit.name)],
+        capture_output=True, text=True, timeout=60, env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+    )  # fmt: skip
+    told = [line for line in done.stderr.splitlines() if str(tmp_path) in line or unit.stem in line]
+    assert (done.returncode, told) == (0, [])
+
+
+@pytest.mark.deploy
+def test_compose_takes_the_file(tmp_path):
+    command = [installed("docker-compose", "docker-compose"), "-f", str(DEPLOY / "compose" / "compose.yaml")]
+    command += ["--env-file", str(DEPLOY / "compose" / "secrets.example"), "config"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert set(yaml.safe_load(done.stdout)["services"]) == set(services())
+
+
+@pytest.mark.deploy
+def test_the_chart_renders_to_objects_whose_names_and_labels_meet():
+    objects = rendered()
+    for name in ("web", "router", "control", "experiments"):
+        deployment = objects["Deployment", f"night-{name}"]
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["args"][:2] == ["serve", name]
+    for name, port in (("web", 8000), ("router", 8080)):
+        service = objects["Service", f"night-{name}"]
+        pod = objects["Deployment", f"night-{name}"]["spec"]["template"]
+        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        assert pod["spec"]["containers"][0]["ports"] == [{"name": "http", "containerPort": port}]
+    assert ("Ingress", "night") not in objects
+    assert objects["Deployment", "night-control"]["spec"]["strategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.deploy
+def test_the_chart_leads_outside_paths_to_the_routers_and_the_pages():
+    ingress = {"enabled": True, "className": "nginx", "host": "weir.example", "tlsSecretName": "cert"}
+    objects = rendered(ingress=ingress, dataClaim="shared")
+    (rule,) = objects["Ingress", "night"]["spec"]["rules"]
+    backends = {path["path"]: path["backend"]["service"]["name"] for path in rule["http"]["paths"]}
+    assert backends == {"/v1": "night-router", "/": "night-web"}
+    pod = objects["Deployment", "night-web"]["spec"]["template"]["spec"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
+    secure = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}["WEIR_SECURE_COOKIES"]
+    assert secure == "1"
