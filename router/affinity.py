@@ -64,6 +64,11 @@ class Affinity:
         if hashes and session.startswith(UNNAMED):
             self._remember(hashes[-1], session)
 
+    def taken_up(self, session: str, instance: str, now: float) -> None:
+        """It was bound there before; what has been learned since is newer."""
+        if session not in self._bound:
+            self.learned(session, instance, now)
+
     def answered(self, session: str, history_tokens: int) -> None:
         bound = self._bound.get(session)
         if bound is not None:

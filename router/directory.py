@@ -1,6 +1,13 @@
-"""Sessions that other routers have bound, looked up in Redis."""
+"""Where sessions live by the word of other routers, and of this one before it was started again, as Redis has it.
+
+What is there when a pool is new here is taken up once. From then on only other routers can know more, so a router that
+is alone asks nothing: a look-up costs a request more than all that is decided about it.
+"""
 
 import asyncio
+import time
+from typing import cast
+from weakref import WeakSet
 
 from router import wire
 from router.affinity import Bound
@@ -8,21 +15,47 @@ from router.call import Call
 from router.link import FAILURES, Link
 from router.member import Member
 from router.peers import Peers
+from router.pool import Pool
+from router.pools import Pools
 
 LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
+AT_ONCE = 1_000  # keys
+TAKE_UP_S = 1.0  # between two looks for new pools
 RECHECK_S = 5.0  # with other routers about, a binding older than this may have moved
 
 
 class Directory:
-    def __init__(self, link: Link, peers: Peers) -> None:
+    def __init__(self, link: Link, pools: Pools, peers: Peers) -> None:
         self._link = link
+        self._pools = pools
         self._peers = peers
+        self._taken_up: WeakSet[Pool] = WeakSet()
 
     def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool:
-        return call.session_shared and self._link.up and self._may_have_moved(bound, call.at)
+        return call.session_shared and self._link.up and self._may_know_more(call, bound)
 
-    def _may_have_moved(self, bound: Bound | None, now: float) -> bool:
-        return bound is None or (len(self._peers) > 0 and now - bound.used_at > RECHECK_S)
+    def _may_know_more(self, call: Call, bound: Bound | None) -> bool:
+        if not len(self._peers):
+            return bound is None and call.pool not in self._taken_up
+        return bound is None or call.at - bound.used_at > RECHECK_S
+
+    async def take_up(self) -> None:
+        """A step, every TAKE_UP_S."""
+        for pool in list(self._pools.all()):
+            if pool not in self._taken_up:
+                await self._take_up(pool)
+                self._taken_up.add(pool)
+
+    async def _take_up(self, pool: Pool) -> None:
+        prefix = wire.affinity_key(pool.name, "")
+        cursor = -1
+        while cursor:
+            cursor, keys = await self._link.client.scan(max(cursor, 0), match=f"{prefix}*", count=AT_ONCE)
+            sessions = [str(key, "utf-8", "replace").removeprefix(prefix) for key in cast(list[bytes], keys)]
+            instances = await self._link.mget([wire.affinity_key(pool.name, session) for session in sessions])
+            for session, instance in zip(sessions, instances, strict=True):
+                if instance is not None:
+                    pool.affinity.taken_up(session, instance, time.time())
 
     def sent(self, call: Call, member: Member) -> None:
         self._peers.sent(call, member)

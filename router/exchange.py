@@ -15,6 +15,7 @@ from router.client import Client, Incoming
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 BODILESS = (204, 304)
+BROKEN = b"the router failed: its log says why\n"
 _LENGTH = b"content-length: "
 CHUNKED = b"transfer-encoding: chunked\r\n"
 
@@ -70,6 +71,9 @@ class Exchange(RequestResponseCycle):
             await self.handler(self.incoming, self)
         except Exception:
             log.exception("a request failed")
+            if not self.response_started:
+                self.start(500, b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(BROKEN))
+                self.end(BROKEN)
         finally:
             if self.task is not None:
                 tasks.discard(self.task)

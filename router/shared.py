@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from router.directory import Directory
+from router.directory import TAKE_UP_S, Directory
 from router.lender import Lender
 from router.link import FAILURES, Link
 from router.live import Live
@@ -31,7 +31,8 @@ class Shared:
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
         self.peers = Peers(self.link, self.pools, router_id)
         self.pools.gate.lender = Lender(self.link, self.peers)
-        self.sessions = Sessions(Directory(self.link, self.peers))
+        self.directory = Directory(self.link, self.pools, self.peers)
+        self.sessions = Sessions(self.directory)
 
     @property
     def looked_at(self) -> float | None:
@@ -49,6 +50,7 @@ class Shared:
         return [
             *self.live.tasks(),
             *self.peers.tasks(),
+            self.link.every(TAKE_UP_S, self.directory.take_up),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
         ]

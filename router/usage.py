@@ -13,6 +13,8 @@ HELD = 64 * 1024  # a longer unfinished event is passed on as it is
 
 # Inside a JSON text the quotes would be escaped, so this is a key and never something that the model wrote.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
+# With objects in it, but none in those, and no text: what all engines send. Anything else goes the slow way.
+_FLAT = re.compile(rb'\{[^{}"]*(?:"\w+"[^{}"]*(?:\{[^{}]*\}[^{}"]*)?)*\}')
 _END = re.compile(rb"\r?\n\r?\n")
 _DECODER = json.JSONDecoder()
 
@@ -82,6 +84,9 @@ def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
     match = _KEY.match(data, start)
     if match is None:
         return None
+    flat = _FLAT.match(data, match.end())
+    if flat is not None and (found := _loaded(flat.group())) is not None:
+        return found
     try:
         value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
     except ValueError:

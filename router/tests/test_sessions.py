@@ -64,6 +64,19 @@ async def test_a_session_is_found_by_another_router(world, redis_url):
             assert response.headers["x-weir-instance"] == home
 
 
+async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_url):
+    w = await world(None, None, None, route="session_sticky")
+    for number in range(3):
+        w.published.client.set(wire.affinity_key("demo", f"s{number}"), "demo-2")
+    async with running(redis_url, "router-1") as (router, client):
+        affinity = router.pools.get("demo").affinity
+        await w.until(lambda: len(affinity) == 3)
+        await w.until(lambda: router.pools.get("demo") in router.source.directory._taken_up)
+        body = {"model": "llama", "prompt": "x"}
+        asked = [await client.post("/v1/completions", json={**body, "user": user}) for user in ("s0", "s2")]
+        assert {response.headers["x-weir-instance"] for response in asked} == {"demo-2"}
+
+
 async def test_a_binding_in_redis_ends_with_its_time_to_live(world):
     w = await world(None, affinity__ttl_s=100)
     await w.ask(user="s")
