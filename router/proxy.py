@@ -24,8 +24,9 @@ from router.sessions import Sessions
 from router.stalls import Stalls
 
 BACK_PRESSURE = (429, 503)
+ROUTE_REFUSES = ("over_ttft_limit",)  # rules by which a route lets nobody take a request
 # Whatever status the policy gives them: nothing failed.
-REFUSED = (*room.CODES, "no_instance_ready", "keys_unknown")
+REFUSED = (*room.CODES, *ROUTE_REFUSES, "no_instance_ready", "keys_unknown")
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -95,7 +96,7 @@ class Proxy:
                 if place is not None:
                     pool.queue.admitted(place, time.perf_counter())
                 return decision
-            if not pool.able(tried, asyncio.get_running_loop().time()):
+            if decision.rule in ROUTE_REFUSES or not pool.able(tried, asyncio.get_running_loop().time()):
                 if place is not None:
                     pool.queue.leave(place)
                 raise _nobody(call, tried, decision)
@@ -169,6 +170,8 @@ class Proxy:
 
 
 def _nobody(call: Call, tried: dict[str, str], decision: Decision) -> Refusal:
+    if decision.rule in ROUTE_REFUSES:
+        return room.unwanted(call, decision)
     if tried:
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
         return Refusal(502, "upstream_failed", f"every instance that could be tried failed: {why}")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import orjson
-import xxhash
 
 from router import wire
 from router.call import Call
@@ -11,7 +10,7 @@ from router.policy.candidates import Candidates
 
 
 def receipt(call: Call, router: str) -> dict[str, Any]:
-    """Everything but the candidates."""
+    """Everything but what the decision was made from."""
     usage, decision = call.usage, call.decision
     made: dict[str, Any] = {
         "schema": wire.SCHEMA,
@@ -23,7 +22,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "endpoint": call.endpoint,
         "policy": call.policy,
         "version": call.version,
-        "session": _session(call),
+        "session": call.session_key,
         "key": call.key.name if call.key is not None else None,
         "prompt_tokens": call.prompt_tokens,
         "cached_tokens": usage.cached_tokens if usage is not None else None,
@@ -80,19 +79,14 @@ def _offload(call: Call) -> dict[str, Any]:
 
 
 def encoded(call: Call, router: str) -> tuple[str, bytes, bytes]:
-    """(request id, the whole receipt, the same without candidates), as JSON."""
+    """(request id, the whole receipt, the same without what the decision was made from), as JSON."""
     short = receipt(call, router)
     brief = orjson.dumps(short)
-    candidates = call.decision.candidates if call.decision is not None else ()
-    listed = candidates.rows() if isinstance(candidates, Candidates) else list(candidates)
-    return call.id, b'%b,"candidates":%b}' % (brief[:-1], orjson.dumps(listed)), brief
-
-
-def _session(call: Call) -> str | None:
-    """Told apart, not told: the name may be a person's."""
-    if call.session is None:
-        return None
-    return xxhash.xxh64_hexdigest(f"{call.pool.name}\0{call.session}".encode())
+    candidates = call.decision.candidates if call.decision is not None else None
+    if not isinstance(candidates, Candidates):
+        return call.id, brief, brief
+    made_from = orjson.dumps({"inputs": candidates.inputs(), "candidates": candidates.columns()})
+    return call.id, b"%b,%b" % (brief[:-1], made_from[1:]), brief
 
 
 def _ms(call: Call, moment: float | None) -> float | None:

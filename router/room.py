@@ -82,6 +82,14 @@ def _refusal(call: Call, place: Place, code: str, why: str) -> Refusal:
     return Refusal(pool.policy["admission.refuse_status"], code, message, retry_after_s=after)
 
 
+def unwanted(call: Call, decision: Decision) -> Refusal:
+    """The route itself refuses it; the code is the rule's name."""
+    pool = call.pool
+    after: int = pool.policy["admission.retry_after_s"]
+    message = f"pool {pool.name}: {'; '.join(decision.reasons)}: retry in {after} s"
+    return Refusal(pool.policy["admission.refuse_status"], decision.rule, message, retry_after_s=after)
+
+
 def retry_after_s(call: Call, place: Place) -> int:
     """When the line would have been worked off at its pace, but no sooner than the policy says."""
     least: int = call.pool.policy["admission.retry_after_s"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
+from router.policy import columns
 
 Json = Mapping[str, Any]
 OUTCOMES = {
@@ -111,8 +112,19 @@ def _laid_out(ends: Sequence[tuple[str, float, str]], whole_ms: float) -> list[P
     return laid
 
 
+def rows(receipt: Json) -> list[dict[str, Any]]:
+    """One object per candidate, in the order of the fleet; none when nothing was decided."""
+    made = receipt.get("candidates")
+    if not isinstance(made, dict):
+        return []
+    try:
+        return columns.rows(made, int(receipt["prompt_tokens"]))
+    except (KeyError, TypeError, ValueError):
+        return []  # an unreadable part costs the part, not the page
+
+
 def candidates(receipt: Json) -> list[dict[str, Any]]:
     """Chosen first, then by score, refused last."""
-    rows = [{**row, "chosen": row.get("id") == receipt.get("instance")} for row in receipt.get("candidates") or ()]
-    rows.sort(key=lambda row: (not row["chosen"], bool(row.get("refused")), row["score"] is None, row["score"] or 0.0))
-    return rows
+    found = [{**row, "chosen": row["id"] == receipt.get("instance")} for row in rows(receipt)]
+    found.sort(key=lambda row: (not row["chosen"], bool(row["refused"]), row["score"] is None, row["score"] or 0.0))
+    return found

@@ -11,8 +11,11 @@ from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import explain
 from controlplane.dashboard.receipts import OUTCOMES, Filters, find, newer_than, recent, written_at
+from controlplane.dashboard.replaying import compare, own_rules, published, versions
 from controlplane.dashboard.step import latest
+from controlplane.policies.errors import NotThere
 from fleet.redis import connect
+from router.policy.replay import NotReplayable
 from router.policy.types import CLASSES
 from router.wire import RECEIPT_TTL_S, RECEIPTS_KEPT
 
@@ -83,13 +86,27 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
         return render(request, "requests/missing.html", context, status=404)
     context = {
+        **_replayed(request, found),
         "receipt": found,
         "request_class": found.get("class"),
         "sentences": explain.sentences(found),
         "phases": explain.phases(found),
         "candidates": explain.candidates(found),
     }
-    return render(request, "requests/receipt.html", context)
+    part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]
+    return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
+
+
+def _replayed(request: HttpRequest, found: dict[str, Any]) -> dict[str, Any]:
+    """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
+    by = request.GET.get("by", "")[:200]
+    name, _, number = by.rpartition(":")
+    try:
+        rules = published(name, int(number)) if by else own_rules(found)
+        compared = compare(found, rules)
+    except (NotThere, NotReplayable, ValueError) as error:
+        return {"by": by, "not_replayed": str(error), "versions": versions()}
+    return {"by": f"{rules.policy}:{rules.version}", "comparison": compared, "versions": versions()}
 
 
 @require_GET

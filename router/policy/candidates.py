@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from router.policy.columns import columns, inputs, rows
+from router.policy.columns import columns, inputs
 from router.policy.types import Candidate, Instance, Request
 from router.policy.view import Pick, cached_tokens
 
@@ -55,9 +55,6 @@ class Candidates(Sequence[Candidate]):
             self._made = tuple(self._make())
         return self._made
 
-    def rows(self) -> list[dict[str, Any]]:
-        return rows(self.columns(), self._request.prompt_tokens)
-
     def inputs(self) -> dict[str, Any]:
         """What the decision was made from besides the candidates, as a receipt keeps it."""
         return inputs(self._request, self._draw)
@@ -65,10 +62,18 @@ class Candidates(Sequence[Candidate]):
     def columns(self) -> dict[str, Any]:
         """As a receipt keeps them (columns.py), without making candidates."""
         cached = cached_tokens(self._request, self._instances)
-        made = columns(self._request, self._instances, cached, self._scores(), self._refusals)
+        made = columns(self._request, self._instances, cached, self._in_order(), self._refusals)
         if self._pick is not None and self._pick.prefill is not None and not self._pick.refused:
             made["prefill"] = self._pick.prefill.id
         return made
+
+    def _in_order(self) -> Sequence[float | None]:
+        """The scores in the order of the instances; empty when nobody was compared."""
+        pick = self._pick
+        if pick is None or pick.ranked is self._instances:
+            return pick.scores if pick is not None else ()
+        scores = self._scores()
+        return [scores.get(instance.id) for instance in self._instances] if scores else ()
 
     def _scores(self) -> dict[str, float]:
         if self._pick is None:

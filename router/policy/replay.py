@@ -55,15 +55,15 @@ def situation(receipt: Json) -> Situation:
     if not isinstance(kept, dict) or not isinstance(made, dict):
         raise NotReplayable("it does not hold what the decision was made from: an older router wrote it")
     try:
-        return Situation(_request(kept, made), columns.instances(made), float(kept["draw"]))
+        return Situation(_request(receipt, kept, made), columns.instances(made), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
 
 
-def _request(kept: Json, made: Json) -> Request:
+def _request(receipt: Json, kept: Json, made: Json) -> Request:
     return Request(
-        prompt_tokens=kept["prompt_tokens"],
-        session=kept.get("session"),
+        prompt_tokens=int(receipt["prompt_tokens"]),
+        session=receipt.get("session"),
         bound_to=kept.get("bound_to"),
         history_tokens=kept.get("history_tokens", 0),
         held=columns.held(made),
@@ -78,7 +78,7 @@ def recorded(receipt: Json) -> Outcome:
     """The decision that the receipt tells of; it must be replayable."""
     made = receipt["candidates"]
     prefill = made.get("prefill", "")
-    rows = columns.rows(made, receipt["inputs"]["prompt_tokens"])
+    rows = columns.rows(made, receipt["prompt_tokens"])
     return Outcome(
         instance=receipt.get("instance") or "",
         prefill=prefill,

@@ -22,6 +22,9 @@ class Rates:
     decode_stall_s: float = 0.0  # by which 1,000 prefill tokens delay every decode beside them
 
 
+UNKNOWN = Rates()
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request as the policy sees it."""
@@ -36,7 +39,7 @@ class Request:
     held_tiers: Mapping[str, tuple[int, int, int]] | None = (
         None  # of h_i, the tokens on (device, host, disk) by instance id; None: all of them on the device
     )
-    rates: Rates = Rates()
+    rates: Rates = UNKNOWN
     prefix_key: int = 0  # 0–65535, from the hash of the prompt's first 1,024 bytes: equal beginnings, equal keys
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 

@@ -9,6 +9,10 @@ from typing import Any
 import redis
 
 from router import sketch, wire
+from router.policy import document
+from router.policy.candidates import Candidates
+from router.policy.decide import decide
+from router.policy.types import Instance, Request
 
 LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n
 
@@ -97,24 +101,39 @@ class FakeFleet:
             "request_id": request_id, "at": at, "router": "router-1", "pool": self.pool, "model": "llama-3.1-8b",
             "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "route": "adaptive_v1",
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
-            "reasons": ["session is bound to demo-1", "demo-1 is not overloaded"], "session": "9f3a11c2",
+            "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
             "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,
             "attempts": [{"instance": "demo-1", "status": 200, "error": ""}], "stream": True, "status": 200,
-            "outcome": "ok", "error": "", "code": "", "queue_ms": 3.0, "first_byte_ms": 401.0, "ttft_ms": 405.0,
+            "outcome": "ok", "error": "", "code": "", "index": "approximate", "prefill_instance": None,
+            "prefill_ms": None, "transfer_ms": None, "transfer_bytes": None, "offload": None, "offload_reason": None,
+            "queue_ms": 3.0, "first_byte_ms": 401.0, "ttft_ms": 405.0,
             "tpot_ms": 14.2, "e2e_ms": 2_950.0, **changes,
         }  # fmt: skip
 
     def write_receipt(self, request_id: str, at: float, **changes: Any) -> None:
         brief = self.receipt(request_id, at, **changes)
-        candidates = [
-            {"id": "demo-0", "cached_tokens": 1_024, "new_tokens": 11_321, "score": 2.0, "refused": ""},
-            {"id": "demo-1", "cached_tokens": 8_192, "new_tokens": 4_153, "score": 1.0, "refused": ""},
-            {"id": "demo-2", "cached_tokens": 0, "new_tokens": 12_345, "score": None, "refused": "draining"},
-        ]
         self.client.xadd(wire.RECEIPTS, {"r": wire.encode(brief)}, id=f"{int(at * 1000)}-*")
-        whole = wire.encode({**brief, "candidates": candidates})
+        whole = wire.encode({**brief, **self.made_from(brief)})
         self.client.set(wire.receipt_key(request_id), whole, ex=wire.RECEIPT_TTL_S)
+
+    def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:
+        """What adaptive_v1 decided as this receipt tells."""
+        request = Request(
+            receipt["prompt_tokens"],
+            session=receipt["session"],
+            bound_to="demo-1",
+            held={"demo-0": 1_024, "demo-1": 8_192},
+            turn=7,
+        )
+        fleet = [
+            Instance("demo-0", running=1),
+            Instance("demo-1", running=3, prefill_tokens=1_200, kv_usage=0.5),
+            Instance("demo-2", refused="draining"),
+        ]
+        candidates = decide(request, fleet, document.parse(document.default()), 0.5).candidates
+        assert isinstance(candidates, Candidates)
+        return {"inputs": candidates.inputs(), "candidates": candidates.columns()}
 
     def write_event(self, at: float, text: str, kind: str = "policy.published") -> None:
         event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada"}

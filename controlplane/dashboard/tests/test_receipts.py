@@ -173,8 +173,10 @@ def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.
     one = ci.get("/receipts/req-1").json()
     assert {key: one.get(key, "is not there") for key in one | fleet.receipt("req-1", NOW)} == {
         **fleet.receipt("req-1", NOW),
+        "inputs": one["inputs"],
         "candidates": one["candidates"],
     }
+    assert (one["inputs"]["bound_to"], one["candidates"][1]["running"]) == ("demo-1", 3)
     assert ci.get("/receipts").json()["receipts"] == [fleet.receipt("req-1", NOW)]
 
 

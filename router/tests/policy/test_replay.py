@@ -17,7 +17,7 @@ from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situa
 POLICY = document.parse(document.default())
 
 
-def receipt(decision: Decision) -> dict[str, Any]:
+def receipt(request: Request, decision: Decision) -> dict[str, Any]:
     """As the router writes it and Redis gives it back."""
     assert isinstance(decision.candidates, Candidates)
     made = {
@@ -28,6 +28,8 @@ def receipt(decision: Decision) -> dict[str, Any]:
         "reasons": decision.reasons,
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
+        "prompt_tokens": request.prompt_tokens,
+        "session": request.session,
         "inputs": decision.candidates.inputs(),
         "candidates": decision.candidates.columns(),
     }
@@ -57,14 +59,14 @@ SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(
 @settings(max_examples=400)
 def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
     request, instances, policy, draw = situation
-    kept = receipt(decide(request, instances, policy, draw))
+    kept = receipt(request, decide(request, instances, policy, draw))
     assert replay.recorded(kept).differences(again(kept, policy)) == []
 
 
 @given(SITUATIONS, st.sampled_from(POLICIES))
 def test_another_policy_decides_as_it_would_have_then(situation: Situation, other: Policy) -> None:
     request, instances, policy, draw = situation
-    kept = receipt(decide(request, instances, policy, draw))
+    kept = receipt(request, decide(request, instances, policy, draw))
     assert again(kept, other) == replay.outcome(decide(request, instances, other, draw))
 
 
@@ -77,16 +79,14 @@ def example() -> dict[str, Any]:
     request = Request(
         50_000, session="s", held={"a": 160}, held_tiers={"a": (128, 32, 0)}, rates=Rates(9_000.0), turn=7
     )
-    return receipt(decide(request, instances, POLICY, 0.25))
+    return receipt(request, decide(request, instances, POLICY, 0.25))
 
 
 def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
     kept = example()
     assert kept["inputs"] == {
-        "prompt_tokens": 50_000,
         "turn": 7,
         "draw": 0.25,
-        "session": "s",
         "rates": [9_000.0, 0.0, 0.0, 0.0, 0.0],
     }
     assert kept["candidates"] == {
@@ -129,8 +129,9 @@ def test_what_differs_is_named() -> None:
         ({"inputs": None}, "an older router wrote it"),
         ({"candidates": [{"id": "a"}]}, "an older router wrote it"),
         ({"inputs": {"turn": 1}}, "KeyError"),
-        ({"inputs": {"prompt_tokens": 1, "turn": 1, "draw": "x"}}, "ValueError"),
-        ({"inputs": {"prompt_tokens": 1, "turn": 1, "draw": 0.5, "rates": [1] * 6}}, "TypeError"),
+        ({"prompt_tokens": None}, "TypeError"),
+        ({"inputs": {"turn": 1, "draw": "x"}}, "ValueError"),
+        ({"inputs": {"turn": 1, "draw": 0.5, "rates": [1] * 6}}, "TypeError"),
     ],
 )
 def test_a_receipt_that_cannot_be_replayed_says_why(changes: dict[str, Any], why: str) -> None:

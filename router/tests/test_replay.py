@@ -1,0 +1,45 @@
+"""What a router leaves in a receipt is enough to decide again, as it did and otherwise."""
+
+import asyncio
+
+import pytest
+
+from router.policy import document, replay
+from router.tests.engine import hang, hang_up
+
+
+async def test_each_receipt_is_decided_again_as_it_was(world):
+    w = await world(hang_up, None, None, route="session_sticky")
+    policy = w.router.pools.get("demo").policy
+    for number in range(6):
+        receipt = await w.receipt(await w.ask(prompt=f"{number} " + "x" * 3_000, user=f"user {number % 3}"))
+        again = replay.outcome(replay.situation(receipt).decide(policy))
+        assert replay.recorded(receipt).differences(again) == []
+
+
+async def test_the_load_of_that_moment_decides_under_another_policy(world):
+    w = await world(hang, None)
+    asking = asyncio.ensure_future(w.ask())
+    await w.until(lambda: w.engines[0].received)
+    receipt = await w.receipt(await w.ask())
+    assert receipt["candidates"]["running"] == [1, 0]
+    least = document.parse(document.default("least_requests"))
+    assert replay.situation(receipt).decide(least).instance == "demo-1"
+    w.engines[0].release.set()
+    await asking
+
+
+async def test_sessions_and_prompts_are_not_told(world):
+    w = await world(None, route="prefix_hash")
+    receipt = await w.receipt(await w.ask(prompt="secret " * 500, user="alice"))
+    assert 0 <= receipt["inputs"]["prefix_key"] <= 0xFFFF
+    assert "alice" not in str(receipt)
+    assert "secret" not in str(receipt)
+
+
+async def test_a_request_that_was_never_decided_says_so(world):
+    w = await world(None)
+    receipt = await w.receipt(await w.ask(model="nope"))
+    assert not {"inputs", "candidates"} & set(receipt)
+    with pytest.raises(replay.NotReplayable, match="before anything was decided"):
+        replay.situation(receipt)
