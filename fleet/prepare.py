@@ -35,6 +35,7 @@ class Prepared:
     url: str
     wire: dict[str, Any]
     requires: tuple[Requirement, ...]
+    volume: str = ""  # folder of its KV tier on disk
 
 
 def folder_of(instance_name: str) -> Path:
@@ -57,6 +58,7 @@ def prepare(
         url=url,
         wire=kind.wire(options, wanted),
         requires=kind.requires(options, wanted),
+        volume=kind.volume(options, wanted),
     )
 
 
@@ -102,8 +104,10 @@ def address_of(row: Instance) -> str:
 
 
 def write_files(prepared: Prepared, folder: Path) -> None:
-    """They may hold secrets of the environment: for our own eyes."""
+    """Into the instance's folder, for our own eyes; the folder of its KV tier must be there as well."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if prepared.volume:
+        Path(prepared.volume).mkdir(parents=True, exist_ok=True, mode=0o700)
     for path, text in prepared.files.items():
         file = Path(path)
         file.write_text(text)

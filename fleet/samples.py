@@ -33,7 +33,15 @@ class History:
         return min(1.0, max(0.0, (hits - first_hits) / asked)) if asked > 0 else None
 
 
-def sample(name: str, pool: str, epoch: int, at: float, seen: Figures, hit_rate: float | None) -> dict[str, Any]:
+def sample(
+    name: str,
+    pool: str,
+    epoch: int,
+    at: float,
+    seen: Figures,
+    hit_rate: float | None,
+    disk: tuple[int, int] | None = None,
+) -> dict[str, Any]:
     return {
         "id": name,
         "pool": pool,
@@ -51,4 +59,6 @@ def sample(name: str, pool: str, epoch: int, at: float, seen: Figures, hit_rate:
         "generation_tokens_total": seen.generation_tokens,
         "preemptions_total": seen.preemptions,
         "cached_by_source": seen.cached_by_source,
+        "tiers": {tier: list(bytes_) for tier, bytes_ in seen.tiers.items()},
+        "disk": list(disk) if disk else None,
     }

@@ -23,11 +23,13 @@ from fleet.fencing import Fence
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.models import Instance, State
+from fleet.prepare import volume_of
 from fleet.publishing import publish_fleet
 from fleet.redis import connect
 from fleet.samples import History, sample
 from fleet.state import Health, Look, Move, Seen, is_stable, next_move
 from fleet.transitions import move
+from fleet.volumes import is_full, room
 from router import wire
 from router.figures import Figures, figures
 from router.probe import ProbeError, Prober, Slow
@@ -171,7 +173,8 @@ class Scraper:
                 answer = answers.get(row.name)
                 if answer is not None and answer.figures is not None:
                     rate = self._memory[row.name].history.hit_rate()
-                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, rate)
+                    disk = room(volume_of(row))
+                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, rate, disk)
                     pipe.set(wire.instance_key(row.name), wire.encode(value), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
@@ -226,6 +229,7 @@ def _look(row: Instance, alive: bool, answer: Answer | None, at: float, silent_s
         sample_moves=said.figures is not None,
         silent_s=silent_s,
         error=said.error,
+        full=volume_of(row) if alive and is_full(room(volume_of(row))) else "",
         last_words="" if alive else last_words(logs.of_latest_start(logs.tail(logs.path_of(row.name), 200))),
     )
 

@@ -45,6 +45,7 @@ class Look:
     silent_s: float  # since it last gave a sign of life
     error: str  # what went wrong with the probe, in words
     last_words: str  # why the process ended, from its log
+    full: str = ""  # the folder of its KV tier whose disk is full; empty: there is room, or no such tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,14 @@ def _ready(seen: Seen, look: Look) -> Move | None:
     if lost:
         return Move("unreachable", lost)
     if look.health == "ok":
-        return _serving(seen) if seen.reason.startswith(_BUSY) else None
+        if look.full:
+            return Move("ready", f"{_FULL} ({look.full}); it serves on without writing there")
+        return _serving(seen) if seen.reason.startswith((_BUSY, _FULL)) else None
     return Move("ready", f"{_BUSY}: /health is slow, but its figures move") if _is_busy(look) else None
 
 
 _BUSY = "busy"
+_FULL = "the disk of its KV tier is full"
 
 
 def _is_busy(look: Look) -> bool:

@@ -44,7 +44,8 @@ model or "sim". The last four are absent where there is no such thing.
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
-generation_tokens_total, preemptions_total, cached_by_source {source: tokens}}; a figure that the engine does not give is null.
+generation_tokens_total, preemptions_total, cached_by_source {source: tokens}, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
+bytes in all] under a KV tier}; a figure that the engine does not give is null.
 
 Window: {n, started_10s, ok, error, refused, cancelled, retries, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:
 requests that ended in the last WINDOW_S seconds by outcome and how often they were retried, those that began in the last 10 s,

@@ -1,5 +1,6 @@
 """The `mooncake-client` kind: memory, and a disk below it, that the Mooncake store may use. It serves no requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.kinds.kind import Kind, Launch, Requirement
@@ -43,6 +44,9 @@ class ClientSpec:
     arguments: tuple[str, ...] = option(
         (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
     )
+    environment: Mapping[str, str] | None = option(
+        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
+    )
 
 
 def folder_of(spec: ClientSpec, launch: Launch) -> str:
@@ -79,7 +83,7 @@ def environment(spec: ClientSpec, launch: Launch) -> dict[str, str]:
             "MOONCAKE_OFFLOAD_BUCKET_MAX_TOTAL_SIZE": str(int(spec.disk_gib * 1024**3)),
             "MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY": "lru",
         }
-    return found
+    return found | dict(spec.environment or {})
 
 
 def refuse(spec: ClientSpec) -> dict[str, str]:
@@ -105,7 +109,7 @@ MOONCAKE_CLIENT = Kind(
     environment=environment,
     health_path="/health",
     models_path="",
-    metrics_path="/metrics",
+    metrics_path="/health",  # it has no figures of its own; the master has those of the store
     scrape=NO_SCRAPE,
     load_timeout_s=120,
     drain_timeout_s=1,

@@ -1,5 +1,6 @@
 """The `mooncake-master` kind: who knows which block of the Mooncake store lies where. It serves no requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.kinds.kind import Kind, Launch, Requirement
@@ -36,6 +37,9 @@ class MasterSpec:
     arguments: tuple[str, ...] = option(
         (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
     )
+    environment: Mapping[str, str] | None = option(
+        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
+    )
 
 
 def command(spec: MasterSpec, launch: Launch) -> list[str]:
@@ -59,7 +63,7 @@ MOONCAKE_MASTER = Kind(
     spec=MasterSpec,
     ports=("http", "rpc"),
     command=command,
-    environment=lambda spec, launch: {"PYTHONPATH": ""},
+    environment=lambda spec, launch: {"PYTHONPATH": ""} | dict(spec.environment or {}),
     health_path="/health",
     models_path="",
     metrics_path="/metrics",

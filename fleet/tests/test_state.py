@@ -53,6 +53,13 @@ def test_a_process_that_was_told_to_end_is_stopped_or_failed_as_it_was_meant() -
     assert move("stopping", alive=False, seen={"failing": True}) == Move("failed", "answers")
 
 
+def test_a_full_disk_under_a_kv_tier_is_said_and_serving_goes_on() -> None:
+    said = move(full="/ssd")
+    assert said == Move("ready", "the disk of its KV tier is full (/ssd); it serves on without writing there")
+    assert move(full="/ssd", seen={"reason": said.reason}) is None
+    assert move(seen={"reason": said.reason}) == Move("ready", "answers /health and serves the model")
+
+
 @pytest.mark.parametrize("state", ["ready", "draining"])
 @pytest.mark.parametrize("health", ["slow", "refused", "error"])
 def test_silence_takes_it_out_of_routing_after_a_moment(state: str, health: str) -> None:

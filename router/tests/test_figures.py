@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from router.figures import VLLM_SCRAPE, figures
+from router.figures import MOONCAKE_SCRAPE, VLLM_SCRAPE, figures
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -23,6 +23,14 @@ vllm:prompt_tokens_cached_by_source_total{engine="0",source="disk"} 2.0
 vllm:prompt_tokens_cached_by_source_total{engine="0",resource="x"} 2.0
 vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="1024"} 1.0
 """
+
+
+def test_a_store_says_how_full_each_tier_is() -> None:
+    page = b"master_allocated_bytes 30\nmaster_total_capacity_bytes 60\nmaster_allocated_file_size_bytes 7\n"
+    found = figures(page, MOONCAKE_SCRAPE)
+    assert found.tiers == {"host": (30.0, 60.0), "disk": (7.0, 0.0)}
+    assert found.kv_usage == 0.5
+    assert figures(b"master_allocated_bytes 0\nmaster_total_capacity_bytes 0\n", MOONCAKE_SCRAPE).kv_usage is None
 
 
 def test_figures_are_added_over_engines_and_shares_averaged() -> None:

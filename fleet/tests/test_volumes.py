@@ -1,0 +1,22 @@
+"""How much room is left under a KV tier."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.volumes import is_full, room
+
+
+def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:
+    free, total = room(str(tmp_path / "not" / "yet")) or (0, 0)
+    assert 0 < free <= total
+
+
+def test_who_has_no_such_folder_has_no_room_to_speak_of() -> None:
+    assert room("") is None
+    assert not is_full(None)
+
+
+@pytest.mark.parametrize(("free", "full"), [(0, True), (19, True), (20, False), (1000, False)])
+def test_a_disk_with_less_than_two_percent_left_is_full(free: int, full: bool) -> None:
+    assert is_full((free, 1000)) is full
