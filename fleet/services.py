@@ -190,7 +190,7 @@ def start(instance_name: str, actor: str, reason: str = "") -> Instance:
 def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> Instance:
     """Drain, then free the GPU's memory without ending the process. Level 1 keeps the weights in host memory."""
     instance = selectors.instance(instance_name)
-    if not _can_sleep(instance):
+    if not can_sleep(instance):
         raise NotPossible(f"{instance_name} has no sleep: its kind or its options do not offer it")
     if instance.desired == Wish.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it first")
@@ -207,7 +207,8 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
     return instance
 
 
-def _can_sleep(instance: Instance) -> bool:
+def can_sleep(instance: Instance) -> bool:
+    """Whether its kind, with the options that it runs with, offers it."""
     config = instance.config or {"kind": instance.pool.kind, "engine": instance.pool.engine}
     kind = KINDS.get(config["kind"])
     return kind is not None and kind.can_sleep(build(kind.spec, config["engine"]))

@@ -7,7 +7,7 @@ from ninja import Path, Query, Router
 
 from controlplane.api import etags
 from controlplane.api.auth import require
-from controlplane.api.fleet_schemas import AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut, ReasonIn
+from controlplane.api.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
@@ -38,15 +38,25 @@ _EXAMPLE = {
         ]
     },
 }
-_BODY = {
+DOCUMENT_BODY = {
     "required": True,
     "content": {kind: {"schema": {"type": "object"}, "example": _EXAMPLE} for kind in ("application/json", YAML)},
 }
 
 
+_POOL_FIELDS = (
+    "name", "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale",
+    "halted", "ephemeral_owner",
+)  # fmt: skip
+
+
 def pool_out(row: PoolRow) -> dict[str, Any]:
-    fields = ("name", "model", "policy", "kind", "replicas", "node", "engine", "ephemeral_owner")
-    return {name: getattr(row.pool, name) for name in fields} | {
+    return {name: getattr(row.pool, name) for name in _POOL_FIELDS} | {
+        "replicas_now": row.desired.replicas,
+        "because": row.desired.because,
+        "changing": not row.desired.proven,
+        "waits": row.waits or row.away,
+        "advice": _advice(row.advice),
         "ready": row.ready,
         "wanted": row.wanted,
         "counts": dict(row.counts),
@@ -55,9 +65,13 @@ def pool_out(row: PoolRow) -> dict[str, Any]:
     }
 
 
+def _advice(advice: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if advice is None else {name: advice[name] for name in ("at", "mode", "replicas", "advised", "why")}
+
+
 _INSTANCE_FIELDS = (
     "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "url", "command", "restarts",
-    "failures", "next_start_at", "started_at",
+    "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
 )  # fmt: skip
 
 
@@ -106,7 +120,7 @@ def _wants_yaml(request: HttpRequest) -> bool:
     response={200: AppliedOut, **errors(412, 415, 422)},
     operation_id="put_fleet",
     summary="Make a document (YAML or JSON) the desired state; with dry_run only say what would change",
-    openapi_extra={"requestBody": _BODY, "parameters": [IF_MATCH]},
+    openapi_extra={"requestBody": DOCUMENT_BODY, "parameters": [IF_MATCH]},
 )
 def put_fleet(
     request: HttpRequest,
@@ -118,7 +132,7 @@ def put_fleet(
     require(request, "fleet:write")
     try:
         applied = actions.apply(
-            _read(request),
+            read_document(request),
             actor_of(request),
             reason=reason,
             dry_run=dry_run,
@@ -128,12 +142,16 @@ def put_fleet(
     except documents.UnreadableDocument as error:
         raise Problem(400, detail=str(error)) from None
     except InvalidFleet as error:
-        fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
-        raise Problem(422, detail="the fleet document is not valid", errors=fields) from None
+        raise invalid(error) from None
     except services.FleetChanged as error:
         raise Problem(412, detail=str(error), current=f'"{services.digest()}"') from None
     etags.put(response, services.digest())
-    return {"dry_run": applied.dry_run, "drift": applied.drift, "changes": applied.changes}
+    return {name: getattr(applied, name) for name in ("dry_run", "drift", "changes", "warnings")}
+
+
+def invalid(error: InvalidFleet) -> Problem:
+    fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
+    return Problem(422, detail="the fleet document is not valid", errors=fields)
 
 
 def _shown(value: object) -> object:
@@ -142,7 +160,7 @@ def _shown(value: object) -> object:
     return value if plain else repr(value)[:200]
 
 
-def _read(request: HttpRequest) -> Any:
+def read_document(request: HttpRequest) -> Any:
     kind = (request.content_type or "").lower()
     try:
         text = request.body.decode()
@@ -225,19 +243,21 @@ def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50,
     "/instances/{name}/{verb}",
     response={200: InstanceOut, **errors(404, 409, 415, 422)},
     operation_id="act_on_instance",
-    summary="Drain, undrain, restart, stop or start it",
+    summary="Drain, undrain, restart, stop, start it, put it to sleep or wake it",
     openapi_extra={"parameters": [IDEMPOTENT]},
 )
 def act(
     request: HttpRequest,
     name: InstanceName,
-    verb: Literal["drain", "undrain", "restart", "stop", "start"],
-    payload: ReasonIn | None = None,
+    verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
+    payload: ActIn | None = None,
 ) -> Any:
     require(request, "fleet:write")
     find_instance(name)
     try:
-        actions.act(verb, name, actor_of(request), payload.reason if payload else "")
+        given = payload or ActIn()
+        more = {"level": given.level} if verb == "sleep" else {}
+        actions.act(verb, name, actor_of(request), given.reason, **more)
     except services.NotPossible as error:
         raise Problem(409, detail=str(error)) from None
     return instance_out(instance_rows([find_instance(name)])[0])

@@ -23,6 +23,22 @@ class AppliedOut(Schema):
     dry_run: bool
     drift: bool = Field(description="Whether the fleet was otherwise than the document says")
     changes: list[FleetChangeOut]
+    warnings: list[str] = Field(description="What is accepted and will not work as things are")
+
+
+class FindingOut(Schema):
+    subject: str
+    good: bool
+    text: str = Field(description="What was found")
+    advice: str = Field(description="What to do when it is not good")
+
+
+class StartOut(Schema):
+    pool: str
+    command: str = Field(description="Environment and command line of its first instance, secrets hidden")
+    files: dict[str, str] = Field(description="Written before the start: path and text")
+    findings: list[FindingOut]
+    elsewhere: str = Field(description="The node that it runs on, where that is another host; nothing was looked at")
 
 
 class FleetOut(Schema):
@@ -30,6 +46,14 @@ class FleetOut(Schema):
     kind: str
     metadata: dict[str, Any]
     spec: dict[str, Any]
+
+
+class AdviceOut(Schema):
+    at: float
+    mode: Literal["advisory", "automatic"]
+    replicas: int
+    advised: int
+    why: str
 
 
 class PoolOut(Schema):
@@ -40,6 +64,16 @@ class PoolOut(Schema):
     replicas: int
     node: str
     engine: dict[str, Any]
+    update: dict[str, Any]
+    placement: dict[str, Any]
+    schedule: dict[str, Any]
+    autoscale: dict[str, Any]
+    replicas_now: int = Field(description="That are wanted now: declared, scheduled or set by the autoscaler")
+    because: str = Field(description="Why so many, when it is not simply what is declared")
+    changing: bool = Field(description="A change of the configuration goes through the pool, or is halted")
+    halted: str = Field(description="Why it is halted; empty when it is not")
+    waits: str = Field(description="Why its instances cannot be started now; empty when they can")
+    advice: AdviceOut | None = Field(description="Of the autoscaler; null without one")
     ephemeral_owner: str = Field(description="Of an experiment's pool; empty for the fleet's own")
     ready: int
     wanted: int = Field(description="Replicas that are not drained or stopped on request")
@@ -64,6 +98,9 @@ class InstanceOut(Schema):
     url: str
     ports: dict[str, int]
     command: list[str]
+    gpus: list[int] = Field(description="Numbers of the GPUs of its node that it has for itself")
+    retired: str = Field(description="Why its pool can do without it; empty when it stays")
+    asleep: int | None = Field(description="Level of its sleep; null when it is awake")
     restarts: int
     failures: int
     next_start_at: datetime | None
@@ -90,3 +127,42 @@ class LogOut(Schema):
 
 class ReasonIn(Schema):
     reason: str = Field("", max_length=300, description="Kept in the audit log", examples=["new cable"])
+
+
+class ActIn(ReasonIn):
+    level: Literal[1, 2] = Field(1, description="Of a sleep: 1 keeps the weights in host memory, 2 drops them")
+
+
+class ScaleIn(ReasonIn):
+    replicas: int = Field(ge=0, le=512)
+
+
+class RollbackIn(ReasonIn):
+    version: int | None = Field(None, ge=1, description="Left out: the latest other one that worked")
+
+
+class VersionOut(Schema):
+    number: int
+    present: bool
+    config: dict[str, Any]
+    at: datetime
+    actor: str
+    reason: str
+    proven_at: datetime | None = Field(description="When every instance was ready with it")
+    failed: str = Field(description="Why the change to it was halted or rolled back")
+    changes: list[FieldChangeOut] = Field(description="Against the version before")
+
+
+class NodeOut(Schema):
+    name: str
+    hostname: str
+    address: str
+    last_seen: datetime | None
+    age_s: float | None = Field(description="Since its last heartbeat, in seconds")
+    reports: bool = Field(description="It is given instances to start")
+    cordoned: bool
+    draining: bool
+    because: str
+    labels: dict[str, str]
+    inventory: dict[str, Any]
+    instances: list[str]

@@ -8,11 +8,12 @@ from django.db import transaction
 from controlplane.audit.services import Actor, record
 from controlplane.policies.models import Policy
 from fleet import document as documents
-from fleet import services
+from fleet import nodes, rollback, selectors, services
 from fleet.kinds.option import Problem, suggestion
-from fleet.models import Instance
+from fleet.models import Instance, Node, Pool, PoolVersion
 from fleet.services import Applied
-from fleet.spec import FleetSpec, InvalidFleet, parse_fleet
+from fleet.snapshot import pool_spec
+from fleet.spec import FleetSpec, InvalidFleet, config, parse_fleet
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {
     "drain": services.drain,
@@ -20,6 +21,13 @@ VERBS: dict[str, Callable[[str, str, str], Instance]] = {
     "restart": services.restart,
     "stop": services.stop,
     "start": services.start,
+    "sleep": services.sleep,
+    "wake": services.wake,
+}
+NODE_VERBS: dict[str, Callable[[str, str, str], Node]] = {
+    "cordon": nodes.cordon,
+    "uncordon": nodes.uncordon,
+    "drain": nodes.drain,
 }
 
 
@@ -37,7 +45,7 @@ def apply(
     _check_policies(parse_fleet(read))
     with transaction.atomic():
         before = services.export()
-        applied = services.apply_fleet(read, actor.name, dry_run, prune, expected)
+        applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)
         if not dry_run and applied.drift:
             record(actor, "fleet.applied", "fleet", reason, before, services.export())
     return applied
@@ -54,13 +62,53 @@ def _check_policies(spec: FleetSpec) -> None:
         raise InvalidFleet(problems)
 
 
-def act(verb: str, instance_name: str, actor: Actor, reason: str) -> Instance:
-    """Instance.DoesNotExist, or NotPossible that says what to do instead."""
+def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -> Instance:
+    """Instance.DoesNotExist, or NotPossible that says what to do instead. `more`: the level of a sleep."""
     with transaction.atomic():
         before = _condition(Instance.objects.get(name=instance_name))
-        instance = VERBS[verb](instance_name, actor.name, reason)
+        instance = VERBS[verb](instance_name, actor.name, reason, **more)
         record(actor, f"instance.{verb}", instance_name, reason, before, _condition(instance))
     return instance
+
+
+def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
+    """Pool.DoesNotExist, or NotPossible with what is allowed."""
+    with transaction.atomic():
+        before = {"replicas": selectors.pool(pool_name).replicas}
+        pool = services.scale_pool(pool_name, replicas, actor.name, reason)
+        record(actor, "pool.scale", pool_name, reason, before, {"replicas": pool.replicas})
+    return pool
+
+
+def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
+    """Pool.DoesNotExist, or NotPossible. `number`: to which version; else the latest other one that worked."""
+    with transaction.atomic():
+        before = config(pool_spec(selectors.pool(pool_name)))
+        made = rollback.rollback_pool(pool_name, actor.name, reason, number)
+        record(actor, "pool.rollback", pool_name, reason, before, made.config)
+    return made
+
+
+def resume(pool_name: str, actor: Actor, reason: str) -> Pool:
+    """Pool.DoesNotExist, or NotPossible when no change is halted."""
+    with transaction.atomic():
+        before = {"halted": selectors.pool(pool_name).halted}
+        pool = rollback.resume_pool(pool_name, actor.name, reason)
+        record(actor, "pool.resume", pool_name, reason, before, {"halted": ""})
+    return pool
+
+
+def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
+    """Node.DoesNotExist."""
+    with transaction.atomic():
+        before = _openness(Node.objects.get(name=name))
+        node = NODE_VERBS[verb](name, actor.name, reason)
+        record(actor, f"node.{verb}", name, reason, before, _openness(node))
+    return node
+
+
+def _openness(node: Node) -> dict[str, Any]:
+    return {"cordoned": node.cordoned, "draining": node.draining}
 
 
 def _condition(instance: Instance) -> dict[str, Any]:

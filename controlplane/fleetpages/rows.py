@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane.dashboard.status import ORDER, shown_status
 from controlplane.policies.selectors import published_names
-from fleet import selectors
+from fleet import autoscaling, selectors
 from fleet.drift import differences
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
@@ -68,6 +68,7 @@ class PoolRow:
     away: str  # why no node could take an instance of it; empty: one could
     waits: str  # for which pools; empty: for none
     policy_known: bool  # the policy it names has a version
+    advice: dict[str, Any] | None  # of its autoscaler
 
     @property
     def health(self) -> str:
@@ -122,11 +123,21 @@ def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
     nodes, published = node_views(now), published_names()
     desired = {one.name: one for one in desired_of_all((pool for pool in found if pool.kind in KINDS), now)}
     ready = set(Instance.objects.filter(state=State.READY).values_list("pool__name", flat=True))
-    return [_pool_row(pool, desired[pool.name], nodes, ready, published) for pool in found if pool.name in desired]
+    advised = autoscaling.latest([pool.name for pool in found if pool.autoscale])
+    return [
+        _pool_row(pool, desired[pool.name], nodes, ready, published, advised.get(pool.name))
+        for pool in found
+        if pool.name in desired
+    ]
 
 
 def _pool_row(
-    pool: Pool, desired: DesiredPool, nodes: Sequence[NodeView], ready_pools: set[str], published: set[str]
+    pool: Pool,
+    desired: DesiredPool,
+    nodes: Sequence[NodeView],
+    ready_pools: set[str],
+    published: set[str],
+    advice: dict[str, Any] | None,
 ) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
     counted = Counter(row.status for row in rows)
@@ -142,6 +153,7 @@ def _pool_row(
         desired=desired,
         away=_away(desired, nodes),
         waits=waits_for(desired, ready_pools),
+        advice=advice,
         policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish by themselves
     )
 

@@ -1,11 +1,17 @@
 from django.urls import path
 
-from controlplane.fleetpages import apply_views, views
+from controlplane.fleetpages import apply_views, lifecycle_views, node_views, views
 
 urlpatterns = [
     path("fleet/", views.index, name="fleet"),
     path("fleet/apply", apply_views.apply_page, name="fleet-apply"),
     path("fleet/pools/<slug:name>/", views.pool_page, name="fleet-pool"),
+    path("fleet/pools/<slug:name>/scale", lifecycle_views.scale, name="fleet-scale"),
+    path("fleet/pools/<slug:name>/rollback", lifecycle_views.roll_back, name="fleet-rollback"),
+    path("fleet/pools/<slug:name>/resume", lifecycle_views.resume, name="fleet-resume"),
+    path("fleet/nodes/", node_views.index, name="fleet-nodes"),
+    path("fleet/nodes/<slug:name>/", node_views.node_page, name="fleet-node"),
+    path("fleet/nodes/<slug:name>/<slug:verb>", node_views.act, name="fleet-node-act"),
     path("fleet/instances/<slug:name>/", views.instance_page, name="fleet-instance"),
     path("fleet/instances/<slug:name>/<slug:verb>", views.act, name="fleet-act"),
 ]

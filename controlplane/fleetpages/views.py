@@ -13,8 +13,10 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.node_rows import node_rows
 from controlplane.fleetpages.rows import InstanceRow, instance_rows, pool_rows
-from fleet import launch, selectors, services
+from fleet import document as documents
+from fleet import launch, selectors, services, versions
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
 from fleet.models import Instance, Node, Pool, State, Wish
@@ -22,6 +24,7 @@ from fleet.models import Instance, Node, Pool, State, Wish
 LOG_LINES = 60
 EVENTS = 30
 POOL_EVENTS = 12
+VERSIONS = 8
 
 
 def permissions(request: HttpRequest) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def permissions(request: HttpRequest) -> dict[str, Any]:
     return {"may_operate": allowed, "ask": [] if allowed else who_can("operator")}
 
 
-def _render(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
+def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
     """The whole page, or for htmx the part of it that is refreshed."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
@@ -40,8 +43,8 @@ def _render(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpRes
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     pools = pool_rows(selectors.pools())
-    context = {"pools": pools, "nodes": Node.objects.order_by("name"), "leaving": Pool.objects.filter(removed=True)}
-    return _render(request, "fleet", {**context, **permissions(request)})
+    context = {"pools": pools, "nodes": node_rows(Node.objects.all()), "leaving": Pool.objects.filter(removed=True)}
+    return render_part(request, "fleet", {**context, **permissions(request)})
 
 
 @require_GET
@@ -50,8 +53,20 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     if pool is None:
         raise Http404(f"no pool is named {name}")
     (row,) = pool_rows([pool])
-    context = {"row": row, "options": options(pool), "events": selectors.pool_events(name, POOL_EVENTS)}
-    return _render(request, "pool", {**context, **permissions(request)})
+    context = {
+        "row": row,
+        "options": options(pool),
+        "sections": sections(pool),
+        "versions": versions.history(pool, VERSIONS),
+        "events": selectors.pool_events(name, POOL_EVENTS),
+    }
+    return render_part(request, "pool", {**context, **permissions(request)})
+
+
+def sections(pool: Pool) -> list[tuple[str, str]]:
+    """How it lives, as the document says it: (section, its text)."""
+    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale")]
+    return [(name, documents.dump(value).strip()) for name, value in given if value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ def options(pool: Pool) -> list[ShownOption]:
 
 @require_GET
 def instance_page(request: HttpRequest, name: str) -> HttpResponse:
-    return _render(request, "instance", {**_instance_context(_find(name)), **permissions(request)})
+    return render_part(request, "instance", {**_instance_context(_find(name)), **permissions(request)})
 
 
 def _find(name: str) -> Instance:
@@ -105,6 +120,8 @@ DRAIN = Verb("drain", "Drain", "No new requests; those that run may finish. The 
 UNDRAIN = Verb("undrain", "Undrain", "It takes requests again.")
 RESTART = Verb("restart", "Restart", "Drains, ends the process, starts a new one; its KV cache is lost.", danger=True)
 STOP = Verb("stop", "Stop", "Drains, ends the process and leaves it so; its KV cache is lost.", danger=True)
+SLEEP = Verb("sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay.")
+WAKE = Verb("wake", "Wake", "Takes the GPU's memory again, then requests.")
 START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
 
 
@@ -114,7 +131,10 @@ def verbs(row: InstanceRow) -> tuple[Verb, ...]:
         return (START,)
     if row.instance.state in (State.FAILED, State.STOPPED):
         return START, STOP
-    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), RESTART, STOP
+    if row.instance.desired == Wish.ASLEEP:
+        return WAKE, RESTART, STOP
+    sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
+    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), *sleep, RESTART, STOP
 
 
 @operator_required

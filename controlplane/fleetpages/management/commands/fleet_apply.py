@@ -8,8 +8,10 @@ from django.core.management.base import BaseCommand
 
 from controlplane.audit.services import Actor
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.checks import Start, starts
 from fleet.changes import Change
 from fleet.document import UnreadableDocument
+from fleet.services import Applied
 from fleet.spec import InvalidFleet
 
 OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
@@ -38,12 +40,19 @@ class Command(BaseCommand):
             self._end(f"{options['file']}: {error}", FAILED)
         except InvalidFleet as error:
             self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
-        for change in applied.changes:
-            self.stdout.write(_words(change))
+        self._say(applied)
         if not applied.drift:
             self.stdout.write("the fleet is as the document says")
         elif applied.dry_run:
             sys.exit(DRIFT)
+
+    def _say(self, applied: Applied) -> None:
+        for change in applied.changes:
+            self.stdout.write(_words(change))
+        for warning in applied.warnings:
+            self.stderr.write(f"warning: {warning}")
+        for start in _starts(applied):
+            self.stdout.write(_start_words(start))
 
     def _read(self, name: str) -> str:
         try:
@@ -54,6 +63,17 @@ class Command(BaseCommand):
     def _end(self, message: str, status: int) -> Any:
         self.stderr.write(message)
         sys.exit(status)
+
+
+def _starts(applied: Applied) -> list[Start]:
+    """What a dry run shows besides the changes: what each pool that changes would run."""
+    changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
+    return starts(applied.spec, changed) if applied.dry_run else []
+
+
+def _start_words(start: Start) -> str:
+    files = "".join(f"\n  {path}:\n    " + text.strip().replace("\n", "\n    ") for path, text in start.files.items())
+    return f"{start.pool} starts: {start.command or 'nothing; it runs already'}{files}"
 
 
 def _words(change: Change) -> str:

@@ -1,0 +1,62 @@
+"""The nodes over REST: what they have, what runs there, and keeping instances off them."""
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Path, Router
+
+from controlplane.api.auth import require
+from controlplane.api.fleet_schemas import NodeOut, ReasonIn
+from controlplane.api.openapi import IDEMPOTENT
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.fleetpages import actions
+from controlplane.fleetpages.node_rows import NodeRow, node_rows
+from fleet.models import Node
+
+router = Router(tags=["fleet"])
+NodeName = Annotated[str, Path(max_length=63, pattern="^[a-z0-9-]+$")]
+_FIELDS = ("name", "hostname", "address", "last_seen", "cordoned", "draining", "because", "labels", "inventory")
+
+
+def node_out(row: NodeRow) -> dict[str, Any]:
+    return {name: getattr(row.node, name) for name in _FIELDS} | {
+        "age_s": row.age_s,
+        "reports": row.reports,
+        "instances": [instance.name for instance in row.instances],
+    }
+
+
+def _find(name: str) -> NodeRow:
+    found = node_rows(Node.objects.filter(name=name))
+    if not found:
+        raise Problem(404, detail=f"no node is named {name}")
+    return found[0]
+
+
+@router.get("", response={200: list[NodeOut], **errors()}, operation_id="list_nodes", summary="Every node")
+def list_nodes(request: HttpRequest) -> Any:
+    require(request, "fleet:read")
+    return [node_out(row) for row in node_rows(Node.objects.all())]
+
+
+@router.get("/{name}", response={200: NodeOut, **errors(404, 422)}, operation_id="get_node", summary="One node")
+def get_node(request: HttpRequest, name: NodeName) -> Any:
+    require(request, "fleet:read")
+    return node_out(_find(name))
+
+
+@router.post(
+    "/{name}/{verb}",
+    response={200: NodeOut, **errors(404, 415, 422)},
+    operation_id="act_on_node",
+    summary="Keep new instances off it, move those that run there elsewhere, or open it again",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def act(
+    request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
+) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    actions.act_on_node(verb, name, actor_of(request), payload.reason if payload else "")
+    return node_out(_find(name))

@@ -1,0 +1,111 @@
+"""What an operator does to a pool over REST: scale it, go back to an earlier configuration, go on with a change."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from controlplane.api.auth import require
+from controlplane.api.fleet import EVENTS_MAX, PoolName, pool_out
+from controlplane.api.fleet_schemas import EventOut, PoolOut, ReasonIn, RollbackIn, ScaleIn, VersionOut
+from controlplane.api.openapi import IDEMPOTENT
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.fleetpages import actions
+from controlplane.fleetpages.rows import pool_rows
+from fleet import selectors, services, versions
+from fleet.models import Pool
+
+router = Router(tags=["fleet"])
+_EXTRA = {"parameters": [IDEMPOTENT]}
+_ERRORS = errors(404, 409, 415, 422)
+
+
+def _find(name: str) -> Pool:
+    try:
+        return selectors.pool(name)
+    except Pool.DoesNotExist:
+        raise Problem(404, detail=f"no pool is named {name}") from None
+
+
+def _shown(name: str) -> dict[str, Any]:
+    return pool_out(pool_rows([_find(name)])[0])
+
+
+@router.post(
+    "/pools/{name}/scale",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="scale_pool",
+    summary="Set its replicas",
+    openapi_extra=_EXTRA,
+)
+def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        actions.scale(name, payload.replicas, actor_of(request), payload.reason)
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return _shown(name)
+
+
+@router.post(
+    "/pools/{name}/rollback",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="rollback_pool",
+    summary="Go back to an earlier configuration of its engines",
+    openapi_extra=_EXTRA,
+)
+def rollback(request: HttpRequest, name: PoolName, payload: RollbackIn | None = None) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    given = payload or RollbackIn()
+    try:
+        actions.roll_back(name, actor_of(request), given.reason, given.version)
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return _shown(name)
+
+
+@router.post(
+    "/pools/{name}/resume",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="resume_pool",
+    summary="Go on with a change that was halted",
+    openapi_extra=_EXTRA,
+)
+def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        actions.resume(name, actor_of(request), payload.reason if payload else "")
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return _shown(name)
+
+
+@router.get(
+    "/pools/{name}/versions",
+    response={200: list[VersionOut], **errors(404, 422)},
+    operation_id="list_pool_versions",
+    summary="The configurations that its engines had, newest first, each with what it changed",
+)
+def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
+    require(request, "fleet:read")
+    fields = ("number", "config", "at", "actor", "reason", "proven_at", "failed")
+    return [
+        {field: getattr(shown.version, field) for field in fields}
+        | {"present": shown.present, "changes": shown.changes}
+        for shown in versions.history(_find(name), limit)
+    ]
+
+
+@router.get(
+    "/pools/{name}/events",
+    response={200: list[EventOut], **errors(404, 422)},
+    operation_id="list_pool_events",
+    summary="What happened to the pool and its instances, newest first",
+)
+def list_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    require(request, "fleet:read")
+    return list(selectors.pool_events(_find(name).name, limit))

@@ -1,0 +1,84 @@
+"""What the pages and the API show of nodes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from fleet import nodes
+from fleet.models import Instance, Node
+from fleet.snapshot import node_views
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    node: Node
+    age_s: float | None  # since its last heartbeat; None: it never reported
+    reports: bool  # it is given instances to start
+    instances: tuple[Instance, ...]
+
+    @property
+    def status(self) -> str:
+        """A word of the status vocabulary."""
+        if not self.reports:
+            return "offline"
+        if self.node.draining:
+            return "draining"
+        return "warning" if self.node.cordoned else "ready"
+
+    @property
+    def status_words(self) -> str:
+        words = {
+            "offline": "does not report",
+            "draining": "being drained",
+            "warning": "cordoned",
+            "ready": "takes instances",
+        }
+        return words[self.status]
+
+    @property
+    def gpus(self) -> str:
+        found = self.node.inventory.get("gpus")
+        if found is None:
+            return f"absent: {self.node.inventory.get('gpus_why', 'not reported')}"
+        return _gpus_in_words(found) if found else "none"
+
+    @property
+    def memory_gib(self) -> float | None:
+        return _gib(self.node.inventory.get("memory_bytes"))
+
+    @property
+    def disks(self) -> list[tuple[str, float | None, float | None]]:
+        """(path, free GiB, GiB)"""
+        disks = self.node.inventory.get("disks", ())
+        return [(disk["path"], _gib(disk["free_bytes"]), _gib(disk["bytes"])) for disk in disks]
+
+
+_STATUS_WORDS = {
+    "offline": "does not report",
+    "draining": "being drained",
+    "warning": "cordoned",
+    "ready": "takes instances",
+}
+
+
+def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
+    names = [f"{gpu['name']} ({_gib(gpu['memory_bytes']):.0f} GiB)" for gpu in gpus]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else size / 2**30
+
+
+def node_rows(found: "QuerySet[Node]") -> list[NodeRow]:
+    seen = {view.name for view in node_views(timezone.now()) if view.seen}
+    there: dict[str, list[Instance]] = {}
+    for instance in Instance.objects.select_related("pool").order_by("pool__name", "ordinal"):
+        there.setdefault(instance.node, []).append(instance)
+    return [
+        NodeRow(node, nodes.age_s(node), node.name in seen, tuple(there.get(node.name, ())))
+        for node in found.order_by("name")
+    ]
