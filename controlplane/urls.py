@@ -6,10 +6,12 @@ from django.views.generic import RedirectView
 from controlplane import health
 from controlplane.api.api import api
 from controlplane.api.reference import reference
+from controlplane.telemetry.views import metrics
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/live")),
     path("healthz", health.healthz),
+    path("metrics", metrics),
     path("api/v1/docs", reference),
     path("api/v1/", api.urls),
     # Each area keeps its own urls.py; the paths in it begin at the root.

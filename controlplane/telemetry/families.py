@@ -1,0 +1,112 @@
+"""The metric families of one dashboard frame, so that both tell the same. Pure. What is unknown is left out, not 0."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from controlplane.dashboard import latency
+from controlplane.dashboard.frames import ALL_POOLS
+
+Json = Mapping[str, Any]
+
+INSTANCE = ("pool", "instance")
+# Column of the frame → (metric, help)
+INSTANCE_FIGURES = {
+    "kv": ("weir_instance_kv_usage", "Share of KV blocks in use, 0 to 1"),
+    "kv_blocks": ("weir_instance_kv_blocks", "KV blocks on the device"),
+    "running": ("weir_instance_running_requests", "Requests that it computes"),
+    "waiting": ("weir_instance_waiting_requests", "Requests that wait in it"),
+    "hit_rate": ("weir_instance_prefix_hit_rate", "Share of prompt tokens found in its prefix cache, last minute"),
+    "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
+    "age_s": ("weir_instance_sample_age_seconds", "Since its figures were read"),
+}
+PERCENTILES = {"ttft": "weir_class_ttft_seconds", "tpot": "weir_class_tpot_seconds"}
+CLASS_COUNTS = {
+    "rate": ("weir_class_requests_per_second", "Requests that began, over the last 10 s"),
+    "n": ("weir_class_window_requests", "Requests that ended in the window"),
+    "errors": ("weir_class_window_errors", "Requests of the window that failed"),
+    "refused": ("weir_class_window_refused", "Requests of the window that were refused"),
+}
+
+
+def of_frame(now: float, frame: Json) -> Iterator[Metric]:
+    yield GaugeMetricFamily("weir_frame_age_seconds", "Since these figures were gathered", max(0.0, now - frame["at"]))
+    yield from _instances(frame["instances"])
+    yield from _pools(frame)
+    yield from _classes(frame["classes"])
+    yield from _policies(frame["policies"])
+    yield from _health(frame)
+
+
+def _instances(columns: Json) -> Iterator[Metric]:
+    keys = list(zip(columns["pool"], columns["id"], strict=True))
+    status = GaugeMetricFamily("weir_instance_status", "1 for the status that it has", labels=(*INSTANCE, "status"))
+    for key, word in zip(keys, columns["status"], strict=True):
+        status.add_metric((*key, word), 1)
+    yield status
+    for column, (name, text) in INSTANCE_FIGURES.items():
+        yield _gauge(name, text, INSTANCE, zip(keys, columns[column], strict=True))
+
+
+def _pools(frame: Json) -> Iterator[Metric]:
+    columns = frame["instances"]
+    wanted = [((pool,), figures["wanted"]) for pool, figures in frame["pools"].items()]
+    yield _gauge("weir_pool_instances", "Instances that the pool should have", ("pool",), wanted)
+    ready = Counter(pool for pool, state in zip(columns["pool"], columns["state"], strict=True) if state == "ready")
+    counted = [((pool,), ready[pool]) for pool in frame["pools"]]
+    yield _gauge("weir_pool_ready_instances", "Instances that take requests", ("pool",), counted)
+
+
+def _classes(classes: Json) -> Iterator[Metric]:
+    rows = [
+        ((pool, name), figures)
+        for pool, by_class in classes.items()
+        if pool != ALL_POOLS
+        for name, figures in by_class.items()
+        if figures is not None
+    ]
+    for column, (name, text) in CLASS_COUNTS.items():
+        yield _gauge(name, text, ("pool", "class"), [(key, figures[column]) for key, figures in rows])
+    for column, name in PERCENTILES.items():
+        values = [
+            ((*key, str(quantile)), None if ms is None else ms / 1000)
+            for key, figures in rows
+            for quantile, ms in zip(latency.PERCENTILES, figures[column], strict=True)
+        ]
+        yield _gauge(name, f"{column.upper()} of the window", ("pool", "class", "quantile"), values)
+
+
+def _policies(policies: Json) -> Iterator[Metric]:
+    labels = ("pool", "policy")
+    rows = [((pool, str(live["policy"])), live) for pool, live in policies.items()]
+    for name, text, field in (
+        ("weir_policy_version", "Published version", "version"),
+        ("weir_policy_routers", "Routers that serve the pool", "routers"),
+        ("weir_policy_routers_current", "Routers that run the published version", "acknowledged"),
+    ):
+        yield _gauge(name, text, labels, [(key, live[field]) for key, live in rows])
+
+
+def _health(frame: Json) -> Iterator[Metric]:
+    health = frame["health"]
+    for name, text, field in (
+        ("weir_routers_alive", "Routers that have reported lately", "routers_alive"),
+        ("weir_unreadable_values", "Values in Redis that could not be read", "unreadable"),
+        ("weir_control_worker_age_seconds", "Since the control worker last ran", "control_age_s"),
+        ("weir_samples_age_seconds", "Since any ready instance was sampled", "samples_age_s"),
+    ):
+        yield _gauge(name, text, (), [((), health[field])])
+    counted = Counter((str(item["severity"]), item["rule"]) for item in frame["attention"])
+    yield _gauge("weir_attention", "What needs attention; severity 3: act now", ("severity", "rule"), counted.items())
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float | None]]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values:
+        if value is not None:
+            family.add_metric(key, value)
+    return family

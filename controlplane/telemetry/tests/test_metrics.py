@@ -1,0 +1,84 @@
+"""/metrics tells what the Live page shows, to whom may see that."""
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+
+from controlplane.dashboard import step
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.testing import api_caller
+from fleet.models import Node
+
+DOCUMENTATION = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
+
+
+def page(user):
+    answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(user).token}"})
+    assert answer.status_code == 200
+    return {family.name: family.samples for family in text_string_to_metric_families(answer.content.decode())}
+
+
+def values(samples, **labels):
+    return [one.value for one in samples if labels.items() <= one.labels.items()]
+
+
+@pytest.fixture
+def fleet(live_redis):
+    made = FakeFleet(live_redis, size=3, routers=2)
+    made.states["demo-2"] = ("failed", "its port is in use")
+    made.kv["demo-0"] = 0.75
+    made.write()
+    return made
+
+
+def test_a_fleet_is_told_as_its_frame_shows_it(fleet, vera):
+    found = page(vera)
+    assert values(found["weir_pool_instances"], pool="demo") == [3]
+    assert values(found["weir_pool_ready_instances"], pool="demo") == [2]
+    assert values(found["weir_instance_kv_usage"], instance="demo-0") == [0.75]
+    assert values(found["weir_instance_status"], instance="demo-2", status="failed") == [1]
+    assert values(found["weir_policy_routers"], pool="demo") == [2]
+    assert values(found["weir_routers_alive"]) == [2]
+    assert values(found["weir_redis_up"]) == [1]
+
+
+def test_what_is_not_known_is_left_out(fleet, vera):
+    assert values(page(vera)["weir_instance_kv_usage"], instance="demo-2") == []
+
+
+def test_latencies_are_seconds(fleet, vera):
+    (p50,) = values(page(vera)["weir_class_ttft_seconds"], pool="demo", **{"class": "heavy"}, quantile="0.5")
+    frame = step.latest(fleet.client)
+    assert p50 * 1000 == pytest.approx(frame["classes"]["demo"]["heavy"]["ttft"][0])
+
+
+def test_a_silent_node_shows_by_its_age(fleet, vera):
+    Node.objects.update_or_create(name="gpu-1", defaults={"last_seen": "2026-01-01T00:00:00Z"})
+    (age,) = values(page(vera)["weir_node_age_seconds"], node="gpu-1")
+    assert age > 0
+
+
+def test_without_redis_it_says_so_and_tells_what_the_database_knows(redis_away, vera):
+    found = page(vera)
+    assert values(found["weir_redis_up"]) == [0]
+    assert "weir_instance_kv_usage" not in found
+    assert "weir_experiments" in found
+
+
+def test_a_stranger_gets_401_and_no_sign_in_page(db):
+    answer = Client().get("/metrics")
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_a_token_without_the_scope_is_told_which_it_lacks(vera):
+    answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(vera, 'policy:read').token}"})
+    assert answer.status_code == 403
+    assert "live:read" in answer.content.decode()
+
+
+def test_every_metric_is_documented(fleet, vera):
+    Node.objects.update_or_create(name="gpu-1", defaults={"last_seen": "2026-01-01T00:00:00Z"})
+    told = DOCUMENTATION.read_text()
+    assert [name for name in page(vera) if f"| `{name}` |" not in told] == []

@@ -1,0 +1,66 @@
+import time
+from collections.abc import Iterable, Iterator
+
+import redis
+from django.contrib.auth.decorators import login_not_required
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from controlplane.api.auth import principal_of
+from controlplane.dashboard import step
+from controlplane.experiments.models import Experiment
+from controlplane.telemetry.families import of_frame
+from fleet.models import Instance, Node
+from fleet.redis import connect
+
+SCOPE = "live:read"
+
+
+class Page(Collector):
+    def collect(self) -> Iterable[Metric]:
+        now = time.time()
+        try:
+            frame = step.current(connect(), now)
+        except redis.RedisError:
+            frame = None
+        yield GaugeMetricFamily("weir_redis_up", "1 when Redis answers", float(frame is not None))
+        if frame is not None:
+            yield from of_frame(now, frame)
+        yield from _of_database(now)
+
+
+def _of_database(now: float) -> Iterator[Metric]:
+    restarts = GaugeMetricFamily(
+        "weir_instance_restarts", "Starts after the first, since it was added", labels=("pool", "instance")
+    )
+    for pool, name, count in Instance.objects.values_list("pool__name", "name", "restarts"):
+        restarts.add_metric((pool, name), count)
+    yield restarts
+    nodes = GaugeMetricFamily("weir_node_age_seconds", "Since the node's worker was heard of", labels=("node",))
+    for name, seen in Node.objects.exclude(last_seen=None).values_list("name", "last_seen"):
+        nodes.add_metric((name,), max(0.0, now - seen.timestamp()))
+    yield nodes
+    experiments = GaugeMetricFamily("weir_experiments", "Experiments by status", labels=("status",))
+    for status, count in Experiment.objects.order_by("status").values_list("status").annotate(Count("pk")):
+        experiments.add_metric((status,), count)
+    yield experiments
+
+
+@login_not_required  # a scraper has a token, no session, and wants 401 instead of a sign-in page
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus' text format, for a bearer token (or a session) that may read what is live."""
+    principal = principal_of(request)
+    if principal is None:
+        answer = HttpResponse(
+            "an API token with the scope live:read is needed\n", status=401, content_type="text/plain"
+        )
+        answer["WWW-Authenticate"] = "Bearer"
+        return answer
+    if SCOPE not in principal.scopes:
+        return HttpResponse(f"{principal.name} lacks the scope {SCOPE}\n", status=403, content_type="text/plain")
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Page())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
