@@ -7,6 +7,7 @@ the instance's part of the index.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -22,6 +23,7 @@ log = logging.getLogger("weir.router")
 
 CONFIRM_S = 2.0  # a quiet engine is asked this often
 STALE_S = 8.0  # without a word for longer, the index is not believed
+BEHIND_S = 1.0  # events that are taken later than this after they were sent speak of a cache that is no more
 ANSWER_S = 5.0  # for the answer to a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
@@ -51,6 +53,8 @@ class Feed:
         self.block_size = 0  # tokens; 0: no block has been told of
         self.event_at: float | None = None  # s, Unix, the engine's clock: of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: known to be up to date then
+        self.behind_s = 0.0  # how much later than the quickest one the latest batch was taken
+        self._quickest_s = math.inf  # from the engine's clock to ours, which need not agree
         self.purges = 0
         self.batches = 0
         self._gaps = self._replayed = 0  # of earlier connections
@@ -62,7 +66,9 @@ class Feed:
         if self.confirmed_at is None:
             return "its events have not been caught up with yet"
         age = time.time() - self.confirmed_at
-        return f"it has not confirmed its events for {age:.0f} s" if age > STALE_S else ""
+        if age > STALE_S:
+            return f"it has not confirmed its events for {age:.0f} s"
+        return f"its events are {self.behind_s:.1f} s behind" if self.behind_s > BEHIND_S else ""
 
     @property
     def gaps(self) -> int:
@@ -102,6 +108,7 @@ class Feed:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
         self._group_known = False
+        self._quickest_s, self.behind_s = math.inf, 0.0
         self._failure: Exception | None = None
         self._lost.clear()
         self._empty()
@@ -146,6 +153,12 @@ class Feed:
             self._seen_before(frames[2])
         elif self._sequence.whole:
             self.confirmed_at = time.time()
+            self._measure_delay(self.confirmed_at)
+
+    def _measure_delay(self, now: float) -> None:
+        if self.event_at is not None:
+            self._quickest_s = min(self._quickest_s, now - self.event_at)
+            self.behind_s = now - self.event_at - self._quickest_s
 
     def _seen_before(self, payload: bytes) -> None:
         """A replayed batch comes again; or the engine has started again and counts from the beginning."""
@@ -168,6 +181,7 @@ class Feed:
         self._sequence.replay_ended()
         if self._sequence.whole and not self._sequence.asking:
             self.confirmed_at = time.time()
+            self.behind_s = 0.0
 
     def _ask(self, number: int) -> bool:
         if self._replay is None:

@@ -94,7 +94,8 @@ def judge(pool: Pool) -> None:
                 "%s: %s index%s", member.id, member.belief.index, f" ({why})" if (why := member.belief.why) else ""
             )
     told.believed_of_all = all(member.belief.index == "exact" for member in pool.members.values())
-    told.sizes = tuple(sorted({size for one in pool.members.values() if one.feed and (size := one.feed.block_size)}))
+    followed = [member for member in pool.members.values() if member.feed is not None]
+    told.sizes = tuple(sorted({member.feed.block_size or member.block_size for member in followed if member.feed}))
 
 
 async def _sweep(pool: Pool) -> None:

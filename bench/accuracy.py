@@ -1,0 +1,171 @@
+"""How well the prefix indexes predict cached tokens: `python -m bench.accuracy [--requests 400] [--sessions 16]`.
+
+Replays sessions of coding_agent_trace.jsonl (in WEIR_TRACE_DIR) through a real router alone before simulated engines,
+once with their KV events (exact) and once without (approximate). The engines' KV caches are small enough to evict.
+Requests of a session follow each other at once, sessions run side by side. Printed per index: requests, mean predicted
+and mean actual cached tokens, the mean of |predicted - actual|, and the share of requests within one block (16 tokens).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import httpx
+
+from controlplane.experiments.traces import coding_agent
+from controlplane.experiments.traces.types import TraceRequest
+
+ROOT = Path(__file__).parent.parent
+BLOCK = 16  # tokens
+WINDOW = 131_072
+TRACE = "coding_agent_trace.jsonl"
+
+
+@contextmanager
+def process(*words: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield started
+    finally:
+        started.terminate()
+        started.wait()
+
+
+@contextmanager
+def engines(count: int, kv_blocks: int, time_scale: float) -> Iterator[list[str]]:
+    words = ("fleet.simengine", "--port", "0", "--model", "sim", "--events-port", "0", "--replay-port", "0")
+    words += ("--kv-blocks", str(kv_blocks), "--time-scale", str(time_scale))
+    if not count:
+        yield []
+        return
+    with process(*words) as one, engines(count - 1, kv_blocks, time_scale) as others:
+        assert one.stdout is not None
+        yield [f"http://127.0.0.1:{one.stdout.readline().rpartition(':')[2].strip()}", *others]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def sessions(folder: str, count: int) -> list[list[TraceRequest]]:
+    """Each cut where prompt and answer pass the window."""
+    found: dict[str, list[TraceRequest]] = defaultdict(list)
+    with (Path(folder) / TRACE).open() as lines:
+        trace = coding_agent.read(islice(lines, 4_000), seed=1)
+    for request in trace.requests:
+        found[request.session].append(request)
+    whole = [list(_within_window(requests)) for requests in found.values()]
+    return sorted((one for one in whole if len(one) > 3), key=lambda one: one[0].session)[:count]
+
+
+def _within_window(requests: list[TraceRequest]) -> Iterator[TraceRequest]:
+    for request in requests:
+        if request.input_tokens + request.output_tokens > WINDOW:
+            return
+        yield request
+
+
+def text(request: TraceRequest) -> str:
+    """Blocks with the same number are the same text; what is left of a block is the request's own."""
+    blocks = [_block(number) for run in request.blocks for number in run]
+    rest = request.input_tokens * 4 - 256 * len(blocks)
+    return "".join(blocks) + _block(-1 - request.index)[: max(rest, 0)]
+
+
+def _block(number: int) -> str:
+    return random.Random(number).randbytes(128).hex()
+
+
+async def replay(url: str, listed: list[list[TraceRequest]], total: int) -> list[dict[str, object]]:
+    """The receipts of so many requests."""
+    left = iter(range(total))
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+
+        async def run(requests: list[TraceRequest]) -> None:
+            for request in requests:
+                if next(left, None) is None:
+                    return
+                limit = {"max_tokens": min(request.output_tokens, 64), "ignore_eos": True}
+                body = {"model": "sim", "prompt": text(request), **limit}
+                (await client.post("/v1/completions", json=body)).raise_for_status()
+
+        await asyncio.gather(*map(run, listed))
+        await asyncio.sleep(1)
+        return list((await client.get("/receipts")).json()["receipts"])
+
+
+async def ready(url: str) -> None:
+    """The router serves, and events have been heard of where there are any."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        for _ in range(600):
+            try:
+                if all(pool["ready"] for pool in (await client.get("/healthz")).json()["pools"].values()):
+                    break
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(3)
+
+
+def measure(index: str, options: argparse.Namespace) -> list[str]:
+    listed = sessions(options.traces, options.sessions)
+    with engines(options.engines, options.kv_blocks, options.time_scale) as urls:
+        facts = [f"{url};events={url};tokenizer=sim" if index == "exact" else url for url in urls]
+        port = free_port()
+        words = ("router", "--instances", ",".join(facts), "--port", str(port), "--log-level", "warning")
+        with process(*words):
+            url = f"http://127.0.0.1:{port}"
+            asyncio.run(ready(url))
+            began = time.monotonic()
+            receipts = asyncio.run(replay(url, listed, options.requests))
+    pairs = [
+        (int(str(one["predicted_cached"])), int(str(one["cached_tokens"])))
+        for one in receipts
+        if one["cached_tokens"] is not None and (one["index"] == index or options.all)
+    ]
+    return row(index, pairs, len(receipts), time.monotonic() - began)
+
+
+def row(index: str, pairs: list[tuple[int, int]], receipts: int, took_s: float) -> list[str]:
+    n = max(len(pairs), 1)
+    predicted, actual = (sum(pair[place] for pair in pairs) / n for place in (0, 1))
+    errors = [abs(guess - truth) for guess, truth in pairs]
+    within = sum(error <= BLOCK for error in errors) / n
+    figures = (predicted, actual, sum(errors) / n)
+    return [index, f"{len(pairs)}/{receipts}", *(f"{one:,.0f}" for one in figures), f"{within:.1%}", f"{took_s:.0f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Accuracy of the prefix indexes")
+    parser.add_argument("--requests", type=int, default=400, help="at most 1,000: so many receipts the router keeps")
+    parser.add_argument("--sessions", type=int, default=16)
+    parser.add_argument("--engines", type=int, default=4)
+    parser.add_argument("--kv-blocks", type=int, default=12_000, help="per engine, of 16 tokens")
+    parser.add_argument("--time-scale", type=float, default=20)
+    parser.add_argument("--traces", default=os.environ.get("WEIR_TRACE_DIR", "."))
+    parser.add_argument("--all", action="store_true", help="count requests for which another index was believed, too")
+    parser.add_argument("--index", choices=("exact", "approximate"), help="only this one")
+    options = parser.parse_args()
+    rows = [["index", "n", "predicted", "actual", "mean error", "within a block", "s"]]
+    rows += [measure(index, options) for index in ("approximate", "exact") if options.index in (None, index)]
+    widths = [max(len(one[column]) for one in rows) for column in range(len(rows[0]))]
+    for one in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip())
+    print(json.dumps({"engines": options.engines, "kv_blocks": options.kv_blocks, "sessions": options.sessions}))
+
+
+if __name__ == "__main__":
+    main()
