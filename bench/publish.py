@@ -119,7 +119,7 @@ def main() -> None:
     with running("--routers", str(ROUTERS), "--router-port", str(first)) as weir:
         weir.wait_for("instances of pool demo are ready")
         token = (weir.folder / "token").read_text().strip()
-        measure(weir.web_port, list(range(first, first + ROUTERS)), token, options.publishes)
+        measure(weir.web_port, list(range(first + 1, first + 1 + ROUTERS)), token, options.publishes)
         weir.stop()
 
 

@@ -28,6 +28,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--require-keys", action="store_true", help="serve only who shows an API key, in every pool")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
+    parser.add_argument(
+        "--shared-port", type=int, metavar="PORT", help="listen there as well, together with other routers"
+    )
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
@@ -51,8 +54,14 @@ def _fault(options: argparse.Namespace) -> str:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
+    return _fault_of_ports(options)
+
+
+def _fault_of_ports(options: argparse.Namespace) -> str:
     if not 0 <= options.port <= 65535:
         return f"--port {options.port}: allowed are 0 to 65535"
+    if options.shared_port is not None and not 1 <= options.shared_port <= 65535:
+        return f"--shared-port {options.shared_port}: allowed are 1 to 65535"
     return ""
 
 

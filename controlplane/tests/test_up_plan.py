@@ -27,15 +27,22 @@ def test_without_the_demo_there_is_no_traffic():
     assert "traffic" not in named(Options(demo=False))
 
 
-def test_routers_take_consecutive_ports_and_their_own_ids():
+def test_routers_share_a_port_and_have_one_and_an_id_of_their_own():
     routers = [
         process.argv for name, process in named(Options(routers=3, router_port=9000)).items() if "router" in name
     ]
-    assert [(argv[argv.index("--port") + 1], argv[argv.index("--id") + 1]) for argv in routers] == [
-        ("9000", "router-1"),
-        ("9001", "router-2"),
-        ("9002", "router-3"),
+    flags = ("--port", "--id", "--shared-port")
+    assert [tuple(argv[argv.index(flag) + 1] for flag in flags) for argv in routers] == [
+        ("9001", "router-1", "9000"),
+        ("9002", "router-2", "9000"),
+        ("9003", "router-3", "9000"),
     ]
+
+
+def test_a_single_router_has_the_port_to_itself():
+    argv = named(Options(router_port=9000))["router-1"].argv
+    assert argv[argv.index("--port") + 1] == "9000"
+    assert "--shared-port" not in argv
 
 
 def test_nobody_is_believed_about_addresses_unless_named():

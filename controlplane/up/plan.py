@@ -24,19 +24,23 @@ class Options:
 
     host: str = "127.0.0.1"
     web_port: int = 8000
-    router_port: int = 8080  # of the first router; the others take the ports above
+    router_port: int = 8080  # where clients ask; of several routers each has one of its own above it as well
     routers: int = 1
     demo: bool = True
     fleet: Path | None = None
 
     @property
     def router_ports(self) -> tuple[int, ...]:
-        return tuple(range(self.router_port, self.router_port + self.routers))
+        """Each router's own."""
+        if self.routers == 1:
+            return (self.router_port,)
+        return tuple(range(self.router_port + 1, self.router_port + 1 + self.routers))
 
     @property
     def listens(self) -> dict[int, str]:
         """Port → who wants it."""
-        return {self.web_port: "--web-port"} | {port: "--router-port" for port in self.router_ports}
+        routers = (self.router_port, *self.router_ports)
+        return {self.web_port: "--web-port"} | {port: "--router-port" for port in routers}
 
 
 @dataclass(frozen=True)
@@ -107,10 +111,12 @@ def web(options: Options, around: Surroundings) -> Process:
 
 
 def router(options: Options, around: Surroundings, number: int) -> Process:
-    name, port = f"router-{number}", options.router_port + number - 1
+    name, port = f"router-{number}", options.router_ports[number - 1]
+    shared = ("--shared-port", str(options.router_port)) if options.routers > 1 else ()
     argv = (
         *(around.python, "-m", "router", "--redis", around.redis_url),
         *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),
+        *shared,
     )
     home = url(options.host, port)
     return Process(name, "servers", argv, Ready("http", f"{home}/healthz"), 2.5, f"{home}/v1")

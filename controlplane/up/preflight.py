@@ -18,10 +18,10 @@ ROUTERS_LIMIT = 16
 def check_options(options: Options) -> None:
     if not 1 <= options.routers <= ROUTERS_LIMIT:
         raise CannotStart(f"--routers {options.routers}: allowed are 1 to {ROUTERS_LIMIT}")
-    for port in (options.web_port, *options.router_ports):
+    for port in options.listens:
         if not 1 <= port <= 65535:
             raise CannotStart(f"port {port}: allowed are 1 to 65535")
-    if options.web_port in options.router_ports:
+    if options.web_port in (options.router_port, *options.router_ports):
         raise CannotStart(f"port {options.web_port} is wanted by the web server and by a router; change --router-port")
     if options.fleet is not None and not options.fleet.is_file():
         raise CannotStart(f"--fleet {options.fleet}: no such file")

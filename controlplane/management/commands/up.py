@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--fleet", type=Path, metavar="FILE", help="apply this fleet document at the start")
         parser.add_argument("--web-port", type=int, default=standard.web_port, help="default: %(default)s")
         parser.add_argument("--router-port", type=int, default=standard.router_port, help="default: %(default)s")
-        parser.add_argument("--routers", type=int, default=standard.routers, help="on consecutive ports")
+        parser.add_argument("--routers", type=int, default=standard.routers, help="share the router port")
         parser.add_argument("--host", default=standard.host, help="address that web and routers listen on")
         parser.add_argument("--print-processes", action="store_true", help="print the command lines and end")
 
