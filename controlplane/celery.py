@@ -38,6 +38,7 @@ app.conf.update(
         "fleet.autoscale": every(5.0, "fleet.autoscale"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
+        "keys.republish": every(2.0, "keys.republish"),
         "experiments.reap": every(5.0, "experiments.reap"),
         "api.clean_up": every(3600.0, "api.clean_up"),
     },

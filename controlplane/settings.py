@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "controlplane",
     "controlplane.accounts",
     "controlplane.audit",
+    "controlplane.keys",
     "controlplane.policies",
     "controlplane.experiments",
     "controlplane.dashboard",

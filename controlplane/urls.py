@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", api.urls),
     # Each area keeps its own urls.py; the paths in it begin at the root.
     path("", include("controlplane.accounts.urls")),
+    path("", include("controlplane.keys.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
     path("", include("controlplane.dashboard.urls")),

@@ -10,14 +10,14 @@ ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 ROLE_SUMMARY: dict[str, str] = {
     "viewer": "sees everything, changes nothing",
     "operator": "also edits and publishes policies, applies fleets and starts experiments",
-    "admin": "also manages users and tokens",
+    "admin": "also manages users, tokens and API keys",
 }
 
 _READ = frozenset(
     {"fleet:read", "policy:read", "experiments:read", "live:read", "receipts:read", "audit:read"},
 )
-_OPERATE = frozenset({"policy:write", "policy:publish", "experiments:write", "fleet:write"})
-_ADMIN = frozenset({"admin"})
+_OPERATE = frozenset({"keys:read", "policy:write", "policy:publish", "experiments:write", "fleet:write"})
+_ADMIN = frozenset({"keys:write", "admin"})
 ROLE_SCOPES: dict[str, frozenset[str]] = {
     "viewer": _READ,
     "operator": _READ | _OPERATE,
@@ -34,6 +34,8 @@ SCOPES: dict[str, str] = {
     "experiments:write": "upload traces, start and cancel experiments",
     "receipts:read": "routing receipts of single requests",
     "audit:read": "the audit log",
+    "keys:read": "API keys of the routers' clients, without the secrets",
+    "keys:write": "make, change and revoke API keys, say where one is required",
     "admin": "users and tokens",
 }
 

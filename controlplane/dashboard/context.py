@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from controlplane.accounts.permissions import can_administer
+from controlplane.accounts.permissions import can_administer, can_operate
 
 PAGES = (
     ("/live", "Live"),
@@ -15,6 +15,7 @@ PAGES = (
     ("/audit/", "Audit"),
 )
 ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"))
+KEYS = ("/keys/", "API keys")  # of operators and administrators
 USERS = ("/users/", "Users")  # of administrators only
 
 
@@ -29,7 +30,11 @@ class Link:
 def navigation(request: HttpRequest) -> dict[str, list[Link]]:
     """`account_navigation` is the menu behind the reader's name."""
     user = getattr(request, "user", None)
-    account = (USERS, *ACCOUNT_PAGES) if user is not None and can_administer(user) else ACCOUNT_PAGES
+    account = (
+        *((USERS,) if user is not None and can_administer(user) else ()),
+        *((KEYS,) if user is not None and can_operate(user) else ()),
+        *ACCOUNT_PAGES,
+    )
     return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
 
 

@@ -1,0 +1,151 @@
+"""API keys of the data plane over REST."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema, Status
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, Number, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.keys import services
+from controlplane.keys.models import ApiKey
+
+router = Router(tags=["keys"])
+
+
+class KeyOut(Schema):
+    id: int
+    name: str
+    prefix: str
+    pools: list[str] = Field(description="None: every pool")
+    requests_per_min: int | None = Field(description="null: no limit")
+    tokens_per_min: int | None = Field(description="null: no limit")
+    status: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class IssuedKeyOut(KeyOut):
+    key: str = Field(description="Shown once")
+
+
+class KeyIn(Schema):
+    name: str = Field(min_length=1, max_length=80, pattern=r"\S")
+    pools: list[str] = Field([], max_length=1000, description="None: every pool")
+    requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
+    tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
+    expires_at: datetime | None = None
+
+
+class KeyChange(Schema):
+    name: str | None = Field(None, min_length=1, max_length=80, pattern=r"\S")
+    pools: list[str] | None = Field(None, max_length=1000)
+    requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
+    tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
+    expires_at: datetime | None = Field(None, description="null: never")
+
+
+class Required(Schema):
+    pools: list[str] = Field(max_length=1000, description='Served to holders of a key only; "*" for every pool')
+
+
+def key_out(row: ApiKey) -> dict[str, Any]:
+    fields = [name for name in KeyOut.model_fields if name != "id"]
+    return {"id": row.pk, **{name: getattr(row, name) for name in fields}}
+
+
+def _problem(error: services.InvalidKey) -> Problem:
+    return Problem(422, errors=[{"path": error.path, "value": error.value, "message": str(error)}])
+
+
+def _row(key_id: int) -> ApiKey:
+    row = ApiKey.objects.filter(pk=key_id).first()
+    if row is None:
+        raise Problem(404, detail=f"there is no API key {key_id}")
+    return row
+
+
+@router.get("", response={200: list[KeyOut], **errors()}, operation_id="list_keys", summary="Every API key")
+def list_keys(request: HttpRequest) -> Any:
+    require(request, "keys:read")
+    return [key_out(row) for row in ApiKey.objects.all()]
+
+
+@router.post(
+    "",
+    response={201: IssuedKeyOut, **errors(409, 415, 422)},
+    operation_id="create_key",
+    summary="A key for clients of the routers",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
+    require(request, "keys:write")
+    values = payload.dict(exclude={"name"})
+    try:
+        terms = services.Terms(**{**values, "pools": tuple(payload.pools)})
+        row, secret = services.create_key(payload.name, terms, actor_of(request))
+    except services.InvalidKey as error:
+        raise _problem(error) from None
+    response.headers["Cache-Control"] = "no-store"
+    return Status(201, {**key_out(row), "key": secret})
+
+
+@router.get(
+    "/required", response={200: Required, **errors()}, operation_id="required_keys", summary="Where a key is required"
+)
+def required(request: HttpRequest) -> Any:
+    require(request, "keys:read")
+    return {"pools": services.required_pools()}
+
+
+@router.put(
+    "/required",
+    response={200: Required, **errors(415, 422)},
+    operation_id="require_keys",
+    summary="Say where a key is required",
+)
+def require_keys(request: HttpRequest, payload: Required) -> Any:
+    require(request, "keys:write")
+    try:
+        return {"pools": services.require_keys(payload.pools, actor_of(request))}
+    except services.InvalidKey as error:
+        raise _problem(error) from None
+
+
+@router.patch(
+    "/{key_id}",
+    response={200: KeyOut, **errors(404, 415, 422)},
+    operation_id="change_key",
+    summary="Change what is given; a revoked key cannot be changed",
+)
+def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
+    require(request, "keys:write")
+    changes = payload.dict(exclude_unset=True)
+    for field in ("name", "pools"):
+        if changes.get(field, "") is None:
+            raise _problem(services.InvalidKey(field, None, "must not be null"))
+    try:
+        return key_out(services.change_key(_row(key_id), changes, actor_of(request)))
+    except services.InvalidKey as error:
+        raise _problem(error) from None
+
+
+@router.post(
+    "/{key_id}/revoke",
+    response={200: KeyOut, **errors(404, 409, 415, 422)},
+    operation_id="revoke_key",
+    summary="Revoke a key; doing it again changes nothing",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def revoke_key(request: HttpRequest, key_id: Number) -> Any:
+    require(request, "keys:write")
+    row = _row(key_id)
+    services.revoke_key(row, actor_of(request))
+    row.refresh_from_db()
+    return key_out(row)

@@ -1,0 +1,50 @@
+"""What people type on the page API keys."""
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from controlplane.accounts.forms import EXPIRIES
+from controlplane.keys.models import ALL_POOLS
+from controlplane.keys.services import LIMIT_MAX, Terms
+
+
+class KeyForm(forms.Form):
+    name = forms.CharField(max_length=80, label="Name", help_text="Who uses it, for example “search team”.")
+    pools = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, required=False, label="Pools")
+    requests_per_min = forms.IntegerField(
+        required=False, min_value=1, max_value=LIMIT_MAX, label="Requests per minute", help_text="Empty: no limit."
+    )
+    tokens_per_min = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LIMIT_MAX,
+        label="Tokens per minute",
+        help_text="Prompt and answer. Empty: no limit.",
+    )
+    expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="", label="Expires")
+
+    def __init__(self, *args: Any, pools: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["pools"].choices = [(pool, pool) for pool in pools]  # type: ignore[attr-defined]
+
+    def terms(self) -> Terms:
+        data = self.cleaned_data
+        days = data["expires"]
+        return Terms(
+            pools=tuple(data["pools"]),
+            requests_per_min=data["requests_per_min"],
+            tokens_per_min=data["tokens_per_min"],
+            expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
+        )
+
+
+class RequiredForm(forms.Form):
+    required = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, required=False, label="Keys required")
+
+    def __init__(self, *args: Any, pools: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        every = (ALL_POOLS, "every pool, those to come as well")
+        self.fields["required"].choices = [every, *((pool, pool) for pool in pools)]  # type: ignore[attr-defined]

@@ -1,0 +1,73 @@
+"""The one place that writes the keys to Redis. The database is the truth; this is how routers hear of it."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db.models import Q
+from django.utils import timezone
+from redis import RedisError
+
+from controlplane.keys.models import ApiKey, KeyedPool
+from fleet.redis import connect
+from router import wire
+
+log = structlog.get_logger(__name__)
+LAST_USED_STEP = timedelta(minutes=1)  # a key used a thousand times a second is written once a minute
+
+
+def document() -> dict[str, Any]:
+    """As wire.py's weir:keys, without the time."""
+    good = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
+    return {
+        "required": sorted(KeyedPool.objects.values_list("pool", flat=True)),
+        "keys": [_entry(key) for key in good.order_by("pk")],
+    }
+
+
+def _entry(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": str(key.pk),
+        "name": key.name,
+        "sha256": key.sha256,
+        "pools": key.pools,
+        "requests_per_min": key.requests_per_min,
+        "tokens_per_min": key.tokens_per_min,
+        "expires_at": key.expires_at.timestamp() if key.expires_at is not None else None,
+    }
+
+
+def publish() -> bool:
+    """Let routers go by the keys as they are now. False when Redis is away: `republish` does it later."""
+    try:
+        with connect().pipeline(transaction=True) as pipe:
+            pipe.set(wire.KEYS, wire.encode({"at": time.time(), **document()}))
+            pipe.publish(wire.CHANGED, wire.KEYS)
+            pipe.execute()
+    except RedisError as error:
+        log.warning("keys.not_published", error=str(error))
+        return False
+    return True
+
+
+def republish() -> bool:
+    """One step of the loop: bring Redis in line with the database. True when it was not."""
+    held = wire.decode(connect().get(wire.KEYS))  # type: ignore[arg-type]
+    wanted = document()
+    if held is not None and {name: held.get(name) for name in wanted} == wanted:
+        return False
+    log.info("keys.republished", keys=len(wanted["keys"]))
+    return publish()
+
+
+def take_last_uses() -> None:
+    """What routers say of the keys' last uses, into the database."""
+    uses: Any = connect().hgetall(wire.KEYS_USED)
+    for raw_id, raw_at in uses.items():
+        try:
+            pk, at = int(raw_id), datetime.fromtimestamp(float(raw_at), UTC)
+        except (OSError, OverflowError, ValueError):
+            continue
+        stale = Q(last_used_at=None) | Q(last_used_at__lte=at - LAST_USED_STEP)
+        ApiKey.objects.filter(stale, pk=pk).update(last_used_at=at)

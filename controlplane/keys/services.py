@@ -1,0 +1,140 @@
+"""Making, changing and revoking API keys, each with its audit entry; routers hear of it once it is committed."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.keys import publishing
+from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool, new_secret
+from fleet.models import Pool
+
+LIMIT_MAX = 2_000_000_000
+
+
+class InvalidKey(ValueError):
+    """Something given cannot be taken: `path` says what, the message what is allowed."""
+
+    def __init__(self, path: str, value: object, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a key is good for."""
+
+    pools: tuple[str, ...] = ()  # none: every pool
+    requests_per_min: int | None = None  # None: no limit
+    tokens_per_min: int | None = None
+    expires_at: datetime | None = None
+
+
+def create_key(name: str, terms: Terms, actor: Actor) -> tuple[ApiKey, str]:
+    """The row and the secret, which is not stored and cannot be shown again. Raises InvalidKey."""
+    name = name.strip()
+    if not name:
+        raise InvalidKey("name", name, "must not be empty")
+    values = _checked(terms)
+    prefix, secret, sha256 = new_secret()
+    with _one_of_a_name(name), transaction.atomic():
+        row = ApiKey.objects.create(name=name, prefix=prefix, sha256=sha256, created_by=actor.name[:200], **values)
+        audit.record(actor, "key.create", f"API key {name}", "", None, _shown(row))
+        transaction.on_commit(publishing.publish)
+    return row, secret
+
+
+def change_key(row: ApiKey, changes: dict[str, Any], actor: Actor) -> ApiKey:
+    """`changes`: some of name, pools, requests_per_min, tokens_per_min, expires_at. Raises InvalidKey."""
+    before = _shown(row)
+    terms = {field: changes.get(field, getattr(row, field)) for field in Terms.__slots__}
+    values = _checked(Terms(**{**terms, "pools": tuple(terms["pools"])}), kept=row.expires_at)
+    values["name"] = str(changes.get("name", row.name)).strip()
+    if not values["name"]:
+        raise InvalidKey("name", "", "must not be empty")
+    with _one_of_a_name(values["name"]), transaction.atomic():
+        if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(**values):
+            raise InvalidKey("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
+        row.refresh_from_db()
+        audit.record(actor, "key.change", f"API key {row.name}", "", before, _shown(row))
+        transaction.on_commit(publishing.publish)
+    return row
+
+
+@transaction.atomic
+def revoke_key(row: ApiKey, actor: Actor) -> bool:
+    """False when it was revoked before."""
+    if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+        return False
+    audit.record(actor, "key.revoke", f"API key {row.name}")
+    transaction.on_commit(publishing.publish)
+    return True
+
+
+@transaction.atomic
+def require_keys(pools: Iterable[str], actor: Actor) -> list[str]:
+    """From now on these pools are served to holders of a key only ("*": all), the others to everybody."""
+    wanted = sorted(set(pools))
+    _check_pools("pools", wanted, ALL_POOLS)
+    before = required_pools()
+    if wanted == before:
+        return before
+    KeyedPool.objects.exclude(pool__in=wanted).delete()
+    KeyedPool.objects.bulk_create([KeyedPool(pool=pool) for pool in wanted], ignore_conflicts=True)
+    audit.record(actor, "key.require", "API keys", "", {"pools": before}, {"pools": wanted})
+    transaction.on_commit(publishing.publish)
+    return wanted
+
+
+def required_pools() -> list[str]:
+    return sorted(KeyedPool.objects.values_list("pool", flat=True))
+
+
+def pool_names() -> list[str]:
+    return list(Pool.objects.filter(ephemeral_owner="").order_by("name").values_list("name", flat=True))
+
+
+def _checked(terms: Terms, kept: datetime | None = None) -> dict[str, Any]:
+    """As columns. An end that was set before may have come meanwhile."""
+    pools = sorted(set(terms.pools))
+    _check_pools("pools", pools)
+    for field in ("requests_per_min", "tokens_per_min"):
+        limit = getattr(terms, field)
+        if limit is not None and not 1 <= limit <= LIMIT_MAX:
+            raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or nothing for no limit")
+    at = terms.expires_at
+    if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
+        raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
+    limits = {"requests_per_min": terms.requests_per_min, "tokens_per_min": terms.tokens_per_min}
+    return {"pools": pools, **limits, "expires_at": at}
+
+
+def _check_pools(path: str, pools: list[str], *others: str) -> None:
+    known = [*others, *pool_names()]
+    for pool in pools:
+        if pool not in known:
+            raise InvalidKey(path, pool, f"there is no such pool; there are {', '.join(known) or 'none'}")
+
+
+@contextlib.contextmanager
+def _one_of_a_name(name: str) -> Iterator[None]:
+    """The database refuses a second good key of one name; say so in words."""
+    if len(name) > 80:
+        raise InvalidKey("name", name[:60], "may have at most 80 characters")
+    try:
+        yield
+    except IntegrityError:
+        raise InvalidKey("name", name, "there is a good API key of that name already") from None
+
+
+def _shown(row: ApiKey) -> dict[str, Any]:
+    at = row.expires_at
+    limits = {"requests_per_min": row.requests_per_min, "tokens_per_min": row.tokens_per_min}
+    return {"name": row.name, "pools": row.pools, **limits, "expires_at": at.isoformat() if at else None}

@@ -1,0 +1,85 @@
+"""Routers go by what is in the database, whatever Redis has lost."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.audit.services import SYSTEM
+from controlplane.keys import publishing, services
+from controlplane.keys.models import ApiKey
+from controlplane.keys.services import Terms
+from router import wire
+from router.keys import parse
+
+pytestmark = pytest.mark.usefixtures("pools")
+
+
+def published(live_redis):
+    return parse(wire.decode(live_redis.get(wire.KEYS)))
+
+
+def make(name="search", **terms):
+    return services.create_key(name, Terms(**terms), SYSTEM)
+
+
+def test_a_router_reads_what_is_published(live_redis, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks(execute=True):
+        row, secret = make(pools=("chat",), requests_per_min=60, tokens_per_min=1000)
+        services.require_keys(["code"], SYSTEM)
+    ring = published(live_redis)
+    key = ring.holder(secret.encode())
+    assert (key.id, key.name, key.requests_per_min, key.tokens_per_min) == (str(row.pk), "search", 60, 1000)
+    assert (key.serves("chat"), key.serves("code")) == (True, False)
+    assert (ring.requires("code", False), ring.requires("chat", False)) == (True, False)
+
+
+def test_a_revoked_or_expired_key_is_published_no_more(live_redis):
+    row, revoked = make()
+    _, expired = make("old", expires_at=timezone.now() + timedelta(hours=1))
+    ApiKey.objects.filter(name="old").update(expires_at=timezone.now() - timedelta(seconds=1))
+    services.revoke_key(row, SYSTEM)
+    publishing.publish()
+    ring = published(live_redis)
+    assert ring.holder(revoked.encode()) is None
+    assert ring.holder(expired.encode()) is None
+
+
+def test_a_change_is_told_on_the_channel(live_redis):
+    channel = live_redis.pubsub(ignore_subscribe_messages=True)
+    channel.subscribe(wire.CHANGED)
+    channel.get_message(timeout=5)
+    publishing.publish()
+    message = channel.get_message(timeout=5)
+    assert message["data"].decode() == wire.KEYS
+    channel.close()
+
+
+def test_a_redis_that_came_back_empty_is_filled_and_one_that_is_right_is_left_alone(live_redis):
+    _, secret = make()
+    assert publishing.republish() is True
+    live_redis.flushall()
+    assert publishing.republish() is True
+    assert published(live_redis).holder(secret.encode()) is not None
+    assert publishing.republish() is False
+
+
+def test_a_key_is_kept_when_redis_is_away(redis_away, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks(execute=True):
+        make()
+    assert ApiKey.objects.get().name == "search"
+
+
+def test_last_uses_are_taken_up_once_a_minute(live_redis):
+    row, _ = make()
+    now = time.time()
+    live_redis.hset(wire.KEYS_USED, mapping={str(row.pk): now - 100, "nonsense": 1, "9999": now})
+    publishing.take_last_uses()
+    row.refresh_from_db()
+    first = row.last_used_at
+    assert first.timestamp() == pytest.approx(now - 100, abs=0.01)
+    live_redis.hset(wire.KEYS_USED, str(row.pk), now - 90)
+    publishing.take_last_uses()
+    row.refresh_from_db()
+    assert row.last_used_at == first
