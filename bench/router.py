@@ -31,7 +31,7 @@ from bench.peers import PEERS, Running, Setting, Unavailable, cpu_s, memory_mb, 
 HERE = Path(__file__).resolve().parent
 ENGINES = 4
 SESSIONS = 64
-WARM_S = 1.0
+WARM_S = 0.5
 PORTS_EACH = 2  # of a router: its own and that of its metrics
 
 
