@@ -1,0 +1,131 @@
+"""What a router alone is told: every fault is one line that names where, what and what is allowed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from router.options import arguments
+from router.policy import document
+from router.standalone_files import BadInput, Listed, read_instances, read_policy
+
+
+def test_instances_are_urls_with_their_facts():
+    given = "http://a:1, https://b/;id=two;role=prefill;connector=nixl;kv.port=5600;events=http://b:9;tokenizer=/m"
+    facts = {"role": "prefill", "connector": "nixl", "events": "http://b:9", "tokenizer": "/m", "kv": {"port": "5600"}}
+    assert read_instances(given) == [Listed("a:1", "http://a:1"), Listed("two", "https://b", facts)]
+
+
+def test_a_file_has_one_a_line_and_comments(tmp_path):
+    path = tmp_path / "engines"
+    path.write_text("# ours\n\nhttp://a:1  # left\nhttp://b:2;id=b\n")
+    assert [each.id for each in read_instances(f"@{path}")] == ["a:1", "b"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "--instances: '' is not an instance's URL: allowed is http://HOST:PORT or https://HOST:PORT"),
+        ("a:1", "--instances: 'a:1' is not an instance's URL"),
+        ("http://a:1/v1", "'http://a:1/v1' is not an instance's URL"),
+        ("http://u:p@a:1", "is not an instance's URL"),
+        ("http://a:99999", "'http://a:99999': Port out of range 0-65535; allowed is http://HOST:PORT"),
+        ("http://a:1,http://a:1", "--instances: http://a:1 is there twice (a:1)"),
+        ("http://a:1,http://b:1;id=a:1", "http://b:1 is there twice (a:1)"),
+        ("http://a:1;role=cook", "role 'cook': allowed are both, prefill, decode"),
+        ("http://a:1;connector=tin", "connector 'tin': allowed are nixl, mooncake_store"),
+        ("http://a:1;colour=red", "'colour' is not known; allowed are id, role, connector"),
+        ("http://a:1;role", "'role': write key=value"),
+        ("http://a:1;id=a;id=b", "'id=b': given twice"),
+        ("http://a:1;id=a b", "id 'a b': allowed are 1 to 100 of"),
+    ],
+)
+def test_what_is_no_instance_is_told(given, says):
+    with pytest.raises(BadInput) as caught:
+        read_instances(given)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file or directory"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"# nothing\n", "it names no instance; write one URL in each line"),
+        (b"http://a:1\nb\n", ", line 2: 'b' is not an instance's URL"),
+    ],
+)
+def test_what_is_no_file_of_instances_is_told(tmp_path, content, says):
+    path = tmp_path / "engines"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        read_instances(f"@{path}")
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_policy_is_read_with_its_hash(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(document.default("lpwl")))
+    found = read_policy(path)
+    assert (found.document, found.sha256) == (document.default("lpwl"), document.sha256(document.default("lpwl")))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file or directory"),
+        ("{", "not JSON: "),
+        ("[]", "document: the document must be a JSON object"),
+        ('{"schema": 1, "route": {"name": "magic"}}', "route.name: "),
+        ('{"schema": 1, "classes": {"heavy_new_tokens": -1}}', "classes.heavy_new_tokens: "),
+        (json.dumps({"schema": 1, **{f"k{i}": 1 for i in range(9)}}), "; and 6 more"),
+    ],
+)
+def test_what_is_no_policy_is_told(tmp_path, content, says):
+    path = tmp_path / "policy.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BadInput) as caught:
+        read_policy(path)
+    assert str(caught.value).startswith(f"--policy {path}: ")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--redis redis://x --instances http://a:1", "--redis and --instances: give one of them"),
+        ("", "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"),
+        ("--redis redis://x --policy p.json", "--policy goes with --instances only"),
+        ("--redis redis://x --model m", "--model goes with --instances only"),
+        ("--instances http://a:1 --port 70000", "--port 70000: allowed are 0 to 65535"),
+        ("--instances http://a:1 --shared-port 0", "--shared-port 0: allowed are 1 to 65535"),
+        ("--instances http://a:1 --port x", "argument --port: invalid int value: 'x'"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_one_line_and_status_two(monkeypatch, capsys, flags, says):
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        arguments(flags.split())
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"router: {says}")
+    assert told.count("\n") == 1
+
+
+def test_a_redis_of_the_environment_does_not_stand_against_instances(monkeypatch):
+    monkeypatch.setenv("REDIS_URL", "redis://x")
+    assert arguments(["--instances", "http://a:1"]).redis is None
+    assert arguments([]).redis == "redis://x"
+
+
+def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
+    argv = [sys.executable, "-m", "router", "--port", "0", "--instances", "nonsense"]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("router: --instances: 'nonsense' is not an instance's URL")
+    assert ended.stderr.count("\n") == 1

@@ -1,0 +1,113 @@
+"""How a router alone sees its instances: by what they answer, look by look."""
+
+import pytest
+
+from router.figures import VLLM_SCRAPE, figures
+from router.pools import Pools
+from router.standalone_files import Listed
+from router.standalone_watch import Answer, Watch, Watched
+from router.tests.engine import engine
+from router.tests.plain_engine import PAGE, plain
+
+GOOD = Answer(models=("llama",))
+REFUSED = Answer(error="connection refused")
+
+
+def seen(prompt_tokens):
+    return figures(PAGE.format(prompt_tokens=prompt_tokens).encode(), VLLM_SCRAPE)
+
+
+def watched(*answers):
+    made = Watched(Listed("a", "http://a:1"))
+    for answer in answers:
+        made.take(answer, "llama", 100.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("answers", "state"),
+    [
+        ([], "loading"),
+        ([GOOD], "ready"),
+        ([Answer()], "ready"),  # it does not tell what it serves, and the command line does
+        ([Answer(models=("qwen",))], "failed"),
+        ([REFUSED], "unreachable"),
+        ([GOOD, REFUSED], "ready"),
+        ([GOOD, REFUSED, REFUSED], "unreachable"),
+        ([GOOD, REFUSED, GOOD, REFUSED], "ready"),
+        ([GOOD, REFUSED, REFUSED, GOOD], "ready"),
+        ([GOOD, *[Answer(error="slow", slow=True, figures=seen(7))] * 5], "ready"),
+        ([GOOD, *[Answer(error="slow", slow=True)] * 2], "unreachable"),
+    ],
+)
+def test_an_instance_is_out_after_two_failed_looks_and_back_after_a_good_one(answers, state):
+    assert watched(*answers).state == state
+
+
+def test_why_an_instance_is_out_is_said():
+    assert watched(Answer(models=("qwen", "phi"))).reason == "it serves qwen, phi, not llama"
+    assert watched(REFUSED).reason == "connection refused"
+
+
+def test_counters_that_fall_begin_a_new_epoch():
+    one, two, fallen = (Answer(figures=seen(count), models=("llama",)) for count in (5, 9, 0))
+    assert watched(one, two).epoch == 1
+    assert watched(one, two, fallen, one).epoch == 2
+
+
+@pytest.fixture
+def watch():
+    def make(*engines, model=""):
+        pools = Pools()
+        made = Watch(pools, pools.get_or_add("default"), model)
+        made.follow([Listed(f"e{i}", each.url) for i, each in enumerate(engines)])
+        return made, pools
+
+    return make
+
+
+async def test_a_look_fills_the_pool_with_state_figures_and_models(watch):
+    async with engine(plain(models=("llama", "adapter-1"))) as one, engine(plain(models=("llama",))) as two:
+        made, pools = watch(one, two)
+        await made.step()
+        pool = pools.get("default")
+        assert (pool.model, pool.ready, pool.aliases) == ("llama", 2, ())
+        member = pool.members["e0"]
+        assert (member.kv_usage, member.waiting, member.block_size, member.kv_tokens) == (0.25, 3, 32, 16_000)
+        made.close()
+
+
+async def test_further_models_that_all_serve_are_routed_too(watch):
+    both = ("llama", "adapter-1")
+    async with engine(plain(models=both)) as one, engine(plain(models=both)) as two:
+        made, pools = watch(one, two)
+        await made.step()
+        assert list(pools.models()) == ["adapter-1", "llama"]
+        assert pools.pick(None, "adapter-1") is pools.get("default")
+        made.close()
+
+
+async def test_an_engine_without_such_pages_is_believed_when_the_model_is_given(watch):
+    async def nothing_here(engine, request, writer):
+        writer.write(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with engine(nothing_here) as bare:
+        made, pools = watch(bare, model="llama")
+        await made.step()
+        assert pools.get("default").ready == 1
+        made.close()
+        made, pools = watch(bare)
+        await made.step()
+        assert pools.get("default").members["e0"].refusal(0, 1).startswith("loading: GET /v1/models names no model")
+        made.close()
+
+
+async def test_until_the_model_is_known_every_name_waits_for_it(watch):
+    async with engine(plain(health=503)) as sick:
+        made, pools = watch(sick)
+        await made.step()
+        pool = pools.pick(None, "anything")
+        assert (pool.name, pool.ready) == ("default", 0)
+        assert "answers 503" in pool.members["e0"].refusal(0, 1)
+        made.close()
