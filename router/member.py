@@ -25,6 +25,7 @@ class Member:
         "breaker",
         "connector",
         "decodes",
+        "engine_id",
         "epoch",
         "events_url",
         "exact",
@@ -60,6 +61,7 @@ class Member:
         self.kv_tokens = 0
         self.waiting = 0
         self.sampled_at = 0.0
+        self.engine_id = ""  # as its bootstrap server says, where its connector has one
         self.tells_cached = False  # its usage has held cached tokens
         self.feed: Feed | None = None  # its KV events, while they are followed
         self.exact = Accuracy()

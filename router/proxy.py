@@ -6,11 +6,12 @@ import time
 
 from router import body, errors, headers, predict, relay, room
 from router.admission import Place
+from router.answering import Answering
 from router.blame import blame, failed
 from router.body import ClientGone
 from router.call import Attempt, Call
 from router.client import Client, Incoming
-from router.connection import Connection, UpstreamError
+from router.connection import UpstreamError
 from router.errors import Refusal
 from router.flows import serve
 from router.learning import learn
@@ -112,7 +113,7 @@ class Proxy:
         member.breaker.begin()
         lease = member.lease(0 if decision.prefill else decision.new_tokens)
         self._sessions.sent(call, member)
-        connection: Connection | None = None
+        connection: Answering | None = None
         try:
             connection = await serve(call, decision, member, lease)
             attempt.status = connection.status

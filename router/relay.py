@@ -5,9 +5,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from router import errors, headers, usage
+from router.answering import Answering
 from router.call import Call
 from router.client import Client
-from router.connection import Connection, UpstreamError
+from router.connection import UpstreamError
 
 WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
 TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
@@ -15,12 +16,12 @@ TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
 
 @dataclass(slots=True)
 class Answer:
-    connection: Connection
+    connection: Answering
     body: bytes  # what has been read of it already
     streams: bool
 
 
-async def begin(connection: Connection) -> Answer:
+async def begin(connection: Answering) -> Answer:
     """Wait for what must be there before the client is sent anything. Raises UpstreamError.
 
     Of a stream that is its first bytes. Any other answer is awaited whole, since until then it can be had elsewhere.

@@ -9,70 +9,77 @@ from typing import Any
 
 import orjson
 
+from router.answering import Answering
 from router.call import Call
-from router.connection import Connection
 from router.errors import Refusal
-from router.flows import bodies, colocated, mooncake_store, nixl
+from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd
 from router.member import Lease, Member
 from router.offload import Offload, PrefillFailed
 from router.policy.types import Decision
 
 # (call, instance for the prefill, instance that decodes, what becomes of it, body, new tokens of the prefill)
-Flow = Callable[[Call, Member, Member, Offload, Mapping[str, Any], int], Awaitable[Connection]]
-Again = Callable[[Call, Member, Offload, Mapping[str, Any]], Awaitable[Connection]]
+Flow = Callable[[Call, Member, Member, Offload, Mapping[str, Any], int], Awaitable[Answering]]
+Again = Callable[[Call, Member, Offload, Mapping[str, Any]], Awaitable[Answering]]
 
-OFFLOADS: dict[str, Flow] = {"nixl": nixl.serve, "mooncake_store": mooncake_store.serve}
+OFFLOADS: dict[str, Flow] = {
+    "nixl": nixl.serve,
+    "mooncake_store": mooncake_store.serve,
+    "mooncake_p2p": mooncake_p2p.serve,
+    "neuron": parallel_pd.serve,
+}
 # Those whose blocks wait for any decoder: when the one could not be reached, another one gets them.
 AGAIN: dict[str, Again] = {"nixl": nixl.again, "mooncake_store": mooncake_store.again}
 
 
-async def serve(call: Call, decision: Decision, member: Member, lease: Lease) -> Connection:
-    """The connection that carries the answer; the caller releases it. Raises UpstreamError and Refusal."""
+async def serve(call: Call, decision: Decision, member: Member, lease: Lease) -> Answering:
+    """What carries the answer; the caller releases it. Raises UpstreamError and Refusal."""
     before = call.offload
     if before is None and not decision.prefill:
         return await colocated.serve(call, member, call.pool.policy)
-    if before is not None:
-        return await _again(call, decision, member, lease, before)
-    return await _offload(call, decision, member, lease)
+    way = _again(call, member, before) if before is not None else _offload(call, decision, member)
+    try:
+        answering = await way
+    except PrefillFailed as error:
+        _give_up(call, error)
+        answering = None
+    if answering is not None and call.flow != "colocated":
+        return answering
+    lease.charge(decision.new_tokens)
+    return answering or await colocated.serve(call, member, call.pool.policy)
 
 
-async def _again(call: Call, decision: Decision, member: Member, lease: Lease, before: Offload) -> Connection:
-    """After an attempt that failed: with the KV that is still held, else without."""
+def _give_up(call: Call, error: PrefillFailed) -> None:
+    """Refusal when the policy wants no fallback."""
+    assert call.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
+    if call.pool.policy["failure.offload_fallback"] == "local":
+        call.offload.local("fallback", str(error))
+        return
+    call.offload.local("failed", str(error))
+    status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
+    raise Refusal(status, code, f"the prompt could not be computed: {error}") from None
+
+
+async def _again(call: Call, member: Member, before: Offload) -> Answering | None:
+    """After an attempt that failed: with the KV that is still held; None without."""
     again = AGAIN.get(before.connector)
     if before.kept is not None and again and member.connector == before.connector and member.id != before.prefill:
         return await again(call, member, before, before.kept)
     if before.outcome in ("", "ok"):
         before.local("fallback", "the instance that should have decoded failed")
-    return await _here(call, decision, member, lease)
+    return None
 
 
-async def _here(call: Call, decision: Decision, member: Member, lease: Lease) -> Connection:
-    lease.charge(decision.new_tokens)
-    return await colocated.serve(call, member, call.pool.policy)
-
-
-async def _offload(call: Call, decision: Decision, member: Member, lease: Lease) -> Connection:
-    pool = call.pool
-    prefiller = pool.members.get(decision.prefill)
+async def _offload(call: Call, decision: Decision, member: Member) -> Answering | None:
+    """None when it cannot be."""
+    prefiller = call.pool.members.get(decision.prefill)
     offload = call.offload = Offload(member.connector, decision.prefill)
     document = orjson.loads(call.body)
-    why = bodies.unsuited(document, call.endpoint) or _unable(prefiller, member)
+    why = _unable(prefiller, member) or bodies.unsuited(document, call.endpoint, member.connector)
     if why or prefiller is None:
         offload.local("ineligible", why)
-        return await _here(call, decision, member, lease)
-    try:
-        flow = OFFLOADS[member.connector]
-        connection = await flow(call, prefiller, member, offload, document, decision.prefill_new_tokens)
-    except PrefillFailed as error:
-        if pool.policy["failure.offload_fallback"] == "fail":
-            offload.local("failed", str(error))
-            status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
-            raise Refusal(status, code, f"the prompt could not be computed: {error}") from None
-        offload.local("fallback", str(error))
-        return await _here(call, decision, member, lease)
-    if offload.outcome != "ok":
-        lease.charge(decision.new_tokens)
-    return connection
+        return None
+    flow = OFFLOADS[member.connector]
+    return await flow(call, prefiller, member, offload, document, decision.prefill_new_tokens)
 
 
 def _unable(prefiller: Member | None, member: Member) -> str:

@@ -20,10 +20,16 @@ _OF_THE_ANSWER = (
 )
 
 
-def unsuited(document: Mapping[str, Any], endpoint: str) -> str:
+# Connectors whose engines serve fewer endpoints together than apart
+ENDPOINTS = {"neuron": ("/v1/chat/completions", "/v1/completions")}
+
+
+def unsuited(document: Mapping[str, Any], endpoint: str, connector: str) -> str:
     """Why a request has to be served by one instance, in words; empty when its prompt can be computed elsewhere."""
     if endpoint not in LIMITS:
         return f"{endpoint} has no answer to decode"
+    if endpoint not in ENDPOINTS.get(connector, LIMITS):
+        return f"{endpoint} cannot be served by two {connector} instances"
     for holds, why in _UNSUITED:
         if holds(document):
             return why

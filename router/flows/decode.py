@@ -7,17 +7,20 @@ from router.connection import ConnectFailed, Connection
 from router.flows.post import post
 from router.headers import value_of
 from router.member import Member
-from router.offload import Offload
+from router.offload import Offload, PrefillFailed
 
 
-async def decode(call: Call, member: Member, offload: Offload, body: bytes) -> Connection:
-    """The connection that carries the answer. Raises UpstreamError: what was held is lost, unless nothing was sent."""
+async def decode(
+    call: Call, member: Member, offload: Offload, body: bytes, forwarded: bytes | None = None
+) -> Connection:
+    """The connection that carries the answer. Raises UpstreamError: what was held is lost, unless nothing was sent;
+    and PrefillFailed when the KV does not come and the policy wants no fallback."""
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
     offload.transfer_bytes = _bytes_to_move(call, member)
     limit_s = call.pool.policy["failure.first_byte_timeout_s"]
     try:
-        connection = await post(call, member, body, first_byte_timeout_s=limit_s)
+        connection = await post(call, member, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
     except ConnectFailed:
         offload.kept = kept
         raise
@@ -25,7 +28,10 @@ async def decode(call: Call, member: Member, offload: Offload, body: bytes) -> C
         offload.outcome = "ok"
         return connection
     connection.release()
-    offload.local("fallback", f"{member.id} did not get the KV of {offload.prefill}: {_words(connection)}")
+    why = f"{member.id} did not get the KV of {offload.prefill}: {_words(connection)}"
+    if call.pool.policy["failure.offload_fallback"] == "fail":
+        raise PrefillFailed(why)
+    offload.local("fallback", why)
     return await post(call, member, call.body, first_byte_timeout_s=limit_s)
 
 

@@ -19,6 +19,15 @@ LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks
 
 async def prefill(call: Call, member: Member, offload: Offload, body: bytes, tokens: int) -> dict[str, Any]:
     """The engine's answer to `body`, which makes it compute `tokens` new tokens. Raises PrefillFailed."""
+    answer = _parsed(member, await fetch(call, member, offload, body, tokens))
+    _learn(offload, answer)
+    return answer
+
+
+async def fetch(
+    call: Call, member: Member, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
+) -> bytes:
+    """As `prefill`, the answer as it came; `forwarded`: other header lines than the client's."""
     limit_s = call.pool.policy["failure.prefill_timeout_s"]
     member.breaker.begin()
     lease = member.lease(tokens)
@@ -27,7 +36,7 @@ async def prefill(call: Call, member: Member, offload: Offload, body: bytes, tok
     offload.began = time.perf_counter()
     try:
         async with asyncio.timeout(limit_s):
-            answer = await _answer(call, member, body, limit_s)
+            return await _answer(call, member, body, limit_s, forwarded)
     except TimeoutError:
         raise PrefillLate(f"{member.id} did not compute the prompt within {limit_s:g} s") from None
     except UpstreamError as error:
@@ -35,15 +44,14 @@ async def prefill(call: Call, member: Member, offload: Offload, body: bytes, tok
         raise PrefillFailed(f"{member.id}: {error}") from None
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
+        offload.alone = offload.alone and member.requests == 1  # and nobody came while it ran
         member.breaker.neutral()
         lease.end()
         call.pool.queue.wake()
-    _learn(member, offload, answer)
-    return answer
 
 
-async def _answer(call: Call, member: Member, body: bytes, limit_s: float) -> dict[str, Any]:
-    connection = await post(call, member, body, first_byte_timeout_s=limit_s)
+async def _answer(call: Call, member: Member, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
+    connection = await post(call, member, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
     try:
         raw = await _whole(connection)
     finally:
@@ -54,7 +62,7 @@ async def _answer(call: Call, member: Member, body: bytes, limit_s: float) -> di
         raise PrefillFailed(f"{member.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
     member.breaker.answered()
     member.breaker.served()
-    return _parsed(member, raw)
+    return raw
 
 
 async def _whole(connection: Connection) -> bytes:
@@ -77,8 +85,7 @@ def _parsed(member: Member, raw: bytes) -> dict[str, Any]:
     return answer
 
 
-def _learn(member: Member, offload: Offload, answer: dict[str, Any]) -> None:
-    offload.alone = offload.alone and not member.requests  # nobody came while it ran
+def _learn(offload: Offload, answer: dict[str, Any]) -> None:
     told = answer.get("usage")
     used = usage.parse(told) if isinstance(told, dict) else None
     if used is not None and used.prompt_tokens is not None:

@@ -61,10 +61,10 @@ def neuron_wish(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str
         if match is None or role == "both":
             return Wish()
         key, address = match["uid"], match["address"] or peer
-        if address is None:
-            return Wish()
         if role == "prefill":
             return Wish(hold_as=key)
+        if address is None:
+            return Wish()
         return Wish(source=Source(f"http://{address.removeprefix('http://')}", key, None, waits=True))
 
     return wish

@@ -1,0 +1,76 @@
+"""vLLM's MooncakeConnector: both are told one transfer id and work at the same time; the decoder fetches the blocks
+when the prefill has them. It knows the engine by an id, which a new process does not keep: asked anew after a failure.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from router.call import Call
+from router.connection import Connection, UpstreamError
+from router.flows import bodies
+from router.flows.decode import decode
+from router.flows.prefill import prefill
+from router.flows.together import Together
+from router.member import Member
+from router.offload import Offload, PrefillFailed
+from router.upstream import Upstream
+
+QUERY_S = 5.0  # for the answer of a bootstrap server
+
+
+async def serve(
+    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+) -> Connection:
+    bootstrap = prefiller.kv.get("bootstrap")
+    if not isinstance(bootstrap, str):
+        raise PrefillFailed(f"{prefiller.id}: the fleet does not say where its bootstrap server is")
+    if not prefiller.engine_id:
+        prefiller.engine_id = await _engine_id(prefiller, bootstrap)
+    hold, fetch = _params(call, bootstrap, prefiller.engine_id)
+    both = Together(
+        offload,
+        prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint, hold), tokens),
+        decode(call, decoder, offload, bodies.decode(call.body, fetch)),
+    )
+    try:
+        await both.prefilled()
+        return await both.decoded()
+    finally:
+        if offload.outcome != "ok":
+            prefiller.engine_id = ""
+
+
+def _params(call: Call, bootstrap: str, engine_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    transfer = {"transfer_id": f"xfer-{call.id}-{len(call.attempts)}"}
+    hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
+    where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": engine_id}
+    return hold, {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where
+
+
+async def _engine_id(member: Member, bootstrap: str) -> str:
+    upstream = Upstream(bootstrap)
+    try:
+        async with asyncio.timeout(QUERY_S):
+            return await _asked(upstream)
+    except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
+        raise PrefillFailed(
+            f"{member.id}: its bootstrap server {bootstrap} does not say its engine id: {error}"
+        ) from None
+    finally:
+        upstream.close()
+
+
+async def _asked(upstream: Upstream) -> str:
+    """Of the first data-parallel rank."""
+    request = b"GET /query HTTP/1.1\r\nhost: %b\r\n\r\n" % upstream.authority
+    connection = await upstream.open(request, connect_timeout_s=QUERY_S, first_byte_timeout_s=QUERY_S)
+    parts = []
+    try:
+        while not connection.done:
+            parts.append(await connection.read())
+    finally:
+        connection.release()
+    return str(orjson.loads(b"".join(parts))["0"]["engine_id"])

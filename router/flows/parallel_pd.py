@@ -1,0 +1,93 @@
+"""Neuron's disaggregated inference: the request goes to both instances at once, its id says to each who the other one
+is. The first token comes from the prefill, the decoder's first token is left out.
+
+In a fixed pair (`kv.peer` of the decoder) the engines know each other and the id is the same for both.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from router.answering import Answering
+from router.call import Call
+from router.connection import Headers, Sink
+from router.flows import bodies
+from router.flows.decode import decode
+from router.flows.first_token import Without, events, first_token
+from router.flows.prefill import fetch
+from router.flows.together import Together
+from router.member import Member
+from router.offload import Offload
+
+_STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+async def serve(
+    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+) -> Answering:
+    mine, other = _ids(call, prefiller, decoder)
+    asked = orjson.loads(bodies.prefill(document, call.endpoint)) | {"stream": call.prompt.stream}
+    both = Together(
+        offload,
+        fetch(call, prefiller, offload, orjson.dumps(asked), tokens, _lines(call, mine)),
+        decode(call, decoder, offload, call.body, _lines(call, other)),
+    )
+    await both.prefilled()
+    if not call.prompt.stream or offload.outcome == "fallback":
+        return await both.decoded()
+    offload.outcome = "ok"
+    return Spliced(both, first_token(both.prefill.result().replace(mine, other)))
+
+
+def _ids(call: Call, prefiller: Member, decoder: Member) -> tuple[bytes, bytes]:
+    """Of the prefill's request and of the decoder's; each names the other's address."""
+    name = b"cmpl-%b" % call.id.replace("_", "-").encode()
+    if decoder.kv.get("peer"):
+        return name, name
+    return b"%b_%b" % (name, decoder.upstream.authority), b"%b_%b" % (name, prefiller.upstream.authority)
+
+
+def _lines(call: Call, request_id: bytes) -> bytes:
+    return call.forwarded.replace(b"x-request-id: %b\r\n" % call.id.encode(), b"x-request-id: %b\r\n" % request_id)
+
+
+class Spliced:
+    """The prefill's first token, then the decoder's answer without its own first one."""
+
+    def __init__(self, both: Together, first: bytes) -> None:
+        self.status = 200
+        self.headers = _STREAM
+        self._both = both
+        self._first = first
+        self._text = b"".join(text for _, text in events(first))
+        self._decoder: Answering | None = None
+
+    @property
+    def done(self) -> bool:
+        return False
+
+    async def read(self) -> bytes:
+        raise NotImplementedError("a stream is poured")
+
+    async def pour(self, sink: Sink) -> bytes:
+        sink(self._first)
+        self._decoder = await self._both.decoded()
+        cut = Without(self._text)
+        rest = await self._decoder.pour(lambda data: sink(cut.feed(data)))
+        return cut.feed(rest) + cut.finish()
+
+    def resume(self) -> None:
+        if self._decoder is not None:
+            self._decoder.resume()
+
+    def check_quiet(self, passed_s: float, limit_s: float) -> None:
+        """Until the decoder answers, its first byte has a time limit of its own."""
+        if self._decoder is not None:
+            self._decoder.check_quiet(passed_s, limit_s)
+
+    def release(self) -> None:
+        if self._decoder is not None:
+            self._decoder.release()
+        else:
+            self._both.forget()

@@ -1,0 +1,72 @@
+"""Prefill and decode sent at the same time: when one fails, the other is ended."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from router.connection import Connection
+from router.offload import Offload
+
+
+class Together:
+    """The two requests of one offload, under way."""
+
+    def __init__(
+        self, offload: Offload, prefill: Coroutine[Any, Any, Any], decode: Coroutine[Any, Any, Connection]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._offload = offload
+        self.prefill: asyncio.Task[Any] = loop.create_task(prefill)
+        self.decode: asyncio.Task[Connection] = loop.create_task(decode)
+        self.prefill.add_done_callback(_look)
+
+    async def prefilled(self) -> None:
+        """The prompt is computed, or the decoder has answered without it. Raises PrefillFailed, UpstreamError.
+
+        A decoder that fell back by itself needs no prefill any more, whatever becomes of it.
+        """
+        try:
+            while not self.prefill.done():
+                await asyncio.wait({self.prefill, self.decode}, return_when=asyncio.FIRST_COMPLETED)
+                if self.decode.done() and (self.decode.exception() or self._offload.outcome == "fallback"):
+                    self.prefill.cancel()
+                    self.decode.result()
+                    return
+                if self.decode.done():
+                    await asyncio.wait({self.prefill})
+            if self._offload.outcome != "fallback":
+                self.prefill.result()
+        except BaseException:
+            await self.end()
+            raise
+
+    async def decoded(self) -> Connection:
+        """The decoder's connection. Raises UpstreamError."""
+        try:
+            return await asyncio.shield(self.decode)
+        except BaseException:
+            await self.end()
+            raise
+
+    async def end(self) -> None:
+        """Nobody wants either any more; what a decoder has begun to answer is closed."""
+        for task in (self.prefill, self.decode):
+            task.cancel()
+        await asyncio.wait({self.prefill, self.decode})
+        self.forget()
+
+    def forget(self) -> None:
+        """The same without waiting for it."""
+        self.prefill.cancel()
+        self.decode.cancel()
+        self.decode.add_done_callback(_close)
+
+
+def _look(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()  # said elsewhere, or of no interest any more
+
+
+def _close(task: "asyncio.Task[Connection]") -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().release()

@@ -1,0 +1,94 @@
+"""What the two instances of an offload are asked."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from router.flows import bodies
+
+CHAT = "/v1/chat/completions"
+
+
+def prefill(body: dict[str, Any], endpoint: str = CHAT) -> dict[str, Any]:
+    return dict(orjson.loads(bodies.prefill(body, endpoint, {"do_remote_decode": True})))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"n": 2}, "several answers to one prompt"),
+        ({"best_of": 3}, "several answers to one prompt"),
+        ({"use_beam_search": True}, "beam search keeps several answers"),
+        ({"prompt": ["a", "b"]}, "several prompts in one request"),
+        ({"prompt": [[1], [2]]}, "several prompts in one request"),
+        ({"echo": True}, "echo: the prompt is part of the answer"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs are known where the prompt is computed"),
+        ({"tool_choice": "required"}, "tool_choice forces a call, which one token cannot hold"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice forces a call, which one token cannot hold"),
+        ({"previous_response_id": "r"}, "previous_response_id: one instance keeps it"),
+        ({"kv_transfer_params": None}, "the client sent kv_transfer_params of its own"),
+        ({"n": 1, "prompt": [1, 2], "tool_choice": "auto", "logprobs": True, "tools": [{}]}, ""),
+        ({"n": None, "tool_choice": {"type": "auto"}, "stream": True}, ""),
+    ],
+)
+def test_what_can_be_offloaded_and_why_not(body: dict[str, Any], why: str) -> None:
+    assert bodies.unsuited(body, CHAT, "nixl") == why
+
+
+def test_an_endpoint_without_an_answer_to_decode_is_not_offloaded() -> None:
+    assert bodies.unsuited({}, "/v1/embeddings", "nixl") == "/v1/embeddings has no answer to decode"
+    assert bodies.unsuited({}, "/v1/messages", "nixl") == ""
+    assert bodies.unsuited({}, "/v1/messages", "neuron") == "/v1/messages cannot be served by two neuron instances"
+
+
+def test_the_prefill_is_asked_for_one_token_of_the_same_prompt() -> None:
+    asked = prefill(
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"type": "function"}],
+            "chat_template_kwargs": {"enable_thinking": False},
+            "temperature": 0.5,
+            "max_tokens": 100,
+            "min_tokens": 50,
+            "stop": ["."],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "response_format": {"type": "json_object"},
+        }
+    )
+    assert asked == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"type": "function"}],
+        "chat_template_kwargs": {"enable_thinking": False},
+        "temperature": 0.5,
+        "max_tokens": 1,
+        "max_completion_tokens": 1,
+        "stream": False,
+        "kv_transfer_params": {"do_remote_decode": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "limits"),
+    [
+        ("/v1/completions", {"max_tokens": 1}),
+        ("/v1/responses", {"max_output_tokens": 1}),
+        ("/v1/messages", {"max_tokens": 1}),
+    ],
+)
+def test_each_api_is_limited_in_its_own_words(endpoint: str, limits: dict[str, int]) -> None:
+    asked = prefill({}, endpoint)
+    assert {name: value for name, value in asked.items() if name.startswith("max")} == limits
+
+
+def test_the_decode_request_is_the_client_s_with_the_place_of_the_kv() -> None:
+    body = b' {"model":"m","prompt":"{x}","stream":true}'
+    assert orjson.loads(bodies.decode(body, {"remote_port": 5})) == {
+        "kv_transfer_params": {"remote_port": 5},
+        "model": "m",
+        "prompt": "{x}",
+        "stream": True,
+    }

@@ -1,0 +1,91 @@
+"""Prefill and decode at the same time, over Mooncake's peer-to-peer parameters."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from router.tests.flows.conftest import PROMPT, Build
+from router.tests.flows.test_nixl import alone, text
+
+
+async def test_the_decoder_fetches_what_the_prefill_computes_meanwhile(pair: Build) -> None:
+    world = await pair("mooncake_p2p")
+    response = await world.ask()
+    receipt = await world.receipt(response)
+    assert (receipt["flow"], receipt["offload"]) == ("offload_mooncake_p2p", "ok")
+    assert (receipt["instance"], receipt["prefill_instance"]) == ("demo-1", "demo-0")
+    assert world.sims[1].external() == 1999
+    await world.nothing_is_left()
+    assert text(response) == await alone(world.sims[0])
+
+
+@pytest.mark.slow
+async def test_an_engine_that_was_started_again_is_asked_for_its_new_id(pair: Build, sims: Callable[..., Any]) -> None:
+    world = await pair("mooncake_p2p")
+    await world.ask()
+    port = world.sims[0].port
+    known = world.pool.members["demo-0"].engine_id
+    assert known
+    world.sims[0].stop()
+    world.sims[0] = sims("demo-0", kv="mooncake_p2p", role="prefill", port=port)
+    first = await world.receipt(await world.ask("one " + PROMPT))
+    assert (first["status"], first["offload"]) == (200, "fallback")
+    assert "it was started again" in first["offload_reason"]
+    second = await world.receipt(await world.ask("two " + PROMPT))
+    assert second["offload"] == "ok"
+    assert world.pool.members["demo-0"].engine_id != known
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_new_epoch_forgets_the_engine_id(pair: Build) -> None:
+    world = await pair("mooncake_p2p")
+    await world.ask()
+    world.entries[0]["epoch"] = 2
+    world.publish()
+    await world.until(lambda: world.pool.members["demo-0"].epoch == 2)
+    assert world.pool.members["demo-0"].engine_id == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fallback", "status"), [("local", 200), ("fail", 502)])
+async def test_a_decoder_is_not_left_waiting_when_the_prefill_is_dead(pair: Build, fallback: str, status: int) -> None:
+    world = await pair("mooncake_p2p", failure__offload_fallback=fallback)
+    await world.ask()
+    world.sims[0].stop()
+    response = await world.ask("again " + PROMPT)
+    assert response.status_code == status
+    assert (await world.receipt(response))["offload"] in ("fallback", "failed")
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_decoder_is_not_left_waiting_when_the_prefill_is_slow(pair: Build) -> None:
+    world = await pair("mooncake_p2p", failure__prefill_timeout_s=0.3)
+    await world.ask()
+    world.sims[0].suspend()
+    receipt = await world.receipt(await world.ask("again " + PROMPT))
+    assert (receipt["status"], receipt["offload"]) == (200, "fallback")
+    world.sims[0].stop()
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
+    world = await pair("mooncake_p2p", flags={"time_scale": 1, "kv_hold_s": 2})
+    asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000))
+    await world.until(lambda: world.pool.members["demo-0"].requests == 1)
+    asking.cancel()
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pair: Build) -> None:
+    world = await pair("mooncake_p2p")
+    world.entries[0]["kv"] = {}
+    world.publish()
+    await world.until(lambda: not world.pool.members["demo-0"].kv)
+    receipt = await world.receipt(await world.ask())
+    assert receipt["offload_reason"] == "demo-0: the fleet does not say where its bootstrap server is"

@@ -1,0 +1,131 @@
+"""Both instances at once, as Neuron's disaggregated inference is asked: the first token comes from the prefill."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from router.tests.flows.conftest import PROMPT, Build, Pair
+from router.tests.flows.test_nixl import alone, text
+from router.usage import find
+
+
+def said(lines: list[str], chat: bool) -> str:
+    data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    choices = [choice for made in data for choice in made["choices"]]
+    return "".join((c["delta"].get("content") or "") if chat else c["text"] for c in choices)
+
+
+async def stream(world: Pair, path: str, **body: Any) -> list[str]:
+    asked = {"model": "llama", "max_tokens": 20, "ignore_eos": True, "stream": True, **body}
+    async with world.client.stream("POST", path, json=asked) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["x-weir-flow"] == "offload_neuron"
+        return [line async for line in answer.aiter_lines() if line]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, streamed: bool) -> None:
+    world = await pair("neuron")
+    if streamed:
+        lines = await stream(world, "/v1/completions", prompt=PROMPT)
+        answer = said(lines, chat=False)
+        assert lines[-1] == "data: [DONE]"
+    else:
+        answer = text(await world.ask())
+    assert world.sims[1].external() == 1999
+    await world.nothing_is_left()
+    assert answer == await alone(world.sims[0])
+
+
+async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> None:
+    world = await pair("neuron")
+    messages = [{"role": "user", "content": PROMPT}]
+    lines = await stream(world, "/v1/chat/completions", messages=messages, stream_options={"include_usage": True})
+    body = {"model": "llama", "messages": messages, "max_tokens": 20, "ignore_eos": True}
+    whole = await world.client.post("/v1/chat/completions", json=body)
+    assert said(lines, chat=True) == whole.json()["choices"][0]["message"]["content"]
+    joined = "\n".join(lines)
+    assert joined.count('"role"') == 1
+    assert joined.count('"finish_reason":"length"') == 1
+    used = find(joined.encode())
+    assert used is not None
+    assert used.output_tokens == 20
+    await world.nothing_is_left()
+
+
+async def test_an_answer_of_one_token_is_whole(pair: Build) -> None:
+    world = await pair("neuron")
+    lines = await stream(world, "/v1/completions", prompt=PROMPT, max_tokens=1)
+    assert len(said(lines, chat=False)) == 4
+    assert '"finish_reason":"length"' in "".join(lines)
+
+
+async def test_other_apis_are_served_in_one_place(pair: Build) -> None:
+    world = await pair("neuron", roles=("both", "both"))
+    response = await world.client.post("/v1/responses", json={"model": "llama", "input": PROMPT})
+    assert response.status_code == 200
+    receipt = await world.receipt(response)
+    assert receipt["offload_reason"] == "/v1/responses cannot be served by two neuron instances"
+
+
+@pytest.mark.slow
+async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
+    prefiller = sims("demo-0", kv="neuron", role="prefill")
+    decoder = sims("demo-1", kv="neuron", role="decode", kv_peer=prefiller.address)
+    world = await pair("neuron")
+    for entry, sim in zip(world.entries, (prefiller, decoder), strict=True):
+        entry |= {"url": sim.url, "kv": {"peer": prefiller.address}}
+    world.sims[:] = [prefiller, decoder]
+    world.publish()
+    await world.until(lambda: world.pool.members["demo-1"].kv.get("peer"))
+    response = await world.ask()
+    assert (await world.receipt(response))["offload_reason"] == ""
+    assert response.headers["x-weir-flow"] == "offload_neuron"
+    assert decoder.external() == 1999
+    assert text(response) == await alone(prefiller)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_when_the_prefill_is_dead_the_decoder_does_it_all(pair: Build, streamed: bool) -> None:
+    world = await pair("neuron")
+    world.sims[0].stop()
+    response = await world.ask(stream=streamed)
+    receipt = await world.receipt(response)
+    assert (response.status_code, receipt["flow"], receipt["offload"]) == (200, "colocated", "fallback")
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_when_the_decoder_is_dead_the_request_goes_to_another(pair: Build) -> None:
+    world = await pair("neuron", roles=("prefill", "decode", "decode"))
+    world.sims[1].stop()
+    receipts = [await world.receipt(await world.ask(f"{turn} " + PROMPT)) for turn in range(3)]
+    assert {receipt["status"] for receipt in receipts} == {200}
+    assert {receipt["instance"] for receipt in receipts} == {"demo-2"}
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
+    world = await pair("neuron", flags={"time_scale": 1, "kv_hold_s": 2})
+    asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000, stream=True))
+    await world.until(lambda: world.pool.members["demo-0"].requests == 1)
+    asking.cancel()
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an_error(pair: Build) -> None:
+    world = await pair("neuron", flags={"kv_setup_ms": 100_000})  # a second
+    body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
+    async with world.client.stream("POST", "/v1/completions", json=body) as answer:
+        parts = answer.aiter_text()
+        first = await anext(parts)
+        world.sims[1].stop()
+        rest = "".join([part async for part in parts])
+    assert '"text"' in first
+    assert '"code":"upstream_failed"' in rest
+    await world.nothing_is_left()
