@@ -1,0 +1,73 @@
+"""Which index is believed, from what has been seen of each."""
+
+import random
+
+import pytest
+
+from router.prefix.accuracy import FEWEST, JUDGED, KEPT, Accuracy
+from router.prefix.belief import believe
+
+
+def record(*pairs: tuple[int, int], times: int = FEWEST) -> Accuracy:
+    """Of prompts of 1,000 tokens, (predicted, actual)."""
+    made = Accuracy()
+    for _ in range(times):
+        for predicted, actual in pairs:
+            made.add(predicted, actual, 1_000)
+    return made
+
+
+GOOD, BAD, WORSE, NEW = record((500, 500)), record((500, 300)), record((900, 100)), Accuracy()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "complete", "exact", "approximate", "index", "why"),
+    [
+        ("", True, NEW, NEW, "exact", ""),
+        ("", True, GOOD, GOOD, "exact", ""),
+        (None, False, NEW, NEW, "approximate", "publishes no KV events"),
+        ("it is late", True, GOOD, GOOD, "approximate", "it is late"),
+        ("", True, BAD, GOOD, "approximate", "wrongly, by 20%"),
+        ("", False, NEW, NEW, "approximate", "not heard from the beginning"),
+        ("", False, GOOD, NEW, "approximate", "not heard from the beginning"),
+        ("", False, GOOD, BAD, "exact", ""),
+        ("", False, GOOD, GOOD, "exact", ""),
+        (None, False, NEW, BAD, "approximate", "publishes no KV events"),
+        (None, False, NEW, WORSE, "none", "the approximate index is wrong by 80%"),
+        ("it is late", True, GOOD, WORSE, "none", "it is late; the approximate index is wrong"),
+    ],
+)
+def test_the_best_that_has_not_been_wrong_is_believed(
+    trouble: str | None, complete: bool, exact: Accuracy, approximate: Accuracy, index: str, why: str
+) -> None:
+    belief = believe(trouble, complete, exact, approximate)
+    assert belief.index == index
+    assert why in belief.why
+    assert bool(belief.why) is (index != "exact")
+
+
+def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> None:
+    exact = record((900, 0))
+    assert believe("", True, exact, NEW).index == "approximate"
+    for _ in range(JUDGED):
+        exact.add(400, 400, 1_000)
+    assert believe("", True, exact, NEW).index == "exact"
+
+
+def test_too_few_answers_are_no_judgement() -> None:
+    assert record((900, 0), times=FEWEST - 1).recent_error() is None
+    assert record((900, 0), times=FEWEST).recent_error() == 0.9
+
+
+def test_the_sums_are_of_the_last_thousand() -> None:
+    draw, made = random.Random(1), Accuracy()
+    rows = [(draw.randrange(1_000), draw.randrange(1_000), 1_000) for _ in range(KEPT * 2 + 7)]
+    for row in rows:
+        made.add(*row)
+    last = rows[-KEPT:]
+    assert made.n == KEPT
+    assert made.predicted == sum(predicted for predicted, _, _ in last)
+    assert made.actual == sum(actual for _, actual, _ in last)
+    assert made.error == sum(abs(predicted - actual) for predicted, actual, _ in last)
+    assert made.ratio == made.predicted / made.actual
+    assert Accuracy().ratio is None

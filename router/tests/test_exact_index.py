@@ -1,0 +1,161 @@
+"""The exact index on the request path: real simulated engines, a router, receipts, metrics."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router import wire
+from router.app import Router
+from router.tests.conftest import Published, entry, running
+from router.tests.kvevents.conftest import Sim, start_sim
+from router.tests.tokenize.conftest import folder
+
+__all__ = ["folder", "start_sim"]
+
+PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
+
+
+def told(sim: Sim, name: str = "demo-0", **changes: Any) -> dict[str, Any]:
+    return entry(name, sim.url, **{"events": sim.url, "tokenizer": "sim", **changes})
+
+
+async def until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def belief(router: Router, name: str = "demo-0") -> Any:
+    pool = router.pools.get("demo")
+    assert pool is not None
+    return pool.members[name].belief
+
+
+async def ask(client: Any, prompt: object = PROMPT, **body: Any) -> str:
+    asked = {"model": "llama", "prompt": prompt, "max_tokens": 1, "ignore_eos": True, **body}
+    answer = await client.post("/v1/completions", json=asked)
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["x-request-id"])
+
+
+async def receipt(published: Published, request_id: str) -> dict[str, Any]:
+    await until(lambda: published.client.exists(wire.receipt_key(request_id)))
+    return wire.decode(published.client.get(wire.receipt_key(request_id))) or {}
+
+
+async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sims = [start_sim(), start_sim()]
+    await sims[1].ask(PROMPT)  # not by way of the router
+    published.policy(route="cache_aware")
+    published.fleet(*(told(sim, f"demo-{number}") for number, sim in enumerate(sims)))
+    async with running(redis_url) as (router, client):
+        await until(lambda: all(belief(router, name).index == "exact" for name in ("demo-0", "demo-1")))
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await until(lambda: pool.told.index is not None and pool.told.index.blocks("demo-1") == (8, 0, 0))
+        made = await receipt(published, await ask(client, PROMPT + "and more"))
+        assert (made["index"], made["prompt_tokens"], made["instance"]) == ("exact", 130, "demo-1")
+        assert made["predicted_cached"] == made["cached_tokens"] == 128
+        page = (await client.get("/metrics")).text
+        assert 'weir_router_index_blocks{instance="demo-1",pool="demo",tier="device"}' in page
+        assert 'weir_router_index_believed{index="exact",instance="demo-0",pool="demo"} 1.0' in page
+
+
+async def test_the_last_block_of_a_whole_prompt_is_not_promised(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(told(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        await ask(client)
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await until(lambda: pool.told.index is not None and pool.told.index.blocks("demo-0")[0] == 8)
+        made = await receipt(published, await ask(client))
+        assert (made["predicted_cached"], made["cached_tokens"]) == (112, 112)
+
+
+async def test_without_events_the_approximate_index_is_believed_and_said(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(entry("demo-0", sim.url))
+    async with running(redis_url) as (router, client):
+        await ask(client)
+        made = await receipt(published, await ask(client))
+        assert made["index"] == "approximate"
+        await until(lambda: "publishes no KV events" in belief(router).why)
+
+
+@pytest.mark.parametrize(
+    ("named", "why"), [("", "no tokenizer is named"), ("/nowhere", "the tokenizer /nowhere cannot be used")]
+)
+async def test_a_tokenizer_that_cannot_be_had_is_no_error_to_clients(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, named: str, why: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(told(sim, tokenizer=named))
+    async with running(redis_url) as (router, client):
+        await until(lambda: why in belief(router).why)
+        assert (await receipt(published, await ask(client)))["index"] == "approximate"
+
+
+async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_index(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(told(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        made = await receipt(published, await ask(client, ["two", "prompts"]))
+        assert made["index"] == "approximate"
+        assert 'weir_router_untokenized_requests_total{pool="demo"} 1.0' in (await client.get("/metrics")).text
+
+
+async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the_loop(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, folder: Path
+) -> None:
+    """The sim speaks of other tokens, so nothing is found; but the prompt is counted in the model's own."""
+    sim = start_sim()
+    published.policy()
+    published.fleet(told(sim, tokenizer=str(folder)))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        reader = pool.told.reader
+        assert reader is not None
+        made = await receipt(published, await ask(client, PROMPT * 4))
+        assert made["prompt_tokens"] == len(reader.whole(PROMPT * 4)) // 4  # type: ignore[attr-defined]
+
+
+async def test_an_engine_that_starts_again_is_followed_in_its_new_life(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(told(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        await ask(client)
+        pool = router.pools.get("demo")
+        assert pool is not None
+        index = pool.told.index
+        assert index is not None
+        await until(lambda: index.blocks("demo-0")[0] == 8)
+        sim.kill()
+        published.fleet(told(start_sim(), epoch=2))
+        await until(lambda: pool.members["demo-0"].epoch == 2 and belief(router).index == "exact")
+        assert index.blocks("demo-0") == (0, 0, 0)
+        made = await receipt(published, await ask(client))
+        assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 0, 0)
