@@ -79,9 +79,11 @@ def read_gpus() -> tuple[list[dict[str, Any]] | None, str]:
 
 def _gpu(nvml: Any, number: int) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(number)
-    name = nvml.nvmlDeviceGetName(handle)
+    name, memory = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle)
     return {
         "number": number,
         "name": name.decode() if isinstance(name, bytes) else name,
-        "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        "memory_bytes": int(memory.total),
+        "memory_used_bytes": int(memory.used),
+        "use": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,  # share of the last moments in which it computed
     }

@@ -59,6 +59,8 @@ def sample(
         "generation_tokens_total": seen.generation_tokens,
         "preemptions_total": seen.preemptions,
         "cached_by_source": seen.cached_by_source,
+        "prompt_by_source": seen.prompt_by_source,
+        "transfers": seen.transfers,
         "tiers": {tier: list(bytes_) for tier, bytes_ in seen.tiers.items()},
         "disk": list(disk) if disk else None,
     }

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+TRANSFERS = ("n", "seconds", "bytes", "failed")
 _SOURCE = re.compile(rb'[{,]source="([^"]*)"')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
 
@@ -26,6 +27,8 @@ class Scrape:
     preemptions: str
     cached_by_source: str  # a counter with a `source` label
     cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
+    prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
+    transfers: tuple[str, str, str, str] = ("", "", "", "")  # counters: KV transfers, their seconds, bytes; that failed
     tiers: tuple[tuple[str, str, str], ...] = ()  # of a store: (tier, gauge of used bytes, gauge of its capacity)
 
 
@@ -48,6 +51,13 @@ VLLM_SCRAPE = Scrape(
     preemptions="vllm:num_preemptions_total",
     cached_by_source="vllm:prompt_tokens_cached_by_source_total",
     cache_config="vllm:cache_config_info",
+    prompt_by_source="vllm:prompt_tokens_by_source_total",
+    transfers=(
+        "vllm:nixl_xfer_time_seconds_count",
+        "vllm:nixl_xfer_time_seconds_sum",
+        "vllm:nixl_bytes_transferred_sum",
+        "vllm:nixl_num_failed_transfers_total",
+    ),
 )
 
 
@@ -67,6 +77,8 @@ class Figures:
     block_size: int | None  # tokens
     kv_blocks: int | None
     tiers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a store: tier → bytes used, capacity
+    prompt_by_source: dict[str, float] = field(default_factory=dict)  # tokens, counters
+    transfers: dict[str, float] = field(default_factory=dict)  # of KV, counters: n, seconds, bytes, failed
 
 
 def figures(page: bytes, names: Scrape) -> Figures:
@@ -85,7 +97,15 @@ def figures(page: bytes, names: Scrape) -> Figures:
         block_size=_whole(config.get(b"block_size")),
         kv_blocks=_whole(config.get(b"num_gpu_blocks")),
         tiers=tiers,
+        prompt_by_source=_by_source(page, names.prompt_by_source),
+        transfers=_transfers(page, names),
     )
+
+
+def _transfers(page: bytes, names: Scrape) -> dict[str, float]:
+    """Nothing where the engine moves no KV."""
+    found = {key: _sum(page, name) for key, name in zip(TRANSFERS, names.transfers, strict=True)}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _tiers(page: bytes, names: Scrape) -> dict[str, tuple[float, float]]:

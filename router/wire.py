@@ -7,7 +7,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 |---|---|---|---|
 | weir:pools | set | web, Celery | names of the pools that routers serve |
 | weir:policy:<pool> | string | web | {schema, pool, policy, version, sha256, document, rollout: {"mode": "full"}, published_at} |
-| weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks, and as its kind says role, connector, kv, events, tokenizer}]}, see Instance below |
+| weir:fleet:<pool> | string | Celery | {schema, pool, model, policy, at, halted (why a change does not go on), instances: [{id, epoch, url, state, routable, reason, kind, node, block_size, kv_blocks, matches (it is as declared), and as its kind says role, connector, kv, events, tokenizer}]}, see Instance below |
 | weir:keys | string | web, Celery | {schema, at, required: [pool, or "*" for all], keys: [{id, name, sha256 (of the secret, hex), pools: [pool] (none: all), requests_per_min, tokens_per_min (null: no limit), expires_at (Unix seconds or null)}]}: the API keys that are good; one that is revoked is not in it |
 | weir:keys:used | hash | routers | id of an API key: when it was last used |
 | weir:limit:<key> | hash with TTL | routers | what is left of an API key's minute: {requests, tokens, at}, by the Redis server's clock; not there: all of it (router/lender.py) |
@@ -44,7 +44,8 @@ model or "sim". The last four are absent where there is no such thing.
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
-generation_tokens_total, preemptions_total, cached_by_source {source: tokens}, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
+generation_tokens_total, preemptions_total, cached_by_source and prompt_by_source {source: tokens},
+transfers {n, seconds, bytes, failed} of KV blocks since its start, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
 bytes in all] under a KV tier}; a figure that the engine does not give is null.
 
 Window: {n, started_10s, ok, error, refused, cancelled, retries, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:

@@ -39,6 +39,11 @@ class NodeRow:
         return words[self.status]
 
     @property
+    def gpu_use(self) -> str:
+        """Of each GPU, as of the latest heartbeat."""
+        return "; ".join(map(_use_in_words, self.node.inventory.get("gpus") or ()))
+
+    @property
     def gpus(self) -> str:
         found = self.node.inventory.get("gpus")
         if found is None:
@@ -67,6 +72,11 @@ _STATUS_WORDS = {
 def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
     names = [f"{gpu['name']} ({_gib(gpu['memory_bytes']):.0f} GiB)" for gpu in gpus]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+
+
+def _use_in_words(gpu: Mapping[str, Any]) -> str:
+    """`0: 45 %, 120.0 of 141.0 GiB`"""
+    return f"{gpu['number']}: {gpu['use']:.0%}, {_gib(gpu['memory_used_bytes']):.1f} of {_gib(gpu['memory_bytes']):.1f} GiB"
 
 
 def _gib(size: int | None) -> float | None:

@@ -59,10 +59,14 @@ def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch:
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda number: number,
         nvmlDeviceGetName=lambda handle: b"H200",
-        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=7),
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=8, used=2),
+        nvmlDeviceGetUtilizationRates=lambda handle: types.SimpleNamespace(gpu=45),
     )
     monkeypatch.setitem(sys.modules, "pynvml", one)
-    assert inventory.read_gpus() == ([{"number": 0, "name": "H200", "memory_bytes": 7}], "")
+    assert inventory.read_gpus() == (
+        [{"number": 0, "name": "H200", "memory_bytes": 8, "memory_used_bytes": 2, "use": 0.45}],
+        "",
+    )
 
 
 # Reporting and keeping off

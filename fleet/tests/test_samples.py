@@ -34,11 +34,12 @@ def test_an_engine_without_these_counters_has_no_rate() -> None:
 
 
 def test_a_sample_has_the_keys_of_the_contract() -> None:
-    figure = Figures(0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)})
+    figure = Figures(0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)}, {"host": 8}, {"n": 9})
     made = sample("p-0", "p", 2, 1000.0, figure, 0.5, (10, 20))
     assert made == {
         "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024, "block_size": 16,
         "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4, "hit_rate": 0.5,
         "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
-        "cached_by_source": {"device": 1}, "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
+        "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
+        "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
     }  # fmt: skip

@@ -33,6 +33,18 @@ def test_a_store_says_how_full_each_tier_is() -> None:
     assert figures(b"master_allocated_bytes 0\nmaster_total_capacity_bytes 0\n", MOONCAKE_SCRAPE).kv_usage is None
 
 
+def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
+    page = (
+        b'vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 4000.0\n'
+        b'vllm:nixl_xfer_time_seconds_count{engine="0"} 2.0\nvllm:nixl_xfer_time_seconds_sum{engine="0"} 0.5\n'
+        b'vllm:nixl_bytes_transferred_sum{engine="0"} 2e+06\nvllm:nixl_num_failed_transfers_total{engine="0"} 1.0\n'
+    )
+    found = figures(page, VLLM_SCRAPE)
+    assert found.prompt_by_source == {"external_kv_transfer": 4000.0}
+    assert found.transfers == {"n": 2.0, "seconds": 0.5, "bytes": 2e6, "failed": 1.0}
+    assert figures(PAGE, VLLM_SCRAPE).transfers == {}
+
+
 def test_figures_are_added_over_engines_and_shares_averaged() -> None:
     found = figures(PAGE, VLLM_SCRAPE)
     assert (found.running, found.waiting) == (7.0, 1.0)

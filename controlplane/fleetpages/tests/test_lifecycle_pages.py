@@ -160,10 +160,13 @@ def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> Non
     assert "local does not report" in text_of(operator.get("/fleet/nodes/"))
 
 
-def test_gpus_are_told_by_number_and_kind(operator: Client, pool: Pool) -> None:
-    gpus = [{"number": n, "name": "H200", "memory_bytes": 141 * 2**30} for n in range(2)]
+def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Client, pool: Pool) -> None:
+    memory = {"memory_bytes": 141 * 2**30, "memory_used_bytes": 120 * 2**30}
+    gpus = [{"number": n, "name": "H200", "use": 0.45 + n / 10, **memory} for n in range(2)]
     Node.objects.update(inventory={"gpus": gpus, "cpus": 4, "memory_bytes": 2**30})
-    assert "2 × H200 (141 GiB)" in text_of(operator.get("/fleet/nodes/local/"))
+    said = text_of(operator.get("/fleet/nodes/local/"))
+    assert "2 × H200 (141 GiB)" in said
+    assert "0: 45%, 120.0 of 141.0 GiB; 1: 55%, 120.0 of 141.0 GiB" in said
 
 
 def test_a_viewer_sees_whom_to_ask_and_changes_nothing(viewer: Client, pool: Pool) -> None:
