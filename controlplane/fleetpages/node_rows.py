@@ -76,7 +76,8 @@ def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
 
 def _use_in_words(gpu: Mapping[str, Any]) -> str:
     """`0: 45 %, 120.0 of 141.0 GiB`"""
-    return f"{gpu['number']}: {gpu['use']:.0%}, {_gib(gpu['memory_used_bytes']):.1f} of {_gib(gpu['memory_bytes']):.1f} GiB"
+    used, size = (_gib(gpu[name]) for name in ("memory_used_bytes", "memory_bytes"))
+    return f"{gpu['number']}: {gpu['use']:.0%}, {used:.1f} of {size:.1f} GiB"
 
 
 def _gib(size: int | None) -> float | None:
