@@ -52,7 +52,8 @@ def explained(*arguments: str, expect: int = 0) -> str:
 def test_the_command_sets_both_decisions_side_by_side(kept: FakeFleet) -> None:
     told = explained("req-1")
     assert re.search(r"recorded +now, by default v1\n", told)
-    assert "the session is bound to demo-1" in told
+    assert "\nreasons, recorded\n  the session is bound to demo-1\n\nreasons, now, by default v1\n" in told
+    assert re.search(r"\n\ncandidate .*\ndemo-1 +8,192 +4,153 +– +– +chosen +chosen\n", told)
     assert told.rstrip().endswith("the same decision")
 
 
@@ -68,6 +69,13 @@ def test_the_command_decides_by_a_document_in_a_file(kept: FakeFleet, tmp_path: 
     file = tmp_path / "policy.json"
     file.write_text(json.dumps({"route": {"name": "lpwl"}}))
     assert f"now, by {file}" in explained("req-1", "--file", str(file))
+
+
+def test_the_command_decides_by_a_document_on_standard_input(kept: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO('{"route": {"name": "least_requests"}}'))
+    told = explained("req-1", "--file", "-")
+    assert "now, by standard input" in told
+    assert re.search(r"\ndemo-0 +1,024 +11,321 +– +1 +considered +chosen\n", told)
 
 
 def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:

@@ -57,9 +57,8 @@ class Command(BaseCommand):
         rows = [("", "recorded", by), *((title, then, now) for title, then, now, _ in comparison.facts())]
         self._table([(*row, "" if row[1] == row[2] or not row[0] else "differs") for row in rows])
         for title, reasons in (("recorded", comparison.recorded.reasons), (by, comparison.recomputed.reasons)):
-            self.stdout.write(f"\nreasons, {title}")
-            self.stdout.writelines(f"  {reason}" for reason in reasons)
-        self.stdout.write("")
+            self.stdout.write("\n".join((f"\nreasons, {title}", *(f"  {reason}" for reason in reasons))))
+        self.stdout.write("\n")
         head = ("candidate", "h", "n", "score recorded", "score now", "recorded", "now")
         self._table([head, *(_candidate(row) for row in comparison.rows())])
         told = ", ".join(name.replace("_", " ") for name in comparison.changed)
@@ -84,7 +83,8 @@ def _receipt(request_id: str) -> dict[str, Any]:
 
 def _rules(receipt: dict[str, Any], options: dict[str, Any]) -> Rules:
     if options["file"]:
-        return Rules("", 0, _document(options["file"]), options["file"], is_file=True)
+        name = "standard input" if options["file"] == "-" else options["file"]
+        return Rules("", 0, _document(options["file"]), name, is_file=True)
     if options["pool"]:
         pool = Pool.objects.filter(name=options["pool"]).first()
         if pool is None:
@@ -116,7 +116,7 @@ def _candidate(row: Row) -> tuple[str, ...]:
 
 
 def _score(candidate: Candidate) -> str:
-    return "–" if candidate.score is None else f"{candidate.score:,.4g}"
+    return "–" if candidate.score is None else f"{candidate.score:,.3f}".rstrip("0").rstrip(".")
 
 
 def _fate(candidate: Candidate, chosen: bool) -> str:

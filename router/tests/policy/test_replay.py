@@ -56,7 +56,7 @@ SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(
 
 
 @given(SITUATIONS)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
     request, instances, policy, draw = situation
     kept = receipt(request, decide(request, instances, policy, draw))
@@ -106,6 +106,14 @@ def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
         "refused": {"1": "draining"},
         "aside": {"2": "KV usage 99.0% is above 95.0%"},
     }
+
+
+def test_a_pool_without_instances_is_decided_again_too() -> None:
+    request = Request(10, bound_to="gone", history_tokens=5, prefix_key=9)
+    kept = receipt(request, decide(request, [], POLICY, 0.5))
+    assert kept["candidates"] == {"id": []}
+    assert replay.recorded(kept).differences(again(kept, POLICY)) == []
+    assert kept["inputs"] == {"turn": 0, "draw": 0.5, "bound_to": "gone", "history_tokens": 5, "prefix_key": 9}
 
 
 def test_candidates_are_told_row_by_row() -> None:
