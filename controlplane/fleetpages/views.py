@@ -13,6 +13,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.indexes import indexes_of
 from controlplane.fleetpages.node_rows import node_rows
 from controlplane.fleetpages.rows import InstanceRow, instance_rows, pool_rows
 from fleet import document as documents
@@ -103,6 +104,7 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
         "command": launch.command_line(instance.command),
         "ports": instance.ports.order_by("number"),
         "events": selectors.events(instance.name, EVENTS),
+        "indexes": indexes_of(instance.name),
         "lines": selectors.last_log_lines(instance, LOG_LINES),
         "verbs": verbs(row),
     }
