@@ -80,7 +80,8 @@ def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Map
 def volume_of(instance: Instance) -> str:
     """The folder of its KV tier on disk; empty when it has none."""
     kind = KINDS[instance.config["kind"]]
-    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, {}, {}))
+    anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
+    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}))
 
 
 def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
