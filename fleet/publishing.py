@@ -6,9 +6,12 @@ from typing import Any
 import redis
 from django.utils import timezone
 
+from fleet.drift import difference
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
+from fleet.snapshot import desired_of_all, observed_of
+from fleet.wanted import DesiredPool
 from router import wire
 
 log = logging.getLogger(__name__)
@@ -64,11 +67,13 @@ def _instances(pool_name: str) -> dict[str, Any] | None:
     pool = Pool.objects.filter(name=pool_name).first()
     if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
         return None
-    listed = [_entry(pool, instance) for instance in pool.instances.order_by("ordinal")]
-    return {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}
+    desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
+    listed = [_entry(pool, desired, instance) for instance in pool.instances.order_by("ordinal")]
+    told = {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}
+    return {**told, "halted": pool.halted}
 
 
-def _entry(pool: Pool, instance: Instance) -> dict[str, Any]:
+def _entry(pool: Pool, desired: DesiredPool | None, instance: Instance) -> dict[str, Any]:
     return {
         "id": instance.name,
         "epoch": instance.epoch,
@@ -80,5 +85,6 @@ def _entry(pool: Pool, instance: Instance) -> dict[str, Any]:
         "node": instance.node,
         "block_size": instance.block_size,
         "kv_blocks": instance.kv_blocks,
+        "matches": desired is not None and not difference(desired, observed_of(instance, None)),
         **instance.wire,
     }

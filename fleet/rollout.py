@@ -58,6 +58,8 @@ def headcount(
     if pool.removed:
         return []
     stay, changing = staying(instances), in_change(pool, instances, moves)
+    if pool.numbered:
+        return _numbered(pool, instances, stay)
     surge = min(pool.update.surge(pool.replicas), len(changing)) if may_start else 0
     missing = pool.replicas + surge - len(stay)
     if missing > 0:
@@ -66,6 +68,23 @@ def headcount(
     if surge and not retired:
         return _replaced(pool, stay, changing)
     return [act("retire", one, _scaled_down(pool)) for one in retired]
+
+
+def _numbered(
+    pool: DesiredPool, instances: Sequence[ObservedInstance], stay: Sequence[ObservedInstance]
+) -> list[Action]:
+    there = {one.ordinal for one in instances}
+    retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal >= pool.replicas]
+    new = (number for number in range(pool.replicas) if number not in there)
+    return [*retired, *(_create(pool, number, _wanted(pool)) for number in new)]
+
+
+def _create(pool: DesiredPool, number: int, words: str) -> Action:
+    return Action("create", pool.name, f"{pool.name}-{number}", number, words)
+
+
+def _wanted(pool: DesiredPool) -> str:
+    return f"{pool.replicas} replicas are wanted{pool.because and f': {pool.because}'}"
 
 
 def _scaled_down(pool: DesiredPool) -> str:
@@ -77,10 +96,9 @@ def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int
     kept = [act("keep", one, "is wanted after all") for one in back[: 0 if surge else missing]]
     there = {one.ordinal for one in instances}
     free = (number for number in range(len(there) + missing) if number not in there)
-    words = "is started before an old one ends" if surge else f"{pool.replicas} replicas are wanted"
-    words += pool.because and f": {pool.because}"
+    words = "is started before an old one ends" if surge else _wanted(pool)
     new = [next(free) for _ in range(missing - len(kept))]
-    return kept + [Action("create", pool.name, f"{pool.name}-{number}", number, words) for number in new]
+    return kept + [_create(pool, number, words) for number in new]
 
 
 def _superfluous(
@@ -107,10 +125,11 @@ def _replaced(
 
 def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
     """How many instances may still be taken out of routing for a change in place."""
-    if pool.update.strategy == "surge":
+    if pool.update.strategy == "surge" and not pool.numbered:
         return 0
     run = [one for one in staying(instances) if goal(pool, one) == "run"]
-    return pool.update.unavailable(pool.replicas) - sum(one.state != "ready" for one in run)
+    # With fixed numbers there is no surge: it is changed in place, one at least at a time.
+    return max(1, pool.update.unavailable(pool.replicas)) - sum(one.state != "ready" for one in run)
 
 
 def waits_for_its_turn(pool: DesiredPool, instance: ObservedInstance, moves: Collection[str]) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 import redis
 
-from fleet.agent import in_seconds
 from fleet.kinds import KINDS
+from fleet.kinds.kind import is_numbered
 from fleet.kinds.option import build
 from fleet.models import Instance, Node, Pool
 from fleet.placement import NodeView
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 def nodes_seen(now: dt.datetime) -> set[str]:
-    since = in_seconds(now, -NODE_GONE_S)
+    since = now - dt.timedelta(seconds=NODE_GONE_S)
     return set(Node.objects.filter(last_seen__gte=since).values_list("name", flat=True))
 
 
 def node_views(now: dt.datetime) -> list[NodeView]:
-    return [_node_view(node, in_seconds(now, -NODE_GONE_S)) for node in Node.objects.order_by("name")]
+    return [_node_view(node, now - dt.timedelta(seconds=NODE_GONE_S)) for node in Node.objects.order_by("name")]
 
 
 def _node_view(node: Node, since: dt.datetime) -> NodeView:
@@ -60,7 +60,10 @@ def pool_spec(pool: Pool) -> PoolSpec:
 def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     """How many instances it should have now, and why."""
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
-    return wanted(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
+    scale = wanted(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
+    kind = KINDS.get(pool.kind)
+    most = None if kind is None else kind.most(build(kind.spec, pool.engine))
+    return scale if most is None or scale.replicas <= most else Scale(most, "its engine options allow no more")
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]:
@@ -73,6 +76,7 @@ def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]
 
 def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: Standing) -> DesiredPool:
     kind, scale = KINDS[pool.kind], scale_of(pool, now)
+    options = build(kind.spec, pool.engine)
     return DesiredPool(
         name=pool.name,
         replicas=scale.replicas,
@@ -87,7 +91,8 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: Standing) -
         proven=standing.proven,
         halted=pool.halted,
         launched=kind.launched,
-        needs=kind.needs(build(kind.spec, pool.engine)),
+        numbered=is_numbered(kind, options),
+        needs=kind.needs(options),
     )
 
 

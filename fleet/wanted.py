@@ -30,6 +30,7 @@ class DesiredPool:
     proven: bool = True  # every instance has been ready with the present configuration
     halted: str = ""  # why the change to the present configuration does not go on
     launched: bool = True  # its processes are ours: what is out of reach is replaced
+    numbered: bool = False  # what an instance is depends on its number: they stay 0 … replicas-1
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before one of this is started
 
 

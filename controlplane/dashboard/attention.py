@@ -99,6 +99,23 @@ def policy_missing(now: float, frame: Json) -> Iterator[Found]:
             yield 2, pool, f"pool names policy {declared}, which has no version: routers run {runs}", link
 
 
+def pool_link(name: str) -> str:
+    return f"/fleet/pools/{quote(name)}/"
+
+
+def change_halted(now: float, frame: Json) -> Iterator[Found]:
+    for pool, known in frame["pools"].items():
+        if known["halted"]:
+            yield 3, pool, f"the change of its configuration is halted: {known['halted']}", pool_link(pool)
+
+
+def scaling_advised(now: float, frame: Json) -> Iterator[Found]:
+    for pool, said in frame["scaling"].items():
+        if said["mode"] == "advisory" and said["advised"] != said["replicas"]:
+            reason = f"the autoscaler would scale from {said['replicas']} to {said['advised']}: {said['why']}"
+            yield 1, pool, reason, pool_link(pool)
+
+
 def instance_down(now: float, frame: Json) -> Iterator[Found]:
     for name, status, reason in _rows(frame["instances"], "id", "status", "reason"):
         if status in INSTANCE_SEVERITY:
@@ -146,6 +163,8 @@ RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
     "router_gone": router_gone,
     "pool_empty": pool_empty,
     "policy_missing": policy_missing,
+    "change_halted": change_halted,
+    "scaling_advised": scaling_advised,
     "instance_down": instance_down,
     "class_failing": class_failing,
     "router_behind": router_behind,

@@ -33,6 +33,7 @@ class Inputs:
     routers: Mapping[str, Json] = field(default_factory=dict)  # router -> weir:router value
     policies: Mapping[str, Json] = field(default_factory=dict)  # pool -> weir:policy value
     events: Sequence[Json] = ()  # newest first
+    scaling: Mapping[str, Json] = field(default_factory=dict)  # pool -> weir:scaling value
     control_at: float | None = None  # when the control worker last built a frame
     unreadable: int = 0  # values that could not be decoded
 
@@ -54,6 +55,7 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
         "classes": _classes(now, inputs.routers, pools),
         "routers": routers,
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
+        "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
         "events": list(inputs.events[:EVENTS_SHOWN]),
         "health": _health(now, inputs, columns, routers),
     }
@@ -68,7 +70,12 @@ def _pool(fleet: Json) -> dict[str, Any]:
         "wanted": len(instances),
         "policy": fleet.get("policy"),  # as declared; what routers run is in `policies`
         "changed_at": fleet.get("at"),
+        "halted": fleet.get("halted") or "",
     }
+
+
+def _scaling(value: Json) -> dict[str, Any]:
+    return {name: value.get(name) for name in ("at", "mode", "replicas", "advised", "why")}
 
 
 def _counts(statuses: Iterable[str]) -> dict[str, int]:
@@ -80,7 +87,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
 SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
-    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at",
+    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches",
 )  # fmt: skip
 
 
@@ -117,6 +124,7 @@ def _instance(now: float, pool: str, instance: Json, sample: Json | None, before
         "tokens_total": figures.get("generation_tokens_total"),
         "epoch": figures.get("epoch"),
         "sampled_at": figures.get("at"),
+        "matches": instance.get("matches", instance["state"] == "ready"),
     }
 
 

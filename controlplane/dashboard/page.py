@@ -29,7 +29,7 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
         "tiles": shown[:TILES_SHOWN],
         "hidden_tiles": max(0, len(shown) - TILES_SHOWN),
         "tile_total": len(shown),
-        "ready": sum(tile["state"] == "ready" for tile in shown),
+        "matching": sum(tile["matches"] for tile in shown),
         "blank": BLANK_TILE,
         "classes": classes(frame, pool),
         "policies": [{"pool": name, **policy} for name, policy in frame["policies"].items() if pool in ("", name)],

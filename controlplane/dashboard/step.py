@@ -96,8 +96,9 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         raw_pools, raw_routers, previous, control_at, events = pipe.execute()
     pools, routers = sorted(map(bytes.decode, raw_pools)), list(map(bytes.decode, raw_routers))
     with client.pipeline(transaction=False) as pipe:
-        for key in [wire.fleet_key(pool) for pool in pools] + [wire.policy_key(pool) for pool in pools]:
-            pipe.get(key)
+        for key_of in (wire.fleet_key, wire.policy_key, wire.scaling_key):
+            for pool in pools:
+                pipe.get(key_of(pool))
         for router in routers:
             pipe.get(wire.router_key(router))
         raws = pipe.execute()
@@ -112,7 +113,8 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
     inputs = frames.Inputs(
         fleets=fleets,
         samples=reader.by_name(instances, samples),
-        routers=reader.by_name(routers, raws[2 * len(pools) :]),
+        routers=reader.by_name(routers, raws[3 * len(pools) :]),
+        scaling=reader.by_name(pools, raws[2 * len(pools) : 3 * len(pools)]),
         policies=reader.by_name(pools, raws[len(pools) : 2 * len(pools)]),
         events=[event for _, fields in events if (event := _event(fields))],
         control_at=float(control_at) if control_at else None,

@@ -70,9 +70,15 @@ class Kind:
     service: str = ""  # use of the port at which other pools reach it; empty: none needs it
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of one that is not launched
     most: Callable[[Any], int | None] = lambda spec: None  # replicas that these options allow; None: any number
+    # Whether what an instance is depends on its number in the pool (its role, a list dealt out): numbers stay 0 … n-1
+    numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, into Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
     volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: it has none
+
+
+def is_numbered(kind: Kind, spec: Any) -> bool:
+    return kind.numbered(spec) or kind.most(spec) is not None
 
 
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:

@@ -148,6 +148,7 @@ NEURON = Kind(
     drain_timeout_s=600,
     grace_s=15,
     wire=wire,
+    numbered=lambda spec: True,  # each has the cores after those of the one before
     most=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
     requires=requires,
 )

@@ -142,3 +142,15 @@ def test_what_still_drains_is_kept_when_the_pool_grows_again() -> None:
 def test_why_there_are_so_many_is_said() -> None:
     (action,) = plan([want(replicas=1, because="scheduled daily")], [], NOW, [MARS])
     assert action.reason == "1 replicas are wanted: scheduled daily"
+
+
+@given(st.integers(1, 8), st.integers(0, 8))
+def test_where_numbers_matter_they_stay_from_nought_on_and_changes_are_made_in_place(before: int, after: int) -> None:
+    pool = changing(after, Update("surge", 2, 0), numbered=True)
+    model = Model(pool, pool_of(before, config_hash="old"))
+    for _ in range(14 * max(before, after) + 20):
+        model.step()
+        assert model.ready() >= min(before, after) - 1
+    assert sorted(row.ordinal for row in model.rows.values()) == list(range(after))
+    assert all(row.config_hash == "new" for row in model.rows.values())
+    assert model.step() == ()

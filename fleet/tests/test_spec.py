@@ -73,7 +73,7 @@ def test_what_is_left_out_takes_its_default() -> None:
         ("spec.pools.0.name", "exp-1", "spec.pools[0].name", "experiments"),
         ("spec.pools.0.name", 3, "spec.pools[0].name", "must be a name"),
         ("spec.pools.0.model", "a\nb", "spec.pools[0].model", "printable"),
-        ("spec.pools.0.kind", "vllm", "spec.pools[0].kind", "must be one of sim"),
+        ("spec.pools.0.kind", "sglang", "spec.pools[0].kind", "must be one of sim"),
         ("spec.pools.0.kind", ["sim"], "spec.pools[0].kind", "must be one of sim"),
         ("spec.pools.0.replicas", 513, "spec.pools[0].replicas", "allowed: 0 to 512"),
         ("spec.pools.0.replicas", True, "spec.pools[0].replicas", "whole number"),

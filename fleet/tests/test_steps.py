@@ -161,6 +161,29 @@ def test_routers_hear_only_of_what_changed() -> None:
     assert (value["pool"], value["model"], value["instances"][0]["routable"]) == ("p", "m", False)
 
 
+@pytest.mark.parametrize(
+    ("fields", "matches"),
+    [
+        ({}, True),
+        ({"state": State.UNREACHABLE}, True),  # health is another question
+        ({"state": State.STOPPED, "desired": "stopped"}, True),
+        ({"state": State.STOPPED}, False),
+        ({"desired": "stopped"}, False),
+        ({"retired": "scaled down to 0"}, False),
+        ({"config_hash": "another"}, False),
+    ],
+)
+def test_routers_and_pages_are_told_of_each_instance_whether_it_is_as_declared(
+    fields: dict[str, Any], matches: bool
+) -> None:
+    declare()
+    Instance.objects.update(**fields)
+    publish_fleet("p")
+    value = wire.decode(connect().get(wire.fleet_key("p")))
+    assert value is not None
+    assert value["instances"][0]["matches"] is matches
+
+
 def test_what_redis_has_lost_is_written_again(live_redis: redis.Redis) -> None:
     declare()
     publish_step()

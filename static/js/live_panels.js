@@ -38,7 +38,7 @@ export function counts(rows) {
     label.append(element("b", count(number), "number"), ` ${word}`);
     return element("li", label);
   }));
-  text(byId("wanted"), `${rows.filter((row) => row.state === "ready").length} of ${rows.length}`);
+  text(byId("wanted"), `${rows.filter((row) => row.matches).length} of ${rows.length}`);
 }
 
 export function policies(frame, pool) {

@@ -55,6 +55,16 @@ def test_a_healthy_fleet_needs_none() -> None:
             "50 % of heavy requests were refused",
         ),
         (
+            {"fleets": {"demo": {**fleet(instance("demo-0")), "halted": "demo-3 failed"}}},
+            "change_halted",
+            "the change of its configuration is halted: demo-3 failed",
+        ),
+        (
+            {"scaling": {"demo": {"mode": "advisory", "replicas": 4, "advised": 6, "why": "7 wait"}}},
+            "scaling_advised",
+            "the autoscaler would scale from 4 to 6: 7 wait",
+        ),
+        (
             {"fleets": {"demo": {**fleet(instance("demo-0")), "policy": "chat"}}},
             "policy_missing",
             "names policy chat, which has no version: routers run default v3",
@@ -115,3 +125,8 @@ def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
     just = {**fleet(instance("demo-0")), "policy": "chat", "at": NOW - 1}
     assert frame_of(fleets={"demo": just})["attention"] == []
     assert frame_of(fleets={"demo": {**just, "policy": "default", "at": NOW - 60}})["attention"] == []
+
+
+@pytest.mark.parametrize("said", [{"mode": "automatic", "advised": 6}, {"mode": "advisory", "advised": 4}])
+def test_an_autoscaler_that_acts_by_itself_or_has_nothing_to_say_asks_for_nobody(said: dict[str, Any]) -> None:
+    assert frame_of(scaling={"demo": {"replicas": 4, "why": "", **said}})["attention"] == []

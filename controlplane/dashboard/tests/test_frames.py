@@ -164,3 +164,8 @@ def test_several_pools_are_also_added_up() -> None:
     both = {**router(), "classes": {"a": {"warm": window(1)}, "b": {"warm": window(2)}}}
     frame = build_frame(NOW, Inputs(fleets={"a": fleet(), "b": fleet()}, routers={"r": both}))
     assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", frames.ALL_POOLS)] == [1, 2, 3]
+
+
+def test_an_instance_that_is_stopped_as_it_should_be_is_as_declared() -> None:
+    stopped = {**instance("demo-0", "stopped"), "matches": True}
+    assert only(build_frame(NOW, Inputs(fleets={"demo": fleet(stopped)})), "matches") is True
