@@ -65,6 +65,7 @@ class Call:
     streamed: bool = False
     begun: bool = False  # the client has been sent something
     gone: bool = False  # the client went away
+    alone: bool = False  # its instance had nothing else of this router's to do until the first byte
     status: int = 0
     outcome: str = ""
     code: str = ""

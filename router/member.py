@@ -146,12 +146,13 @@ def _role(given: object) -> Role:
 class Lease:
     """What one request adds to an instance's load, from being sent until it is over."""
 
-    __slots__ = ("_decoding", "_member", "_tokens")
+    __slots__ = ("_decoding", "_member", "_tokens", "alone")
 
     def __init__(self, member: Member, tokens: int) -> None:
         self._member: Member | None = member
         self._tokens = tokens
         self._decoding = False
+        self.alone = member.requests == 1  # nothing else has been sent there when it was, and when its first byte came
 
     def charge(self, tokens: int) -> None:
         """So many new tokens are computed here after all."""
@@ -166,6 +167,7 @@ class Lease:
         member = self._member
         if member is not None and not self._decoding:
             self._decoding = True
+            self.alone = self.alone and member.requests == 1
             member.prefill_tokens -= self._tokens
             member.decodes += 1
             member._view = None

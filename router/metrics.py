@@ -94,6 +94,18 @@ class RouterCollector(Collector):
             for request_class, count in pool.queue.waiting.items():
                 waiting.add_metric((pool.name, request_class), count)
         yield from (version, ready, sessions, waiting, ratio)
+        yield from self._rates()
+
+    def _rates(self) -> Iterator[Metric]:
+        """Zero is not known yet."""
+        prefill = _gauge("prefill_tokens_per_second", "Of an instance that computes one prompt", ("pool",))
+        transfer = _gauge("transfer_bytes_per_second", "Of KV between instances", ("pool",))
+        setup = _gauge("transfer_setup_seconds", "Of a KV transfer, however small", ("pool",))
+        for pool in self._pools.all():
+            prefill.add_metric((pool.name,), pool.rates.prefill_tokens_per_s)
+            transfer.add_metric((pool.name,), pool.rates.transfer_bytes_per_s)
+            setup.add_metric((pool.name,), pool.rates.transfer_setup_s)
+        yield from (prefill, transfer, setup)
 
 
 def of_redis(live: "Live", record: Recorder) -> Iterator[Metric]:

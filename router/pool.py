@@ -9,7 +9,7 @@ from router.affinity import Affinity
 from router.member import Member
 from router.policy import document
 from router.policy.decide import decide
-from router.policy.types import CLASSES, Decision, Policy, Request, RequestClass
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request, RequestClass
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES
 from router.tokens import TokenRatio
@@ -40,6 +40,7 @@ class Pool:
         self.queue = Queue()
         self.queue.shares = _shares(self.policy)
         self.tokens = TokenRatio()
+        self.rates = UNKNOWN  # what its answers have shown so far (router/rates.py)
         self.turn = 0
 
     @property

@@ -121,6 +121,7 @@ class Proxy:
             answer = await relay.begin(connection)
             call.first_byte = time.perf_counter()
             lease.first_byte()
+            call.alone = lease.alone and not call.queued_s and len(call.attempts) == 1
             if call.offload is not None:
                 call.offload.arrived = call.first_byte
             if self._is_refused(call, member, attempt, tried, left):

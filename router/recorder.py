@@ -5,6 +5,7 @@ from typing import Any
 
 from router.call import Call
 from router.policy.types import Decision
+from router.rates import Estimates
 from router.tally import Tally
 from router.traffic import is_recorded
 
@@ -20,6 +21,7 @@ class Recorder:
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
+        self.estimates: dict[str, Estimates] = {}  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
 
@@ -30,6 +32,12 @@ class Recorder:
             tally = self.tallies[key] = Tally()
         return tally
 
+    def _estimates(self, pool: str) -> Estimates:
+        estimates = self.estimates.get(pool)
+        if estimates is None:
+            estimates = self.estimates[pool] = Estimates()
+        return estimates
+
     def decided(self, call: Call, decision: Decision) -> None:
         self._tally(call.pool.name, decision.request_class).window.started(call.at)
 
@@ -38,6 +46,8 @@ class Recorder:
         self._tally(pool, decision.request_class if decision is not None else NO_CLASS).ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
+        if pool:
+            call.pool.rates = self._estimates(pool).ended(call)
         if call.offload is not None:
             self.offloads[pool, call.offload.connector, call.offload.outcome or "cancelled"] += 1
         if call.code:
@@ -77,3 +87,4 @@ class Recorder:
         for table in tables:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]
+        self.estimates.pop(pool, None)

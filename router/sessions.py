@@ -68,6 +68,7 @@ class Sessions:
             held_tiers=tiers,
             prefix_key=_prefix_key(call.chunks),
             turn=call.turn,
+            rates=call.pool.rates,
         )
 
     def sent(self, call: Call, member: Member) -> None:

@@ -1,0 +1,109 @@
+"""What a pool's answers show: prefill rate, transfer rate and setup."""
+
+import pytest
+
+from router.call import Call
+from router.offload import Offload
+from router.pool import Pool
+from router.rates import FORGET, PROMPTS, Estimates, Line
+from router.tests.conftest import entry
+from router.usage import Usage
+
+
+def pool() -> Pool:
+    made = Pool("demo")
+    entries = [entry("demo-0", "http://127.0.0.1:1", kv={"bytes_per_token": 100})]
+    made.take_fleet({"at": 1.0, "model": "m", "instances": entries})
+    return made
+
+
+def answered(tokens: int, ttft_ms: float, *, alone: bool = True, cached: int = 0) -> Call:
+    call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
+    call.alone, call.ttft_ms, call.usage = alone, ttft_ms, Usage(tokens, cached, 10)
+    return call
+
+
+def moved(size: int, seconds: float, outcome: str = "ok", **changes: object) -> Call:
+    call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
+    call.offload = Offload("nixl", "demo-0", outcome=outcome, sent=1.0, arrived=1.0 + seconds, transfer_bytes=size)
+    for name, value in changes.items():
+        setattr(call.offload, name, value)
+    return call
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert Estimates().rates.prefill_tokens_per_s == 0
+    assert Line().fitted() == (0.0, 0.0)
+
+
+def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
+    seen = Estimates()
+    for tokens, ttft_ms in ((1000, 100), (2000, 100), (4000, 100)):
+        seen.ended(answered(tokens, ttft_ms))
+    assert seen.rates.prefill_tokens_per_s == 20_000
+    assert seen.rates.kv_bytes_per_token == 100
+
+
+@pytest.mark.parametrize(
+    "call",
+    [answered(1000, 100, alone=False), answered(100, 100), answered(1000, 100, cached=900)],
+    ids=["others ran beside it", "too short", "most of it was cached"],
+)
+def test_prompts_that_tell_nothing_are_passed_over(call: Call) -> None:
+    seen = Estimates()
+    seen.ended(call)
+    assert seen.rates.prefill_tokens_per_s == 0
+
+
+def test_old_prefills_are_forgotten() -> None:
+    seen = Estimates()
+    seen.ended(answered(1000, 1))
+    for _ in range(PROMPTS):
+        seen.ended(answered(1000, 1000))
+    assert seen.rates.prefill_tokens_per_s == 1000
+
+
+def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
+    seen = Estimates()
+    seen.ended(moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1000))
+    assert seen.rates.prefill_tokens_per_s == 2000
+
+
+def test_setup_and_rate_of_transfers_are_told_apart_by_their_sizes() -> None:
+    seen = Estimates()
+    for size in (1_000_000, 2_000_000, 8_000_000):
+        seen.ended(moved(size, 0.020 + size / 1e8))
+    assert seen.rates.transfer_setup_s == pytest.approx(0.020)
+    assert seen.rates.transfer_bytes_per_s == pytest.approx(1e8)
+
+
+def test_of_one_size_all_of_the_time_counts_as_moving() -> None:
+    line = Line()
+    for _ in range(5):
+        line.add(1_000_000, 0.5)
+    assert line.fitted() == pytest.approx((0.0, 2_000_000))
+
+
+def test_a_fit_that_makes_no_sense_is_not_taken() -> None:
+    line = Line()
+    line.add(1_000_000, 0.5)
+    line.add(9_000_000, 0.1)
+    setup_s, rate = line.fitted()
+    assert setup_s == 0
+    assert rate > 0
+
+
+def test_transfers_under_the_present_load_outweigh_older_ones() -> None:
+    line = Line()
+    for _ in range(100):
+        line.add(1_000_000, 0.1)
+    for _ in range(100):
+        line.add(1_000_000, 1.0)
+    assert line.fitted()[1] == pytest.approx(1_000_000, rel=10 * FORGET**100)
+
+
+@pytest.mark.parametrize("outcome", ["fallback", "failed", "ineligible", ""])
+def test_what_did_not_move_tells_nothing_of_transfers(outcome: str) -> None:
+    seen = Estimates()
+    seen.ended(moved(1_000_000, 0.1, outcome))
+    assert seen.rates.transfer_bytes_per_s == 0
