@@ -115,7 +115,7 @@ class Member:
         if sample.get("epoch") not in (None, self.epoch) or now - at > SAMPLE_MAX_AGE_S:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            self.kv_usage = float(sample.get("kv_usage") or 0.0)
+            self.kv_usage = round(float(sample.get("kv_usage") or 0.0), 6)  # receipts write it out in full
             self.waiting = int(sample.get("waiting") or 0)
             if not self.kv_tokens:
                 self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)

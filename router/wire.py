@@ -20,7 +20,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:affinity:<pool>:<session> | string with TTL | routers | instance id |
 | weir:sent | stream, capped | routers | fields r: the router's present life, p: {schema, sent: [[pool, instance, epoch, session or null, base64 of the prompt's chain hashes]]}; only while there are several routers |
 | weir:loads | stream, capped | routers | fields r: the router's present life, l: {schema, id, gone, inflight: {instance: [requests, prefill_tokens, decodes]}}; at every change and once a second |
-| weir:receipts | stream, capped | routers | field r: one receipt (JSON) without its candidates |
+| weir:receipts | stream, capped | routers | field r: one receipt (JSON) without what it was decided from |
 | weir:receipt:<request id> | string with TTL | routers | the whole receipt (JSON) |
 | weir:traffic | stream, capped | routers | fields p: the pool, t: one entry (JSON), see Traffic below |
 | weir:traffic:salt | string | routers | key (hex) of the hashes in weir:traffic; random, set by the first router |

@@ -76,7 +76,9 @@ class ReceiptOut(Schema):
     prefill_ms: float | None = None
     transfer_ms: float | None = None
     transfer_bytes: int | None = None
-    offload: str | None = Field(None, description="ok, fallback, ineligible or failed; null without an offload")
+    offload: str | None = Field(
+        None, description="ok, fallback, ineligible, failed or cancelled; null without an offload"
+    )
     offload_reason: str | None = None
     session: str | None = Field(None, description="A hash: the same for requests of one session")
     prompt_tokens: int | None = Field(None, description="As estimated when the request came in")

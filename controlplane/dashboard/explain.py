@@ -28,7 +28,11 @@ class Phase:
 
 
 def sentences(receipt: Json) -> list[str]:
-    return [text for write in (_asked, _classed, _chosen, _retried, _predicted, _ended) if (text := write(receipt))]
+    return [
+        text
+        for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended)
+        if (text := write(receipt))
+    ]
 
 
 def _asked(receipt: Json) -> str:
@@ -52,6 +56,27 @@ def _chosen(receipt: Json) -> str:
         return ""
     by = f"Route {receipt.get('route')} of policy {receipt.get('policy')} v{receipt.get('version')}"
     return f"{by} chose {receipt['instance']} by the rule “{receipt.get('rule')}”."
+
+
+OFFLOADS = {
+    "ok": "and the KV moved from there",
+    "fallback": "but was computed by the instance that decoded",
+    "ineligible": "but a request like this cannot be split",
+    "failed": "which failed",
+    "cancelled": "until the client went away",
+}
+
+
+def _offloaded(receipt: Json) -> str:
+    if not receipt.get("prefill_instance"):
+        return ""
+    why = f": {receipt['offload_reason']}" if receipt.get("offload_reason") else ""
+    came = OFFLOADS.get(receipt.get("offload") or "", "which came to nothing")
+    times = ""
+    if receipt.get("prefill_ms") is not None:
+        times = f" The prefill took {ms(receipt['prefill_ms'])}"
+        times += f", the transfer {ms(receipt['transfer_ms'])}." if receipt.get("transfer_ms") is not None else "."
+    return f"The prompt was to be computed on {receipt['prefill_instance']}, {came}{why}.{times}"
 
 
 def _retried(receipt: Json) -> str:

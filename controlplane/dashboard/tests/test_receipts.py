@@ -89,6 +89,15 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
         ({"cached_tokens": 0}, "8,192 fewer than the index expected"),
         ({"cached_tokens": 12_000}, "3,808 more than the index expected"),
         ({"outcome": "cancelled"}, "The client went away"),
+        (
+            {"prefill_instance": "demo-0", "offload": "ok", "prefill_ms": 800.0, "transfer_ms": 52.5},
+            "computed on demo-0, and the KV moved from there. The prefill took 800 ms, the transfer 52.5 ms.",
+        ),
+        ({"prefill_instance": "demo-0", "offload": "ok", "prefill_ms": 800.0}, "The prefill took 800 ms. "),
+        (
+            {"prefill_instance": "demo-0", "offload": "fallback", "offload_reason": "it was too slow"},
+            "on demo-0, but was computed by the instance that decoded: it was too slow.",
+        ),
         ({"outcome": "refused", "instance": "", "status": 429, "code": "queue_full"}, "HTTP 429, queue_full"),
         ({"outcome": "error", "status": 502, "code": "", "error": "reset"}, "HTTP 502, no code: reset"),
         (
