@@ -15,6 +15,7 @@ from router.recorder import Recorder
 
 if TYPE_CHECKING:
     from router.live import Live
+    from router.peers import Peers
     from router.source import Source
 
 PREFIX = "weir_router_"
@@ -108,13 +109,16 @@ class RouterCollector(Collector):
         yield from (prefill, transfer, setup)
 
 
-def of_redis(live: "Live", record: Recorder) -> Iterator[Metric]:
+def of_redis(live: "Live", record: Recorder, peers: "Peers") -> Iterator[Metric]:
     yield _single("redis_up", "1 when Redis answered last", float(live.redis_up))
     yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
     yield _total("receipts_lost", "Receipts dropped while Redis was away", record.lost)
     written = {(result,): count for result, count in record.traffic.items()}
     yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
     yield _total("unreadable_values", "Values in Redis that were not understood", live.unreadable)
+    yield _single("other_routers", "Routers on the same Redis that are heard of", len(peers))
+    exchanged = {("heard",): peers.taken, ("told",): peers.told, ("dropped",): peers.untold}
+    yield _counter("exchanged_prompts", "Prompts whose place routers tell each other", ("result",), exchanged)
 
 
 def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:

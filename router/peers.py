@@ -50,6 +50,7 @@ class Peers:
         self._told_at = float("-inf")
         self._read = {wire.SENT: "0", wire.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts that were dropped, since Redis was away or too slow
+        self.told = 0
         self.taken = 0  # prompts of other routers
 
     def __len__(self) -> int:
@@ -103,6 +104,7 @@ class Peers:
         while self._pending and (not entry or len(self._pending[0][4]) <= room):
             *where, hashes = self._pending.popleft()
             room -= len(hashes)
+            self.told += 1
             self._pending_hashes -= len(hashes)
             entry.append([*where, b64encode(array("Q", hashes).tobytes()).decode()])
         return entry

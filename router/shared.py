@@ -71,7 +71,7 @@ class Shared:
         return {"redis": self.link.up, "unreadable": self.live.unreadable}
 
     def metrics(self) -> Iterable[Metric]:
-        return of_redis(self.live, self.recorder)
+        return of_redis(self.live, self.recorder, self.peers)
 
     def page(self, path: str, client: str) -> bytes | None:
         return None

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from router import wire
+from router.metrics import render
 from router.peers import PENDING_HASHES, Peers
 from router.pools import Pools
 from router.tests.conftest import running
@@ -40,6 +41,10 @@ async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
     w, other, _ = await two(None, None)
     await w.ask(prompt=PROMPT)
     await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()), "the same index")
+    for router, result in ((w.router, "told"), (other, "heard")):
+        page = render(router.source).decode()
+        assert f'weir_router_exchanged_prompts_total{{result="{result}"}} 1.0' in page
+        assert "weir_router_other_routers 1.0" in page
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "known by its prompt"])
@@ -67,6 +72,7 @@ async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(t
     await w.until(lambda: member.others == (0, 0, 0))
 
 
+@pytest.mark.slow
 async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two, live_redis):
     w, _, _ = await two(None)
     member = w.router.pools.get("demo").members["demo-0"]
