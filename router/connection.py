@@ -53,32 +53,6 @@ class ConnectionBroken(UpstreamError):
 class Connection(asyncio.Protocol):
     """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` or `pour`, `release`."""
 
-    __slots__ = (
-        "_buffered",
-        "_chunks",
-        "_complete",
-        "_error",
-        "_head_bytes",
-        "_heard",
-        "_keep_alive",
-        "_limit_s",
-        "_loop",
-        "_parser",
-        "_paused",
-        "_quiet_s",
-        "_silent",
-        "_sink",
-        "_transport",
-        "_until_close",
-        "_upstream",
-        "_waiter",
-        "busy",
-        "headers",
-        "idle_since",
-        "on_body",
-        "status",
-    )
-
     def __init__(self, upstream: "Upstream", loop: asyncio.AbstractEventLoop) -> None:
         self._upstream = upstream
         self._loop = loop

@@ -1,0 +1,95 @@
+"""Many time limits share one timer."""
+
+import asyncio
+
+from router.deadlines import Deadlines
+
+
+class Clock:
+    """As much of a loop as deadlines need; time passes when told to."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.timers = []
+
+    def time(self):
+        return self.now
+
+    def call_at(self, at, call):
+        timer = Timer(at, call)
+        self.timers.append(timer)
+        return timer
+
+    def pass_to(self, now):
+        while due := [timer for timer in self.timers if not timer.cancelled and timer.at <= now]:
+            timer = min(due, key=lambda timer: timer.at)
+            self.timers.remove(timer)
+            self.now = max(self.now, timer.at)
+            timer.call()
+        self.now = now
+
+    @property
+    def pending(self):
+        return sum(not timer.cancelled for timer in self.timers)
+
+
+class Timer:
+    def __init__(self, at, call):
+        self.at, self.call, self.cancelled = at, call, False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def made():
+    clock, expired = Clock(), []
+    return clock, Deadlines(clock, expired.append), expired
+
+
+def test_what_was_not_stopped_in_its_time_expires_once():
+    clock, deadlines, expired = made()
+    deadlines.start("a", 5)
+    clock.pass_to(4.9)
+    assert expired == []
+    clock.pass_to(20)
+    assert expired == ["a"]
+
+
+def test_what_was_stopped_does_not_expire():
+    clock, deadlines, expired = made()
+    deadlines.start("a", 5)
+    deadlines.stop("a")
+    deadlines.stop("never started")
+    clock.pass_to(20)
+    assert (expired, len(deadlines), clock.pending) == ([], 0, 0)
+
+
+def test_starting_again_starts_the_time_again():
+    clock, deadlines, expired = made()
+    deadlines.start("a", 5)
+    clock.pass_to(4)
+    deadlines.start("a", 5)
+    clock.pass_to(8)
+    assert expired == []
+    clock.pass_to(9.1)
+    assert expired == ["a"]
+
+
+def test_a_shorter_limit_is_kept_beside_longer_ones_and_there_is_one_timer():
+    clock, deadlines, expired = made()
+    for number in range(1000):
+        deadlines.start(number, 60)
+    deadlines.start("short", 1)
+    assert clock.pending == 1
+    clock.pass_to(1.1)
+    assert expired == ["short"]
+    clock.pass_to(61)
+    assert len(expired) == 1001
+
+
+async def test_it_runs_on_a_real_loop():
+    over = asyncio.Event()
+    deadlines = Deadlines(asyncio.get_running_loop(), lambda item: over.set())
+    deadlines.start("a", 0.01)
+    async with asyncio.timeout(20):
+        await over.wait()
