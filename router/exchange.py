@@ -47,7 +47,6 @@ class Exchange(RequestResponseCycle):
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
-        self.message_event = self  # type: ignore[assignment]
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self._parts: list[bytes] = []
@@ -55,6 +54,10 @@ class Exchange(RequestResponseCycle):
         self._waiter: asyncio.Future[None] | None = None
         self._head = b""  # not written yet
         self._chunked = False
+
+    @property
+    def message_event(self) -> "Exchange":  # type: ignore[override]
+        return self
 
     @property
     def gone(self) -> bool:
@@ -113,7 +116,7 @@ class Exchange(RequestResponseCycle):
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()
-        parts = self._parts
+        parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _more(self) -> None:
