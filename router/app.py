@@ -25,6 +25,7 @@ from router.proxy import Proxy
 from router.relay import own_lines
 from router.source import Source
 from router.stalls import CHECK_S
+from router.workers.discovery import Discovery
 
 log = logging.getLogger("weir.router")
 
@@ -42,7 +43,8 @@ class Router:
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
         self.handle = self.proxy.handle
         self._listener = Listener()
-        self._listening: asyncio.Task[None] | None = None
+        self._discovery = Discovery(source.pools.all)
+        self._listening: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
         self._pages: dict[str, Callable[[], tuple[bytes, bytes]]] = {
             "/v1/models": self._models,
@@ -154,13 +156,15 @@ class Router:
         await self.source.start()
         loops = [*self.source.tasks(), self._look_after_connections()]
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
-        self._listening = asyncio.ensure_future(self._listener.run(self.pools.all()))
+        followers = (self._listener.run(self.pools.all()), self._discovery.run())
+        self._listening = [asyncio.ensure_future(follower) for follower in followers]
 
     async def stop(self) -> None:
         self.source.end()
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening], timeout=STOP_S)
+        for task in self._listening:
+            task.cancel()
+        if self._listening:
+            await asyncio.wait(self._listening, timeout=STOP_S)
         self._tasks.pop().cancel()
         _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
         for task in late:

@@ -48,7 +48,7 @@ class Member:
         "waiting",
     )
 
-    def __init__(self, entry: dict[str, Any]) -> None:
+    def __init__(self, entry: Mapping[str, Any]) -> None:
         self.id: str = entry["id"]
         self.epoch: int = entry["epoch"]
         self.upstream = Upstream(entry["url"] or "")
@@ -70,7 +70,7 @@ class Member:
         self._view: Instance | None = None
         self.update(entry)
 
-    def update(self, entry: dict[str, Any]) -> None:
+    def update(self, entry: Mapping[str, Any]) -> None:
         self.routable: bool = bool(entry["routable"])
         self.state: str = str(entry["state"])
         self.reason: str = str(entry.get("reason") or "")

@@ -1,6 +1,6 @@
 """A pool as the router serves it: its policy, its instances, and what it has learned about prompts and sessions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
 
@@ -34,6 +34,9 @@ class Pool:
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.members: dict[str, Member] = {}
+        self.told_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
+        self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
+        self.trouble = ""  # with whoever amends them, in words
         self.index = PrefixIndex()
         self.told = Told()
         self.affinity = Affinity()
@@ -54,6 +57,8 @@ class Pool:
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving, or from knowing what it does, in words; `now` is Unix time."""
         found = [] if self.ready else [f"pool {self.name}: none of {len(self.members)} instances is ready"]
+        if self.trouble:
+            found.append(f"pool {self.name}: {self.trouble}")
         ages = [now - member.sampled_at for member in self.members.values() if member.routable and member.sampled_at]
         if ages and min(ages) > OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
@@ -80,12 +85,23 @@ class Pool:
     def take_fleet(self, value: Mapping[str, Any]) -> None:
         """Take the instances as they are now. Of those that started again or went, connections and index go too."""
         try:
-            members = {entry["id"]: self._member(entry) for entry in value["instances"]}
+            told = list(value["instances"])
+            entries = self.amend(told) if self.amend is not None else told
+            members = {entry["id"]: self._member(entry) for entry in entries}
             self.fleet_at = float(value["at"])
         except (KeyError, TypeError, ValueError) as error:
             raise Unreadable(f"fleet of pool {self.name}: {type(error).__name__} {error}") from None
-        before, self.members = self.members, members
+        self.told_entries = told
         self.model = str(value.get("model") or "")
+        self._replace(members)
+
+    def amend_again(self) -> None:
+        """Whoever amends the entries would do it otherwise by now."""
+        entries = self.amend(self.told_entries) if self.amend is not None else self.told_entries
+        self._replace({entry["id"]: self._member(entry) for entry in entries})
+
+    def _replace(self, members: dict[str, Member]) -> None:
+        before, self.members = self.members, members
         for member in before.values():
             now = members.get(member.id)
             if now is not member:
@@ -94,7 +110,7 @@ class Pool:
         self.limit_index()
         self.queue.wake_all()
 
-    def _member(self, entry: dict[str, Any]) -> Member:
+    def _member(self, entry: Mapping[str, Any]) -> Member:
         known = self.members.get(entry["id"])
         if known is not None and known.epoch == entry["epoch"] and known.upstream.url == (entry["url"] or ""):
             known.update(entry)

@@ -1,0 +1,57 @@
+"""Follows the etcds that the pools' instances name, and gives the pools what is registered there."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from router.pool import Pool
+from router.workers.etcd import Registry
+from router.workers.merge import Entry, etcd_of, merged
+
+STEP_S = 0.25
+
+
+class Discovery:
+    def __init__(self, pools: Callable[[], Iterable[Pool]]) -> None:
+        self._pools = pools
+        self._registries: dict[str, Registry] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self.step()
+                await asyncio.sleep(STEP_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    def step(self) -> None:
+        """Follow what is named by now, and nothing else."""
+        named = {name: pool for pool in self._pools() for name in _named(pool)}
+        for name in named.keys() - self._registries.keys():
+            registry = self._registries[name] = Registry(name, self._changed)
+            self._tasks[name] = asyncio.get_running_loop().create_task(registry.run())
+        for name in self._registries.keys() - named.keys():
+            del self._registries[name]
+            self._tasks.pop(name).cancel()
+        now = time.time()
+        for pool in self._pools():
+            names = _named(pool)
+            if names and pool.amend is None:
+                pool.amend = self._amended
+                pool.amend_again()
+            pool.trouble = "; ".join(filter(None, (self._registries[name].trouble(now) for name in names)))
+
+    def _changed(self) -> None:
+        for pool in self._pools():
+            if pool.amend is not None:
+                pool.amend_again()
+
+    def _amended(self, entries: list[Entry]) -> list[Entry]:
+        return merged(entries, {name: registry.found for name, registry in self._registries.items()})
+
+
+def _named(pool: Pool) -> list[str]:
+    return sorted({name for entry in pool.told_entries if (name := etcd_of(entry))})
