@@ -12,12 +12,13 @@ SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap")
 
 
 class _Slot:
-    __slots__ = ("began", "counts", "hits", "sketches", "started")
+    __slots__ = ("began", "counts", "hits", "refusals", "sketches", "started")
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.started: Counter[int] = Counter()  # by second
         self.counts: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()  # by code, "" when an engine refused
         self.hits = [0, 0.0]  # how many, sum of their cached shares
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
 
@@ -46,6 +47,8 @@ class Window:
         slot = self._slot(now)
         slot.counts["n"] += 1
         slot.counts[call.outcome] += 1
+        if call.outcome == "refused":
+            slot.refusals[call.code] += 1
         if call.retries:
             slot.counts["retries"] += call.retries
         _sketch(slot, call)
@@ -54,8 +57,10 @@ class Window:
         """As wire.py's Window."""
         self._forget(now)
         counts: Counter[str] = Counter()
+        refusals: Counter[str] = Counter()
         for slot in self._slots:
             counts.update(slot.counts)
+            refusals.update(slot.refusals)
         recent = int(now) - 10
         began = sum(n for slot in self._slots for second, n in slot.started.items() if second > recent)
         sketches = {name: sketch.merge(slot.sketches[name] for slot in self._slots) for name in SKETCHES}
@@ -63,6 +68,7 @@ class Window:
             "n": counts["n"],
             "started_10s": began,
             **{name: counts[name] for name in ("ok", "error", "refused", "cancelled", "retries")},
+            "refusals": dict(refusals),
             **{name: {str(bucket): n for bucket, n in values.items()} for name, values in sketches.items()},
             "hit_share": {
                 "n": sum(int(slot.hits[0]) for slot in self._slots),

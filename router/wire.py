@@ -48,7 +48,7 @@ generation_tokens_total, preemptions_total, cached_by_source and prompt_by_sourc
 transfers {n, seconds, bytes, failed} of KV blocks since its start, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
 bytes in all] under a KV tier}; a figure that the engine does not give is null.
 
-Window: {n, started_10s, ok, error, refused, cancelled, retries, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:
+Window: {n, started_10s, ok, error, refused, cancelled, retries, refusals {code: count, "" where an engine refused}, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:
 requests that ended in the last WINDOW_S seconds by outcome and how often they were retried, those that began in the last 10 s,
 and sketches {bucket: count} (router/sketch.py): three latencies in ms, new tokens n as predicted, the cached share of the prompt in
 percent, and the pause since the session's previous request in s. hit_share is {n, sum} of that share, 0–1. Sketches leave out what

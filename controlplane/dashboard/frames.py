@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.dashboard import attention, latency
+from controlplane.dashboard import attention, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from router import sketch
 from router.policy.types import CLASSES
@@ -201,6 +201,7 @@ def _window(windows: Sequence[Json]) -> dict[str, Any]:
         "rate": round(sum(window["started_10s"] for window in windows) / STARTED_WINDOW_S, 2),
         "errors": sum(window["error"] for window in windows),
         "refused": sum(window["refused"] for window in windows),
+        "refused_why": refusals.words(window.get("refusals") or {} for window in windows),
         "cancelled": sum(window["cancelled"] for window in windows),
         "ttft": latency.percentiles(ttft),
         "ttft_n": sketch.count(ttft),

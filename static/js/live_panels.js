@@ -93,6 +93,7 @@ export function classPanel(panel, window) {
   text(part("rate"), significant(window?.rate));
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
+  text(part("refused-why"), window?.refused_why ?? "");
   text(part("hit"), percent(window?.hit_share));
   for (const line of panel.querySelectorAll("[data-line]")) {
     const key = line.dataset.line;

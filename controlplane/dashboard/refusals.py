@@ -1,0 +1,22 @@
+"""Why requests of a class were refused, in words for the Live page. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+WORDS = {
+    "": "by the engine",
+    "saturated": "queue full",
+    "queue_timeout": "waited too long",
+    "deadline_unmeetable": "deadline out of reach",
+    "deadline_exceeded": "deadline passed",
+    "no_instance_ready": "nobody ready",
+    "over_ttft_limit": "over the TTFT limit",
+}
+
+
+def words(windows: Iterable[Mapping[str, int]]) -> str:
+    """Counts by code, of several routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
+    total: Counter[str] = Counter()
+    for window in windows:
+        total.update(window)
+    return ", ".join(f"{n:,} {WORDS.get(code, code.replace('_', ' '))}" for code, n in total.most_common() if n)

@@ -1,0 +1,25 @@
+"""The fault matrix of docs/router.md names tests that exist."""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROUTER_MD = HERE.parents[1] / "docs" / "router.md"
+
+
+def named():
+    text = ROUTER_MD.read_text()
+    matrix = text[text.index("## Fault matrix") : text.index("## What is estimated")]
+    rows = [line for line in matrix.splitlines() if line.startswith("| ") and not line.startswith("| fault")]
+    return rows, re.findall(r"\| `([\w/]+\.py)::(test_\w+)` \|$", matrix, re.MULTILINE)
+
+
+def test_each_row_of_the_fault_matrix_names_a_test_that_exists():
+    rows, tests = named()
+    assert len(rows) == len(tests) > 30
+    missing = [
+        f"{path}::{name}"
+        for path, name in tests
+        if not (HERE / path).exists() or not re.search(rf"def {name}\(", (HERE / path).read_text())
+    ]
+    assert missing == []
