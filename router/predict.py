@@ -94,7 +94,9 @@ def sent(call: Call, member: Member, chunks: int) -> None:
 
 
 def learn(call: Call, member: Member, cached_tokens: int, prompt_tokens: int) -> None:
-    """What the engine had cached of the prompt."""
+    """What the engine had cached of the prompt. What another instance computed for it was nobody's to predict."""
+    if call.offload is not None:
+        return
     told = call.pool.told
     if call.index not in told.outcomes:
         told.outcomes[call.index] = Outcomes()

@@ -10,13 +10,14 @@ FEWEST = 16  # requests before there is a judgement
 class Accuracy:
     """The last requests of one instance."""
 
-    __slots__ = ("_actual", "_next", "_predicted", "_prompt", "actual", "error", "n", "predicted")
+    __slots__ = ("_actual", "_next", "_predicted", "_prompt", "_recent", "actual", "error", "n", "predicted")
 
     def __init__(self) -> None:
         self._predicted = array("I")
         self._actual = array("I")
         self._prompt = array("I")
         self._next = 0  # the place of the oldest, once there are KEPT
+        self._recent: float | None = None  # recent_error, until there is another answer
         self.n = 0  # requests that the sums are of
         self.predicted = 0  # tokens
         self.actual = 0
@@ -33,6 +34,7 @@ class Accuracy:
         place = self._next
         self._predicted[place], self._actual[place], self._prompt[place] = predicted, actual, prompt
         self._next = (place + 1) % KEPT
+        self._recent = None
         self._count(predicted, actual, 1)
 
     def _count(self, predicted: int, actual: int, sign: int) -> None:
@@ -49,6 +51,11 @@ class Accuracy:
         """Sum of |predicted − actual| over the prompts' tokens, of the latest requests; None of too few."""
         if self.n < FEWEST:
             return None
+        if self._recent is None:
+            self._recent = self._judged()
+        return self._recent
+
+    def _judged(self) -> float:
         places = [(self._next - back) % self.n for back in range(1, min(JUDGED, self.n) + 1)]
         wrong = sum(abs(self._predicted[place] - self._actual[place]) for place in places)
         return wrong / max(sum(self._prompt[place] for place in places), 1)
