@@ -201,5 +201,6 @@ SIM = Kind(
     grace_s=5,
     refuse=refuse,
     wire=wire,
+    can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
 )

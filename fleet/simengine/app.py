@@ -50,6 +50,7 @@ class App:
             "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
             "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
             "/v1/models": lambda: (orjson.dumps(self._models()), _JSON),
+            "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleeps}), _JSON),
             "/kv_event_sources": lambda: (orjson.dumps(self._event_sources()), _JSON),
             "/metrics": lambda: (service.metrics_page(), _PAGE),
         }
@@ -60,6 +61,9 @@ class App:
             "/detokenize": self._detokenize,
             "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
             "/v1/embeddings": self._embed,
+            # As vLLM with --enable-sleep-mode; the levels differ in where the weights go, and there are none here.
+            "/sleep": lambda raw: service.sleep(),
+            "/wake_up": lambda raw: service.wake(),
         }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

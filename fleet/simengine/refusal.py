@@ -17,6 +17,10 @@ def unknown_model(name: str) -> Refusal:
     return Refusal(404, f"The model `{name}` does not exist.", kind="NotFoundError", param="model")
 
 
+def asleep() -> Refusal:
+    return Refusal(503, "The engine is asleep; POST /wake_up first.", kind="ServiceUnavailableError")
+
+
 def too_long(window: int, prompt_tokens: int, max_tokens: int) -> Refusal:
     if prompt_tokens >= window:
         message = (

@@ -15,7 +15,7 @@ from fleet.simengine.job import Ask, Job, Part
 from fleet.simengine.kv.connector import Answer, Connector, Source, TransferFailed, Wish
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About, Metrics
-from fleet.simengine.refusal import Refusal, too_long, unknown_model
+from fleet.simengine.refusal import Refusal, asleep, too_long, unknown_model
 
 NO_WISH = Wish()
 
@@ -38,6 +38,7 @@ class Service:
         self.about = about
         self.publisher = publisher
         self.load = 0  # requests in work
+        self.sleeps = False  # its KV cache is gone, and it computes nothing
         self._engine = engine
         self._author = Author(seed)
         self._metrics = Metrics(about)
@@ -67,6 +68,8 @@ class Service:
     def start(self, ask: Ask, request_id: str, arrived_s: float) -> Job:
         """Raises Refusal; then nothing was started."""
         self.check_model(ask.model)
+        if self.sleeps:
+            raise asleep()
         job = Job(request_id, self.about.model, ask)
         for prompt in ask.prompts:
             for turn in range(ask.n):
@@ -95,6 +98,15 @@ class Service:
 
     def reset_cache(self) -> bool:
         return self._driver.reset_cache()
+
+    def sleep(self) -> bytes:
+        self.reset_cache()
+        self.sleeps = True
+        return b""
+
+    def wake(self) -> bytes:
+        self.sleeps = False
+        return b""
 
     def metrics_page(self) -> bytes:
         return self._metrics.page(self._driver.stats(), self._driver.lag_s())
