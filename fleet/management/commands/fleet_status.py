@@ -24,7 +24,8 @@ class Command(BaseCommand):
 
 def _pool_line(pool: Pool, ready: int, wanted: int) -> str:
     owner = f", of {pool.ephemeral_owner}" if pool.ephemeral_owner else ""
-    return f"{pool.name}: {ready}/{wanted} ready, {pool.model}, {pool.kind} on {pool.node}, policy {pool.policy}{owner}"
+    where = f"{pool.kind} on {pool.node or 'the nodes of its placement'}"
+    return f"{pool.name}: {ready}/{wanted} ready, {pool.model}, {where}, policy {pool.policy}{owner}"
 
 
 def _instance_line(row: Instance) -> str:
