@@ -14,8 +14,10 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from controlplane.fleetpages.checks import Start, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
+from fleet import services
 
 FILES_WANTED = 4096  # sockets: each open page, each request through a router twice, each engine
 SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
@@ -101,6 +103,24 @@ def chromium() -> Finding:
     )
     advice = "only for `make test-browser` and `make screenshots`: apt-get install chromium"
     return Finding("Chromium", bool(found), found or "not found", advice)
+
+
+def engines() -> list[Finding]:
+    """What the pools of the fleet that run on this host need, and only what is missing of it."""
+    try:
+        found = [check(pool) for pool in services.current_spec().pools]
+    except DatabaseError:
+        return []  # said already
+    return [_of_pool(start) for start in found]
+
+
+def _of_pool(start: Start) -> Finding:
+    subject = f"pool {start.pool}"
+    if start.elsewhere:
+        return Finding(subject, True, f"runs on {start.elsewhere}: run doctor there")
+    text = "; ".join(f"{one.subject}: {one.text}" for one in start.missing)
+    advice = "; ".join(dict.fromkeys(one.advice for one in start.missing))
+    return Finding(subject, not start.missing, text or "has what it needs", advice)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)

@@ -60,11 +60,11 @@ class Answer:
     error: str = ""
 
 
-def check(requires: tuple[Requirement, ...], ports: Mapping[str, int], held: frozenset[int]) -> list[Finding]:
-    """`held`: ports on which the instance itself listens while it runs; those are not in the way."""
+def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Finding]:
+    """`ports`: that it would listen on and nobody should; not those of an instance that runs."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     found = [_LOOKS[one.kind](one, answers) for one in requires]
-    found += [_port(use, number) for use, number in ports.items() if number not in held]
+    found += [_port(use, number) for use, number in ports.items()]
     return [*found, open_files()]
 
 

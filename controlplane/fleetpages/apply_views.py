@@ -11,11 +11,13 @@ from controlplane.accounts.decorators import RoleMissing
 from controlplane.accounts.permissions import can_operate
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.checks import check
 from controlplane.fleetpages.views import permissions
 from fleet import services
 from fleet.document import UnreadableDocument
 from fleet.kinds import KINDS
 from fleet.kinds.option import Problem, options_of
+from fleet.services import Applied
 from fleet.spec import InvalidFleet
 
 
@@ -43,7 +45,14 @@ def _plan(request: HttpRequest) -> HttpResponse:
         applied = actions.apply(typed["document"], actor_of(request), dry_run=True, prune=typed["prune"])
     except (UnreadableDocument, InvalidFleet) as error:
         return _page(request, status=422, problems=_problems(error), **typed)
-    return _page(request, plan=applied, digest=services.digest(), **typed)
+    return plan_page(request, applied, **typed)
+
+
+def plan_page(request: HttpRequest, plan: Applied, document: str, **typed: Any) -> HttpResponse:
+    """What would change, what that would run, what is missing for it, and the button that does it."""
+    changed = {change.pool for change in plan.changes if change.kind in {"create", "update"}}
+    looked = [check(pool) for pool in plan.spec.pools if pool.name in changed]
+    return _page(request, plan=plan, document=document, digest=services.digest(), starts=looked, **typed)
 
 
 def _apply(request: HttpRequest) -> HttpResponse:

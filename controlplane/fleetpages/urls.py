@@ -1,10 +1,12 @@
 from django.urls import path
 
-from controlplane.fleetpages import apply_views, lifecycle_views, node_views, views
+from controlplane.fleetpages import apply_views, lifecycle_views, node_views, pool_form_views, views
 
 urlpatterns = [
     path("fleet/", views.index, name="fleet"),
     path("fleet/apply", apply_views.apply_page, name="fleet-apply"),
+    path("fleet/new-pool", pool_form_views.new_pool, name="fleet-new-pool"),
+    path("fleet/pools/<slug:name>/edit", pool_form_views.edit_pool, name="fleet-edit-pool"),
     path("fleet/pools/<slug:name>/", views.pool_page, name="fleet-pool"),
     path("fleet/pools/<slug:name>/scale", lifecycle_views.scale, name="fleet-scale"),
     path("fleet/pools/<slug:name>/rollback", lifecycle_views.roll_back, name="fleet-rollback"),

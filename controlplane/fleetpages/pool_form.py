@@ -1,0 +1,150 @@
+"""A pool as a form: fields from the options of its kind, and what was typed as the pool of a fleet document. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.kinds.kind import Kind
+from fleet.kinds.option import Option, Problem, options_of
+
+POOL_FIELDS = (
+    Option("name", "text", None, "Name", "", None, None, (), "Lower-case letters, digits and dashes; it stays."),
+    Option("model", "text", None, "Model", "", None, None, (), "The name that clients ask for."),
+    Option("replicas", "int", 1, "Replicas", "instances", 0, 512, (), "How many instances should run."),
+    Option("policy", "text", "default", "Policy", "", None, None, (), "How its requests are routed."),
+    Option("node", "text", "local", "Node", "", None, None, (), "The host that it runs on."),
+)
+PREFIX = "engine."
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    option: Option
+    name: str  # of the input
+    value: str  # as it is shown and typed
+    error: str = ""
+
+    @property
+    def hint(self) -> str:
+        return " ".join(part for part in (self.option.help, _allowed(self.option), _default(self.option)) if part)
+
+    @property
+    def control(self) -> str:
+        """Which input shows it."""
+        if self.option.kind == "bool" or self.option.choices:
+            return "select"
+        return "lines" if self.option.kind in {"list", "map"} else "line"
+
+    @property
+    def choices(self) -> tuple[tuple[str, str], ...]:
+        """(value, label); the empty value leaves the option out."""
+        given = ("true", "false") if self.option.kind == "bool" else self.option.choices
+        default = self.option.default
+        left_out = ("", f"default ({str(default).lower() if isinstance(default, bool) else default})")
+        return (left_out, *((each, each) for each in given))
+
+
+def _allowed(option: Option) -> str:
+    if option.kind == "list":
+        return "One a line."
+    if option.kind == "map":
+        return "NAME=value, one a line."
+    if option.minimum is None or option.maximum is None:
+        return ""
+    return f"{option.minimum:,} to {option.maximum:,}{f' {option.unit}' if option.unit else ''}."
+
+
+def _default(option: Option) -> str:
+    if option.default in (None, "", ()) or option.choices or option.kind == "bool":
+        return ""
+    return f"Default: {option.default}."
+
+
+def fields(pool: Mapping[str, Any], kind: Kind, errors: Mapping[str, str]) -> tuple[list[Field], list[Field]]:
+    """(of the pool, of its engine), with what the pool says and what is wrong with it."""
+    engine = pool.get("engine") or {}
+    common = [Field(one, one.name, shown(pool.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS]
+    own = [
+        Field(one, PREFIX + one.name, shown(engine.get(one.name)), errors.get(PREFIX + one.name, ""))
+        for one in options_of(kind.spec)
+    ]
+    return common, own
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}={text}" for name, text in value.items())
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return str(value)
+
+
+def typed_pool(typed: Mapping[str, str], kind: Kind) -> dict[str, Any]:
+    """What was typed, as the document has it: what was left empty is left out."""
+    pool = {one.name: _read(one, typed.get(one.name, "")) for one in POOL_FIELDS}
+    engine = {one.name: _read(one, typed.get(PREFIX + one.name, "")) for one in options_of(kind.spec)}
+    given = {name: value for name, value in pool.items() if value is not None}
+    return given | {"kind": kind.name, "engine": {name: value for name, value in engine.items() if value is not None}}
+
+
+def _read(option: Option, text: str) -> Any:
+    text = text.replace("\r\n", "\n").strip()
+    return _READERS[option.kind](text) if text else None
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            return text  # the check of the document says what is allowed
+
+    return read
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _names(text: str) -> Any:
+    pairs = [line.partition("=") for line in _lines(text)]
+    if any(not equals for _, equals, _ in pairs):
+        return text
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": _number(int),
+    "float": _number(float),
+    "bool": lambda text: {"true": True, "false": False}.get(text, text),
+    "text": str,
+    "list": _lines,
+    "map": _names,
+}
+
+
+def with_pool(document: Mapping[str, Any], pool: Mapping[str, Any], replaces: str) -> tuple[dict[str, Any], int]:
+    """The document with this pool instead of the one of that name (empty: added), and its place among the pools."""
+    pools = list(document["spec"]["pools"])
+    place = next((index for index, each in enumerate(pools) if each["name"] == replaces), len(pools))
+    kept = pools[place] if place < len(pools) else {}
+    sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
+    made = {**pool, **sections}
+    if "placement" in sections:
+        made.pop("node", None)
+    pools[place : place + 1] = [made]
+    return {**document, "spec": {**document["spec"], "pools": pools}}, place
+
+
+_OURS = tuple(one.name for one in POOL_FIELDS)
+
+
+def errors_of(problems: Sequence[Problem], place: int) -> tuple[dict[str, str], list[Problem]]:
+    """(field → message, the problems that belong to no field of this pool)."""
+    path = f"spec.pools[{place}]."
+    ours = {one.path.removeprefix(path): one.message for one in problems if one.path.startswith(path)}
+    return ours, [one for one in problems if not one.path.startswith(path)]

@@ -1,0 +1,110 @@
+"""KV shared through a Mooncake store: in memory, and on a disk that fills up."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.tests.engines.fleet import CODE, LONG, Fleet, running
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fleet]:
+    with running(CODE / "examples/cpu-mooncake.yaml") as made:
+        yield made
+
+
+def taken(fleet: Fleet, prompt: str) -> int:
+    """Tokens that tiny-1 finds of a prompt that only tiny-0 has computed."""
+    fleet.only("tiny-0")
+    said, _, _ = fleet.ask(prompt)
+    fleet.only("tiny-1")
+    again, usage, headers = fleet.ask(prompt)
+    assert headers["x-weir-instance"] == "tiny-1"
+    assert again == said
+    return fleet.cached(usage)
+
+
+def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fleet) -> None:
+    assert taken(shared, "shared " + LONG) > 1000
+    sources = lambda: shared.one("tiny-1")["sample"]["cached_by_source"]  # noqa: E731
+    shared.until(lambda: sum(value for tier, value in sources().items() if tier != "device") > 1000, "the hits", 60)
+    shared.until(lambda: shared.one("master-0")["sample"]["tiers"]["host"][0] > 0, "blocks in the store", 60)
+    assert "Store, host" in shared.page("/fleet/instances/master-0/")
+    shared.everybody()
+
+
+def test_serving_goes_on_without_the_master_and_the_store_comes_back_with_it(shared: Fleet) -> None:
+    epoch, port = shared.one("master-0")["epoch"], shared.one("master-0")["ports"]["rpc"]
+    shared.kill("master-0")
+    assert len(shared.ask("no master " + LONG)[0]) == 16
+    shared.note("kill -9 of the Mooncake master: replaced", shared.until(shared.is_replaced("master-0", epoch), "it"))
+    assert shared.one("master-0")["ports"]["rpc"] == port
+    assert len(shared.ask("a new master " + LONG)[0]) == 16
+    number = iter(range(1000))
+    shared.note(
+        "kill -9 of the Mooncake master: the instances share again",
+        shared.until(lambda: taken(shared, f"after {next(number)} " + LONG) > 1000, "a shared prompt", 240),
+    )
+    shared.everybody()
+
+
+@pytest.fixture(scope="module")
+def small_disk() -> Iterator[Path]:
+    """A disk of 24 MB: as root a file system of its own."""
+    if os.geteuid():
+        pytest.skip("mounting a small disk takes root")
+    folder = Path(f"/tmp/weir-small-disk-{os.getpid()}")
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "weir-test", str(folder)], capture_output=True)
+    if mounted.returncode:
+        folder.rmdir()
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def tiered(small_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    text = (CODE / "examples/cpu-mooncake-ssd.yaml").read_text()
+    document = tmp_path_factory.mktemp("fleet") / "cpu-mooncake-ssd.yaml"
+    document.write_text(text.replace("disk_gib: 1\n", f"disk_gib: 1\n        disk: {small_disk}\n"))
+    with running(document) as made:
+        yield made
+
+
+def on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Fleet, small_disk: Path) -> None:
+    assert taken(tiered, "tiered " + LONG) > 1000
+    tiered.note(
+        "SSD tier: first blocks on the disk", tiered.until(lambda: on_disk(small_disk) > 100_000, "blocks", 120)
+    )
+    tiered.until(lambda: tiered.one("store-0")["sample"]["disk"][0] > 0, "the room on the disk", 60)
+    assert "Disk of the KV tier" in tiered.page("/fleet/instances/store-0/")
+    tiered.everybody()
+
+
+def test_a_full_disk_is_shown_and_serving_goes_on(tiered: Fleet, small_disk: Path) -> None:
+    filler = small_disk / "somebody-elses"
+    free = shutil.disk_usage(small_disk).free
+    filler.write_bytes(b"x" * (free - free % 4096))
+    shown = tiered.until(lambda: "disk of its KV tier is full" in tiered.one("store-0")["reason"], "what is said", 60)
+    tiered.note("full disk under the SSD tier: shown", shown)
+    for number in range(8):
+        assert len(tiered.ask(f"full {number} " + LONG)[0]) == 16
+    assert tiered.one("store-0")["state"] == "ready"
+    filler.unlink()
+    tiered.note(
+        "full disk under the SSD tier: room again, shown",
+        tiered.until(lambda: "full" not in tiered.one("store-0")["reason"], "that there is room", 60),
+    )
+    assert len(tiered.ask("room " + LONG)[0]) == 16

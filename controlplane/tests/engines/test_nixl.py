@@ -1,0 +1,42 @@
+"""A prompt computed on one vLLM and decoded on another, its KV moved by NIXL."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.tests.engines.fleet import CODE, LONG, Fleet, running
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+MOVED = 'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source="external_kv_transfer"}'
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with running(CODE / "examples/cpu-nixl.yaml") as made:
+        made.policy(**{"flow.heavy": "offload", "classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500})
+        yield made
+
+
+def test_an_offloaded_answer_is_the_one_that_a_single_engine_gives(fleet: Fleet) -> None:
+    said, usage, headers = fleet.ask("move " + LONG)
+    assert headers["x-weir-flow"] == "offload_nixl"
+    decoder = headers["x-weir-instance"]
+    assert fleet.metric(decoder, MOVED) == usage["prompt_tokens"]
+    assert fleet.metric(decoder, "vllm:nixl_num_failed_transfers") == 0
+    other = next(name for name in fleet.instances() if name != decoder)
+    alone, usage, _ = fleet.ask("move " + LONG, url=fleet.one(other)["url"])
+    assert fleet.cached(usage) > 1500  # it computed the prompt
+    assert said == alone
+    fleet.until(lambda: fleet.one(decoder)["sample"]["cached_by_source"].get("p2p", 0) > 1500, "the hits", 60)
+    assert "Hits, p2p" in fleet.page(f"/fleet/instances/{decoder}/")
+
+
+def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itself(fleet: Fleet) -> None:
+    name, epoch = "tiny-1", fleet.one("tiny-1")["epoch"]
+    fleet.kill(name)
+    said, _, headers = fleet.ask("alone " + LONG)
+    assert len(said) == 16
+    assert headers["x-weir-instance"] == "tiny-0"
+    fleet.note("NIXL: kill -9 of one of the pair: replaced", fleet.until(fleet.is_replaced(name, epoch), "a new pair"))
+    # The first transfer to a process that is new takes a handshake; a connection to the old one is of no use.
+    fleet.until(lambda: fleet.ask("again " + LONG)[2]["x-weir-flow"] == "offload_nixl", "an offload", 120)

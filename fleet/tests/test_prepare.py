@@ -1,0 +1,84 @@
+"""What a start consists of, and what of it is shown beforehand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.kinds import KINDS
+from fleet.kinds.transfer import MODES
+from fleet.models import Instance, Pool, Port, State
+from fleet.prepare import NotReady, folder_of, masked, peers_of, preview, shell_line, volume_of, write_files
+from fleet.spec import PoolSpec
+
+STORE = {"kv": "mooncake-store", "master": "m"}
+
+
+def pool(kind: str = "vllm", **engine: Any) -> PoolSpec:
+    return PoolSpec("p", "tiny", kind, engine=engine)
+
+
+def row(kind: str, **engine: Any) -> Instance:
+    return Instance(name="p-0", ordinal=0, config={"model": "m", "kind": kind, "engine": engine})
+
+
+def master(state: State = State.READY) -> None:
+    made = Pool.objects.create(name="m", model="x", kind="mooncake-master")
+    instance = Instance.objects.create(
+        pool=made, name="m-0", ordinal=0, state=state, url="http://10.0.0.9:18100", config={"kind": "mooncake-master"}
+    )
+    Port.objects.create(instance=instance, node="local", use="rpc", number=18555)
+
+
+@pytest.mark.parametrize("kv", MODES)
+def test_the_disk_of_every_way_to_keep_kv_can_be_asked_for_at_any_time(kv: str) -> None:
+    disk = volume_of(row("vllm", kv=kv, master="m", disk="/ssd"))
+    assert disk == ("/ssd" if kv in {"offload-ssd", "lmcache-disk", "lmcache-gds", "example-disk"} else "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_has_a_disk_of_its_own_unless_it_is_told_so(kind: str) -> None:
+    assert volume_of(row(kind)) == ""
+
+
+@pytest.mark.django_db
+def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() -> None:
+    master()
+    assert peers_of({"model": "x", "kind": "vllm", "engine": STORE}) == {"m": "10.0.0.9:18555"}
+
+
+@pytest.mark.django_db
+def test_without_a_ready_instance_of_what_it_needs_nothing_starts() -> None:
+    master(State.LOADING)
+    with pytest.raises(NotReady, match="pool m, which it needs, has no instance ready"):
+        peers_of({"model": "x", "kind": "vllm", "engine": STORE})
+
+
+@pytest.mark.django_db
+def test_what_is_only_known_at_the_start_is_named_in_the_preview() -> None:
+    made = preview(pool(**STORE))
+    assert "--port '<http port>'" in shell_line(made)
+    assert "<address of m>" in next(iter(made.files.values()))
+    master()
+    assert "10.0.0.9:18555" in next(iter(preview(pool(**STORE)).files.values()))
+
+
+@pytest.mark.django_db
+def test_secrets_are_hidden_in_the_preview() -> None:
+    made = preview(pool(environment={"HF_TOKEN": "hf-1", "aws_secret_id": "x", "PLAIN": "y", "API_KEY": ""}))
+    assert "HF_TOKEN='(hidden)'" in shell_line(made)
+    assert masked({"aws_secret_id": "x", "PLAIN": "y", "API_KEY": ""}) == {
+        "aws_secret_id": "(hidden)",
+        "PLAIN": "y",
+        "API_KEY": "",
+    }
+
+
+@pytest.mark.django_db
+def test_files_are_for_our_own_eyes_and_the_folder_of_the_tier_is_made(tmp_path: Path, settings: Any) -> None:
+    settings.DATA_DIR = tmp_path
+    made = preview(pool("mooncake-client", master="m", ssd=True))
+    write_files(made, folder_of("p-0"))
+    assert (tmp_path / "instances/p-0/kv").is_dir()
+    write_files(preview(pool(**STORE)), folder_of("p-0"))
+    assert (tmp_path / "instances/p-0/mooncake.json").stat().st_mode & 0o777 == 0o600
