@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from router.pools import Pools
 from router.recorder import Recorder
 from router.reporter import FLUSH_S, REPORT_S, Reporter
 from router.sessions import Sessions
+
+log = logging.getLogger("weir.router")
 
 FIRST_POLL_S = 2.0
 
@@ -45,6 +48,8 @@ class Shared:
                 await self.live.samples()
         except FAILURES as error:
             self.link.failed(error)
+        for warning in self.pools.gate.warnings():
+            log.warning("%s", warning)
 
     def tasks(self) -> list[Awaitable[None]]:
         return [

@@ -8,6 +8,7 @@ import pytest
 
 from router import wire
 from router.keys import UnreadableKeys, parse
+from router.options import arguments, source
 from router.tests.conftest import entry, key_entry
 from router.tests.engine import hang
 from router.tests.test_own_errors import code_of
@@ -211,3 +212,27 @@ async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
     )
     assert b" 401 " in await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)
     writer.close()
+
+
+def test_a_router_alone_has_no_keys_to_require(capsys):
+    with pytest.raises(SystemExit):
+        arguments(["--instances", "http://127.0.0.1:1", "--require-keys"])
+    assert capsys.readouterr().err == "router: --require-keys goes with --redis only: API keys are published there\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        (["--host", "127.0.0.1"], False),
+        (["--host", "::1"], False),
+        (["--host", "0.0.0.0"], True),
+        (["--host", "0.0.0.0", "--require-keys"], False),
+    ],
+)
+async def test_open_doors_beyond_the_loopback_interface_are_told_in_the_log(
+    live_redis, redis_url, caplog, flags, warned
+):
+    shared = source(arguments(["--redis", redis_url, *flags]), "http://x")
+    await shared.start()
+    await shared.leave()
+    assert ("API keys" in caplog.text) is warned

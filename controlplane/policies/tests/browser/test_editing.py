@@ -149,7 +149,7 @@ def pages_of(open_page: Any, policy: str) -> tuple[str, ...]:
     base = f"/policies/{policy}/"
     return (
         "/policies/", base, f"{base}draft", f"{base}draft/review", f"{base}versions/1/", f"{base}compare",
-        f"{base}rollback", "/audit/", "/tokens/", "/users/", "/api/v1/docs",
+        f"{base}rollback", "/audit/", "/tokens/", "/keys/", "/users/", "/api/v1/docs",
     )  # fmt: skip
 
 
