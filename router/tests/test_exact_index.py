@@ -10,10 +10,11 @@ import pytest
 from router import wire
 from router.app import Router
 from router.tests.conftest import Published, entry, running
-from router.tests.kvevents.conftest import Sim, start_sim
+from router.tests.kvevents.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
 
-__all__ = ["folder", "start_sim"]
+__all__ = ["folder", "quick", "start_sim"]
+pytestmark = pytest.mark.usefixtures("quick")
 
 PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
 

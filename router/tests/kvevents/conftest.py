@@ -114,6 +114,7 @@ async def following(url: str, source: Source | None = None) -> AsyncIterator[Fol
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feed that asks often and gives up soon."""
-    for name, value in (("CONFIRM_S", 0.2), ("ANSWER_S", 0.5), ("RETRY_S", 0.1), ("LONGEST_RETRY_S", 0.2)):
+    """A feed that asks often, and has patience with a machine that has much else to do."""
+    times = {"CONFIRM_S": 0.2, "RETRY_S": 0.1, "LONGEST_RETRY_S": 0.2, "ANSWER_S": 60, "STALE_S": 60, "BEHIND_S": 60}
+    for name, value in times.items():
         monkeypatch.setattr(feeds, name, value)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from router.kvevents import feed as feeds
 from router.kvevents.discovery import discover
 from router.kvevents.sources import NoEvents
 from router.tests.kvevents.conftest import Sim, following
@@ -101,7 +102,10 @@ async def test_a_gap_without_a_replay_endpoint_empties_its_part(sim: Sim) -> Non
         assert followed.held("before " * 40) == 0
 
 
-async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(sim: Sim) -> None:
+async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "ANSWER_S", 0.2)
     source = await discover(sim.url)
     await sim.ask("before " * 40)
     silent = type(source)(source.endpoint, "tcp://127.0.0.1:9", source.topic)
@@ -135,3 +139,14 @@ async def test_an_engine_without_events_says_so(start_sim: Callable[..., Sim]) -
         await followed.until(lambda: "does not say where" in followed.feed.trouble)
     with pytest.raises(NoEvents, match="no connection"):
         await discover("http://127.0.0.1:9")
+
+
+async def test_events_that_are_taken_late_are_not_believed(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT) and not followed.feed.trouble)
+        assert followed.feed.event_at is not None
+        followed.feed._measure_delay(followed.feed.event_at + 3.0)
+        followed.feed._measure_delay(followed.feed.event_at + 90.0)
+        assert "behind" in followed.feed.trouble
+        await followed.until(lambda: not followed.feed.trouble)  # it is asked, and there is nothing more
