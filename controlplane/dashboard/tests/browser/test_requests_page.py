@@ -38,3 +38,19 @@ def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: 
     expect(page.locator("h2").first).to_have_text("Why demo-1")
     assert page.locator(".phase--prefill").count() == 2
     assert opened.faults == []
+
+
+def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, open_page: Any) -> None:
+    making = open_page("otto").goto("/policies/")
+    making.fill("#new-name", "replayed")
+    making.select_option("#new-route", "least_requests")
+    making.fill("#new-reason", "for one browser test")
+    making.click("text=Make policy")
+    making.wait_for_url("**/policies/replayed/")
+    running.fleet.write_receipt("req-1", time.time(), policy="", version=0)
+    opened = open_page()
+    page = opened.goto("/requests/req-1/")
+    expect(page.locator("#replay [role=status]")).to_contain_text("the built-in default decides as it did")
+    page.select_option("#replay-by", "replayed:1")
+    expect(page.locator("#replay [role=status]")).to_contain_text("replayed v1 would have sent it to demo-0")
+    assert opened.faults == []
