@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from router.prefix.blocks import linked
-from router.prefix.holders import HolderSets, Masks
+from router.prefix.holders import HolderSets, Masks, placed
 from router.prefix.table import Table
 
 DEVICE, HOST, DISK = range(3)
@@ -137,7 +137,7 @@ class ExactIndex:
         alive = sets.anywhere[number] & self._live
         while alive:
             end = self._end_of_run(hashes, start, number, alive)
-            runs.append((end, _placed(sets.masks[number], alive)))
+            runs.append((end, placed(sets.masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
             alive &= sets.anywhere[number]
         return self._summed(runs, block_size)
@@ -251,11 +251,11 @@ class ExactIndex:
     def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int) -> int:
         """The first place after `start` where a block is held otherwise than at `start`, by those who are `alive`."""
         get, masks = self._holders.get, self._sets.masks
-        here = _placed(masks[number], alive)
+        here = placed(masks[number], alive)
 
         def same(place: int) -> bool:
             other = get(hashes[place])
-            return other == number or _placed(masks[other], alive) == here
+            return other == number or placed(masks[other], alive) == here
 
         low, step, end = start, 1, len(hashes)
         while low + step < end and same(low + step):
@@ -294,11 +294,3 @@ class ExactIndex:
     def _named(self, mask: int) -> Iterator[str]:
         """The instances of a mask; in C, since a thousand of them may share a system prompt."""
         return compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS))
-
-
-def _placed(masks: Masks, alive: int) -> Masks:
-    """Those who are alive, each on the fastest tier on which it holds the block."""
-    device, host, disk = masks
-    device &= alive
-    host &= alive & ~device
-    return device, host, disk & alive & ~device & ~host

@@ -61,3 +61,11 @@ class HolderSets:
             self.counts.append(0)
         self._numbers[masks] = number
         return number
+
+
+def placed(masks: Masks, alive: int) -> Masks:
+    """Those who are alive, each on the fastest tier on which it holds the block."""
+    device, host, disk = masks
+    device &= alive
+    host &= alive & ~device
+    return device, host, disk & alive & ~device & ~host
