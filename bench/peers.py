@@ -5,6 +5,7 @@ are named here, and runs with its own defaults but for what the comparison needs
 it has it, no log per request.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -87,6 +88,7 @@ def process(argv: Sequence[object], **options: object) -> Iterator[subprocess.Po
 
 @contextmanager
 def serving(setting: Setting, argv: Sequence[object], name: str, ready: str, **env: str) -> Iterator[Running]:
+    """`env` is added to the environment; what this process imports from is no matter of the other routers."""
     log = setting.folder / f"{name}.log"
     with log.open("wb") as out:
         command = [*setting.pin, *argv]
@@ -122,7 +124,7 @@ def sglang(setting: Setting) -> Iterator[Running]:
         "--log-level",
         "warn",
     ]
-    with serving(setting, [*argv, "--log-level", "warn"], "sglang", "/readiness") as running:
+    with serving(setting, [*argv, "--log-level", "warn"], "sglang", "/readiness", PYTHONPATH="") as running:
         yield running
 
 
@@ -131,7 +133,7 @@ def vllm(setting: Setting) -> Iterator[Running]:
     binary = installed("vllm", "vllm-router==0.1.17") / "vllm-router"
     argv = [binary, "--policy", "cache_aware", "--worker-urls", *setting.urls]
     argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
-    with serving(setting, [*argv, "--log-level", "warning"], "vllm", "/readiness") as running:
+    with serving(setting, [*argv, "--log-level", "warning"], "vllm", "/readiness", PYTHONPATH="") as running:
         yield running
 
 
@@ -149,7 +151,7 @@ def litellm(setting: Setting) -> Iterator[Running]:
     ]
     config.write_text("\n".join(["model_list:", *models, *settings, ""]))
     argv = [binary, "--config", config, "--host", "127.0.0.1", "--port", setting.port, "--num_workers", 1]
-    with serving(setting, argv, "litellm", "/health/liveliness", LITELLM_LOG="ERROR") as running:
+    with serving(setting, argv, "litellm", "/health/liveliness", LITELLM_LOG="ERROR", PYTHONPATH="") as running:
         yield running
 
 
@@ -170,6 +172,17 @@ def weir(setting: Setting) -> Iterator[Running]:
             yield running
 
 
+@contextmanager
+def weir_alone(setting: Setting) -> Iterator[Running]:
+    """`python -m router --instances`: the same router, its policy from a file; receipts stay in its memory."""
+    policy = setting.folder / "policy.json"
+    policy.write_text(json.dumps(document.default()))
+    argv = [sys.executable, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
+    argv += ["--model", "bench", "--port", setting.port, "--log-level", "warning"]
+    with serving(setting, argv, "weir-alone", "/healthz") as running:
+        yield running
+
+
 def _publish(client: redis.Redis, urls: list[str]) -> None:
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
@@ -183,6 +196,7 @@ def _publish(client: redis.Redis, urls: list[str]) -> None:
 
 PEERS: dict[str, Callable[[Setting], object]] = {
     "weir": weir,
+    "weir-alone": weir_alone,
     "sglang-router": sglang,
     "vllm-router": vllm,
     "litellm": litellm,

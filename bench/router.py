@@ -1,7 +1,7 @@
 """What the router costs beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
-                                     [--routers weir,sglang-router,vllm-router,litellm] [--profile FILE]
+                                     [--routers weir,weir-alone,sglang-router,vllm-router,litellm] [--profile FILE]
 
 Engines (bench/upstream/) and clients (bench/load/) are small C programs, built here with gcc. The router under test has
 a core of its own (so far as the machine is quiet), engines, clients and Redis have another. All routers run from the
@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -185,6 +186,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would stay
     shapes = {name: SHAPES[name] for name in options.shapes.split(",")}
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)

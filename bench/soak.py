@@ -9,6 +9,7 @@ more, or when a request failed.
 """
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=60.0, metavar="S", help="between two lines of the table")
     parser.add_argument("--shape", choices=SHAPES, default="burst80")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would stay
     options.seconds, options.profile = BURST_S, None
     with tempfile.TemporaryDirectory(prefix="weir-soak-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
