@@ -18,7 +18,8 @@ from fleet.scrape import apply_move, seen_of
 from fleet.state import Health, Look, next_move
 from router.probe import ProbeError, Prober, Slow
 
-PROBE_S = 1.0
+PROBE_S = 2.0
+PATIENCE_S = 5.0  # without an answer for so long: out of routing; a look from afar is a weaker sign than the node's own
 _LOOKED_AT = (State.READY, State.DRAINING, State.UNREACHABLE)
 
 
@@ -76,7 +77,7 @@ class Deputy:
         silent_s = at - self._answered[row.name, row.epoch]
         look = Look(at, True, False, health, True, False, silent_s, error, "")
         step = next_move(seen_of(row), look)
-        if step is None:
+        if step is None or (step.to == State.UNREACHABLE and silent_s < PATIENCE_S):
             return False
         if step.to == State.UNREACHABLE:
             step = replace(step, reason=f"node {row.node} is silent; {step.reason}")

@@ -65,7 +65,7 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime) -> bool:
     """The automatic way back. Where there is nothing to go back to, the change is halted."""
     _mark_failed(pool, reason, now)
     try:
-        rollback_pool(pool.name, "", reason)
+        rollback_pool(pool.name, "weir", reason)
     except NotPossible:
         return halt_pool(pool, reason, now)
     return True

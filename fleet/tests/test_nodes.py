@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,7 @@ def silent(world: World) -> Instance:
 
 
 def look(deputy: Deputy, until: str) -> Instance:
-    import time
-
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (row := Instance.objects.get()).state != until:
         assert time.monotonic() < end, row.reason
         deputy.step(timezone.now())

@@ -82,10 +82,10 @@ def test_a_halted_change_goes_on_when_told_to_and_another_document_is_another_ch
     resume_pool("p", "ada", "fixed")
     with pytest.raises(NotPossible, match="no change is halted"):
         resume_pool("p", "ada")
-    world.until(lambda: bool(pool().halted), limit_s=30)
+    world.until(lambda: bool(pool().halted))
     apply(world, flavour=2)
     assert pool().halted == ""
-    world.until(lambda: pool().versions.first().proven_at is not None, limit_s=30)
+    world.until(lambda: pool().versions.first().proven_at is not None)
     assert {row.config["engine"].get("flavour") for row in Instance.objects.all()} == {2}
     complete = InstanceEvent.objects.filter(kind="complete").first()
     assert complete is not None
@@ -103,7 +103,7 @@ def test_with_surge_the_old_processes_go_once_new_ones_are_ready(world: World) -
         fewest = min(fewest, Instance.objects.filter(state=State.READY).count())
         return pool().versions.first().proven_at is not None
 
-    world.until(done, limit_s=40)
+    world.until(done)
     assert fewest == 2
     world.until(lambda: Instance.objects.count() == 2)
 

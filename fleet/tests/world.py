@@ -86,7 +86,7 @@ class World:
         self.scraper.step(now)
         reconcile_step(now, deliver)
 
-    def until(self, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         end = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < end, f"not within {limit_s} s; {self.states()}"

@@ -13,7 +13,7 @@ LOG_LINES = 120
 RECORDS = """
 from controlplane.policies.services import ensure_default_policy
 from fleet import events, services
-from fleet.models import Fleet, Instance, InstanceEvent, Node, Pool
+from fleet.models import Fleet, Instance, InstanceEvent, Node, Pool, PoolVersion
 from django.utils import timezone
 
 ensure_default_policy()
@@ -28,6 +28,10 @@ services.apply_fleet({
         {"name": "chat", "policy": "chat", "replicas": 0, **pool},
     ]},
 }, "ada")
+PoolVersion.objects.create(
+    pool=Pool.objects.get(name="demo"), number=2, config_hash="other", failed="demo-1 failed with it",
+    config={"model": "llama-3.1-8b", "kind": "sim", "engine": {"seed": 2}},
+)
 for ordinal, (state, reason) in enumerate((
     ("ready", "answers /health and serves the model"),
     ("failed", "ended with exit status 1"),

@@ -16,6 +16,8 @@ PAGES = (
     "/fleet/pools/demo/",
     "/fleet/pools/chat/",
     "/fleet/instances/demo-0/",
+    "/fleet/nodes/",
+    "/fleet/nodes/local/",
     "/fleet/apply",
     "/policies/",
 )
