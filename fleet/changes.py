@@ -1,9 +1,10 @@
 """What applying a document would change, in words. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fleet.masking import as_shown
 from fleet.sections import update_of
 from fleet.spec import FleetSpec, PoolSpec, config_hash
 
@@ -50,7 +51,8 @@ def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change |
 def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
     plain = [FieldChange(name, getattr(old, name), getattr(new, name)) for name in _FIELDS]
     nested = [change for name in _SECTIONS for change in _section(name, getattr(old, name), getattr(new, name))]
-    return tuple(change for change in plain + nested if change.old != change.new)
+    found = (change for change in plain + nested if change.old != change.new)
+    return tuple(replace(change, old=as_shown(change.old), new=as_shown(change.new)) for change in found)
 
 
 def _section(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:

@@ -16,11 +16,9 @@ from django.conf import settings
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, Requirement
 from fleet.kinds.option import build
+from fleet.masking import masked
 from fleet.models import Instance, Port, State
 from fleet.spec import PoolSpec, config
-
-SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
-HIDDEN = "(hidden)"
 
 
 class NotReady(Exception):
@@ -131,14 +129,6 @@ def _known(pool: str) -> str:
         return _service(pool)
     except NotReady:
         return f"<address of {pool}>"
-
-
-def masked(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if is_secret(name) and value else value for name, value in environment.items()}
-
-
-def is_secret(name: str) -> bool:
-    return any(word in name.upper() for word in SECRET)
 
 
 def shell_line(prepared: Prepared) -> str:

@@ -13,14 +13,18 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.checks import start_of
 from controlplane.fleetpages.indexes import indexes_of
 from controlplane.fleetpages.node_rows import node_rows
+from controlplane.fleetpages.pool_form import shown as as_typed
 from controlplane.fleetpages.rows import InstanceRow, instance_rows, pool_rows
 from fleet import document as documents
 from fleet import launch, selectors, services, versions
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
+from fleet.masking import as_shown
 from fleet.models import Instance, Node, Pool, State, Wish
+from fleet.snapshot import pool_spec
 
 LOG_LINES = 60
 EVENTS = 30
@@ -57,6 +61,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "row": row,
         "options": options(pool),
+        "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
         "sections": sections(pool),
         "versions": versions.history(pool, VERSIONS),
         "events": selectors.pool_events(name, POOL_EVENTS),
@@ -81,7 +86,12 @@ def options(pool: Pool) -> list[ShownOption]:
     if pool.kind not in KINDS:
         return []
     known = options_of(KINDS[pool.kind].spec)
-    return [ShownOption(one, pool.engine.get(one.name, one.default), one.name in pool.engine) for one in known]
+    return [ShownOption(one, _shown(one, pool), one.name in pool.engine) for one in known]
+
+
+def _shown(option: Option, pool: Pool) -> Any:
+    value = pool.engine.get(option.name, option.default)
+    return as_typed(as_shown(value)) if option.kind in {"list", "map"} and value else value
 
 
 @require_GET

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from fleet.changes import Change, FieldChange, changes
+from fleet.changes import Change, FieldChange, changes, field_changes
 from fleet.spec import FleetSpec, PoolSpec
 
 POOL = PoolSpec("demo", "llama", "sim", 8, "default", "local", {"seed": 1})
@@ -57,3 +57,13 @@ def test_growing_a_pool_from_nothing_restarts_nobody() -> None:
     old, new = dataclasses.replace(POOL, replicas=0), dataclasses.replace(POOL, engine={"seed": 3})
     (change,) = changes(fleet(old), fleet(new), prune=False)
     assert change.effect == "starts 8 instances more"
+
+
+def test_a_changed_secret_is_told_and_not_shown() -> None:
+    old, new = (dataclasses.replace(POOL, engine={"environment": {"HF_TOKEN": value}}) for value in ("a", "b"))
+    (change,) = field_changes(old, new)
+    assert (change.path, change.old, change.new) == (
+        "engine.environment",
+        {"HF_TOKEN": "(hidden)"},
+        {"HF_TOKEN": "(hidden)"},
+    )

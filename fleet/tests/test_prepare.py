@@ -7,8 +7,9 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.transfer import MODES
+from fleet.masking import masked
 from fleet.models import Instance, Pool, Port, State
-from fleet.prepare import NotReady, folder_of, masked, peers_of, preview, shell_line, volume_of, write_files
+from fleet.prepare import NotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
 from fleet.spec import PoolSpec
 
 STORE = {"kv": "mooncake-store", "master": "m"}

@@ -128,3 +128,14 @@ def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -
 def test_a_viewer_may_look_and_not_change(applied: None, viewer: Client) -> None:
     assert "takes the role operator" in viewer.get("/fleet/new-pool").content.decode()
     assert viewer.post("/fleet/new-pool", {"step": "plan", **TYPED}).status_code == 403
+
+
+def test_the_pool_page_shows_what_the_next_start_runs_with_its_secrets_hidden(applied: None, viewer: Client) -> None:
+    environment = {"HF_TOKEN": "hf-1234", "A": "b"}
+    services.apply_fleet(
+        document(kind="vllm", engine={"environment": environment, "arguments": ["--seed", "7"]}), "ada"
+    )
+    page = viewer.get("/fleet/pools/p/").content.decode()
+    assert "--served-model-name m" in page
+    assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
+    assert "hf-1234" not in page

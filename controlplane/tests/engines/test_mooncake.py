@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.tests.engines.fleet import CODE, LONG, Fleet, running
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

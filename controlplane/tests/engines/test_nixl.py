@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.tests.engines.fleet import CODE, LONG, Fleet, running
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 MOVED = 'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source="external_kv_transfer"}'
 
 
