@@ -34,7 +34,7 @@ def request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id")
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode()
-    return f"req-{random.getrandbits(96):024x}"  # noqa: S311 - a name, no secret
+    return f"req-{random.getrandbits(96):024x}"
 
 
 def session(headers: dict[bytes, bytes]) -> str | None:
