@@ -1,6 +1,7 @@
 """What bringing up Weir means besides its processes: database, first administrator, fleet, and what it prints."""
 
 import asyncio
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -17,12 +18,11 @@ from controlplane.up import CannotStart
 from controlplane.up.console import block, say
 from controlplane.up.plan import Options, url
 from fleet import document, launch, selectors, services, spec
+from fleet.kinds import KINDS
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
 DEMO_POOL = "demo"
-DEMO_REQUEST = (
-    '{"model":"llama-3.1-8b","stream":true,"max_tokens":20,"messages":[{"role":"user","content":"What is a weir?"}]}'
-)
+DEMO_MODEL = "llama-3.1-8b"
 FLEET_PATIENCE_S = 60.0
 
 
@@ -56,13 +56,14 @@ class Weir:
 
     async def announce(self) -> None:
         home, models = (url(self.options.host, port) for port in (self.options.web_port, self.options.router_port))
+        request = demo_request(await asyncio.to_thread(_a_model))
         password = f"  password {self.password}  (shown this once)" if self.password else ""
         block(
             f"\nWeir is up after {took()}\n"
             f"  page     {home}/live\n"
             f"  sign in  admin{password}\n"
             f"  models   {models}/v1\n"
-            f"  ask      curl -N {models}/v1/chat/completions -H 'content-type: application/json' -d '{DEMO_REQUEST}'\n"
+            f"  ask      curl -N {models}/v1/chat/completions -H 'content-type: application/json' -d '{request}'\n"
             f'  API      curl -H "authorization: Bearer $(cat {settings.DATA_DIR}/token)" {home}/api/v1/fleet\n'
             f"  logs     {settings.DATA_DIR}/logs\n"
             "  Ctrl-C stops everything, the engines too\n"
@@ -78,6 +79,22 @@ class Weir:
         if wanted:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
         return wanted > 0
+
+
+def demo_request(model: str) -> str:
+    messages = [{"role": "user", "content": "What is a weir?"}]
+    body = {"model": model, "stream": True, "max_tokens": 20, "messages": messages}
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _a_model() -> str:
+    """That the fleet serves, for the request that is suggested."""
+    try:
+        serving = [kind.name for kind in KINDS.values() if kind.serves]
+        first = selectors.pools().filter(kind__in=serving).first()
+        return first.model if first else DEMO_MODEL
+    finally:
+        connections.close_all()
 
 
 def took() -> str:
