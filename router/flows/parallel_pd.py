@@ -11,14 +11,14 @@ import orjson
 
 from router.answering import Answering
 from router.call import Call
-from router.connection import Headers, Sink
+from router.connection import ConnectionBroken, Headers, Sink
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
 from router.flows.prefill import fetch
 from router.flows.together import Together
 from router.member import Member
-from router.offload import Offload
+from router.offload import Offload, PrefillFailed
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
@@ -72,7 +72,12 @@ class Spliced:
 
     async def pour(self, sink: Sink) -> bytes:
         sink(self._first)
-        self._decoder = await self._both.decoded()
+        try:
+            self._decoder = await self._both.decoded()
+        except PrefillFailed as error:  # said too late to be anything but the end of the stream
+            raise ConnectionBroken(str(error)) from None
+        if self._decoder.status != 200:
+            raise ConnectionBroken(f"the instance that decodes answered {self._decoder.status}")
         cut = Without(self._text)
         rest = await self._decoder.pour(lambda data: sink(cut.feed(data)))
         return cut.feed(rest) + cut.finish()

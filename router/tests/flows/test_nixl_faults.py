@@ -115,7 +115,7 @@ async def test_kv_that_does_not_come_is_computed_by_the_decoder(pair: Build, str
 
 
 async def test_a_decoder_that_dies_while_it_waits_for_kv_is_retried_with_a_prefill_of_its_own(pair: Build) -> None:
-    world = await pair("nixl", roles=("prefill", "decode", "decode"), flags={"kv_setup_ms": 100_000})  # a second
+    world = await pair("nixl", roles=("prefill", "decode", "decode"), flags={"kv_setup_ms": 600_000})  # six seconds
     asking = asyncio.ensure_future(world.ask())
     await world.until(lambda: sum(sim.figure("external_prefix_cache_queries_total") for sim in world.sims[1:]))
     first = next(sim for sim in world.sims[1:] if sim.figure("external_prefix_cache_queries_total"))

@@ -13,7 +13,7 @@ from router.usage import find
 
 def said(lines: list[str], chat: bool) -> str:
     data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    choices = [choice for made in data for choice in made["choices"]]
+    choices = [choice for made in data for choice in made.get("choices", ())]
     return "".join((c["delta"].get("content") or "") if chat else c["text"] for c in choices)
 
 
@@ -119,7 +119,7 @@ async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
 
 @pytest.mark.slow
 async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an_error(pair: Build) -> None:
-    world = await pair("neuron", flags={"kv_setup_ms": 100_000})  # a second
+    world = await pair("neuron", flags={"kv_setup_ms": 600_000})  # six seconds
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     async with world.client.stream("POST", "/v1/completions", json=body) as answer:
         parts = answer.aiter_text()
@@ -128,4 +128,20 @@ async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an
         rest = "".join([part async for part in parts])
     assert '"text"' in first
     assert '"code":"upstream_failed"' in rest
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fallback", ["local", "fail"])
+async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback: str) -> None:
+    """The decoder goes on by itself, or the stream ends with an error: its beginning has been sent."""
+    world = await pair("neuron", flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
+    body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
+    answer = await world.client.post("/v1/completions", json=body)
+    assert answer.status_code == 200
+    broken = '"code":"upstream_failed"' in answer.text
+    told = said(answer.text.splitlines(), chat=False)
+    whole = await alone(world.sims[1])
+    assert whole == told if not broken else whole.startswith(told)
+    assert broken is (fallback == "fail")
     await world.nothing_is_left()
