@@ -77,7 +77,9 @@ def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Map
 
 def volume_of(instance: Instance) -> str:
     """The folder of its KV tier on disk; empty when it has none."""
-    kind = KINDS[instance.config["kind"]]
+    kind = KINDS.get(instance.config.get("kind", ""))
+    if kind is None:
+        return ""  # started by a version that kept no configuration, or knew another kind
     anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
     return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}))
 

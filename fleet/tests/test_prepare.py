@@ -42,6 +42,10 @@ def test_no_kind_has_a_disk_of_its_own_unless_it_is_told_so(kind: str) -> None:
     assert volume_of(row(kind)) == ""
 
 
+def test_an_instance_of_a_kind_that_is_not_known_has_no_disk_either() -> None:
+    assert volume_of(Instance(name="p-0", ordinal=0)) == ""
+
+
 @pytest.mark.django_db
 def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() -> None:
     master()
