@@ -1,6 +1,7 @@
 """Limits of API keys: shared by all routers, never exceeded, settled by what was used."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 
 import pytest
@@ -32,10 +33,10 @@ async def test_answers_tell_what_is_left_by_the_names_that_openai_uses(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=10, tokens_per_min=100_000))
     headers = (await w.ask(headers=bearer(ALICE), max_tokens=100)).headers
     assert headers["x-ratelimit-limit-requests"] == "10"
-    assert headers["x-ratelimit-remaining-requests"] == "9"
+    assert headers["x-ratelimit-remaining-requests"] in ("9", "10")  # it fills while a busy machine takes its time
     assert headers["x-ratelimit-reset-requests"].endswith("s")
     assert headers["x-ratelimit-limit-tokens"] == "100000"
-    assert 99_000 < int(headers["x-ratelimit-remaining-tokens"]) < 100_000
+    assert 99_000 < int(headers["x-ratelimit-remaining-tokens"]) <= 100_000
 
 
 async def test_a_key_without_limits_has_no_such_headers(world):
@@ -77,6 +78,7 @@ async def test_a_request_that_no_engine_was_asked_costs_nothing(world):
 
 async def test_two_routers_share_a_limit_exactly(world, redis_url):
     w = await keyed(world, key_entry(ALICE, requests_per_min=40))
+    began = time.monotonic()
     async with AsyncExitStack() as stack:
         other, client = await stack.enter_async_context(running(redis_url, "router-2"))
         await w.until(lambda: other.pools.gate.ring is not None and other.pools.get("demo").ready)
@@ -87,7 +89,8 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
             for each in (w.client, client)
         ]
         statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
-    assert 38 <= statuses.count(200) <= 40 + 5  # what both hold unspent, and what has come in the meantime
+    flowed_in = (time.monotonic() - began) * 40 / 60
+    assert 38 <= statuses.count(200) <= 41 + flowed_in  # what both hold unspent, and what has come in the meantime
     assert statuses.count(200) + statuses.count(429) == 80
 
 
