@@ -90,7 +90,7 @@ def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> 
     if not pid or not is_alive(pid, pid_started):
         return False
     try:
-        os.killpg(pid, number)
+        os.killpg(os.getpgid(pid), number)
     except ProcessLookupError:
         return False
     return True
@@ -135,7 +135,10 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """Our user's processes that carry these variables: what a launcher left that died before it wrote the pid down."""
+    """Our user's processes that carry these variables: what a launcher left that died before it wrote the pid down.
+
+    Of a session the leader alone; where the leader is gone (killed), what it left behind.
+    """
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
     return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _carrying(entry, wanted)]
 
@@ -145,9 +148,20 @@ def _carrying(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
         held = set((entry / "environ").read_bytes().split(b"\0"))
     except OSError:
         return []  # another user's, or gone in the meantime
-    state = inspect(int(entry.name)) if wanted <= held else None
-    leader = state is not None and state.letter not in "ZX" and os.getsid(int(entry.name)) == int(entry.name)
-    return [(int(entry.name), state.started)] if state and leader else []
+    pid = int(entry.name)
+    state = inspect(pid) if wanted <= held else None
+    if state is None or state.letter in "ZX":
+        return []
+    return [(pid, state.started)] if _stands_for_its_session(pid) else []
+
+
+def _stands_for_its_session(pid: int) -> bool:
+    try:
+        leader = os.getsid(pid)
+    except ProcessLookupError:
+        return False
+    state = inspect(leader)
+    return leader == pid or state is None or state.letter in "ZX"
 
 
 def command_line(argv: Sequence[str]) -> str:

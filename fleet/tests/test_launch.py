@@ -117,6 +117,20 @@ def test_a_process_is_found_by_what_it_carries(start: Start) -> None:
     assert launch.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
 
 
+def test_what_a_killed_process_left_behind_is_found_and_ended(start: Start) -> None:
+    # As vLLM's engine core, when the server that started it is killed.
+    marks = {"WEIR_INSTANCE": "parent", "WEIR_FLEET": "mine"}
+    parent, started = start(["sh", "-c", "sleep 600 & wait"], **marks)
+    until(lambda: len(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()) == 1)
+    child = int(Path(f"/proc/{parent}/task/{parent}/children").read_text())
+    assert launch.find(marks) == [(parent, started)]
+    os.kill(parent, signal.SIGKILL)
+    until(lambda: [pid for pid, _ in launch.find(marks)] == [child])
+    for orphan in launch.find(marks):
+        launch.stop(*orphan, grace_s=0)
+    assert launch.find(marks) == []
+
+
 @pytest.mark.parametrize(("pid", "started"), [(None, None), (None, 1.0), (1, None), (2**22 + 1, 1.0)])
 def test_nothing_recorded_is_nothing_alive(pid: int | None, started: float | None) -> None:
     assert not launch.is_alive(pid, started)
