@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from router.lender import Lender
 
 DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
+ROUNDING_S = 0.001
 _OUTPUT = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9})')
 
 
@@ -162,6 +163,10 @@ class Gate:
         if loan.wait_s:
             meter.closed_until, meter.wait_s, meter.closed_for = now + min(loan.wait_s, RETRY_S), loan.wait_s, needs
             raise _exceeded(meter, loan.wait_s)
+        # Of a debt larger than a bucket, a full one pays a part only: what comes after waits for the rest.
+        owed = max(budget.owed_s(needs[kind]) for kind, budget in meter.budgets.items())
+        if owed > ROUNDING_S:
+            raise _exceeded(meter, owed)
 
     def _alone(self, meter: Meter, wishes: list[Wish], now: float) -> Loan:
         """Redis is away: by this router's part of each limit."""

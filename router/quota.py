@@ -35,6 +35,10 @@ class Budget:
         """What has to be borrowed at least; no more than a bucket can ever hold."""
         return min(max(0.0, amount - self.held), float(self.limit))
 
+    def owed_s(self, amount: float) -> float:
+        """How long the bucket has to fill before that much could be spent; 0 or less when it is held."""
+        return (min(amount, self.limit) - self.held) / self.rate
+
     def lent(self, granted: float, left: float, now: float) -> None:
         self.held += granted
         self.left, self.asked_at = left, now

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import wire
+from router.errors import Refusal
+from router.gate import Gate
+from router.keys import Key
 from router.lender import Lender
 from router.link import Link
 from router.quota import Bucket, Budget, Wish, duration
@@ -59,6 +62,18 @@ async def test_tokens_beyond_the_limit_are_refused(world):
     assert (await w.ask(headers=bearer(ALICE), max_tokens=10)).status_code == 200  # used more than was thought
     refused = await w.ask(headers=bearer(ALICE), max_tokens=10)
     assert (refused.status_code, code_of(refused)) == (429, "rate_limit_exceeded")
+
+
+async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(lender):
+    gate = Gate()
+    gate.lender = lender
+    meter = gate._meter(Key("debtor", "ci", tokens_per_min=600))
+    meter.budgets["tokens"].held = -1500.0  # an answer that was far longer than reckoned
+    for _ in range(2):
+        with pytest.raises(Refusal) as refused:
+            await gate._cover(meter, {"requests": 1.0, "tokens": 60.0})
+        assert refused.value.status == 429
+    assert meter.budgets["tokens"].held <= -900.0 + 60.0
 
 
 async def test_a_prompt_that_no_minute_has_room_for_is_told_so(world):
