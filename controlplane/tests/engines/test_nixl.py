@@ -22,7 +22,7 @@ def test_an_offloaded_answer_is_the_one_that_a_single_engine_gives(fleet: Fleet)
     assert headers["x-weir-flow"] == "offload_nixl"
     decoder = headers["x-weir-instance"]
     assert fleet.metric(decoder, MOVED) == usage["prompt_tokens"]
-    assert fleet.metric(decoder, "vllm:nixl_num_failed_transfers") == 0
+    assert fleet.metric(decoder, "vllm:nixl_num_failed_transfers_total") == 0
     other = next(name for name in fleet.instances() if name != decoder)
     alone, usage, _ = fleet.ask("move " + LONG, url=fleet.one(other)["url"])
     assert fleet.cached(usage) > 1500  # it computed the prompt
