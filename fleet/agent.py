@@ -34,7 +34,7 @@ def start_instance(name: str, epoch: int) -> bool:
         launch.stop(*orphan, grace_s=0)
     try:
         launched = _launch(instance)
-    except (OSError, NoPort, NotReady) as error:
+    except (OSError, NoPort, NotReady, LookupError) as error:  # LookupError: scaled beyond what the options name
         reason = f"could not be launched: {error}"
         return _failed(instance, reason)
     return launched

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
-from fleet.kinds.kind import check_engine
+from fleet.kinds.kind import Kind, check_engine
 from fleet.kinds.option import Problem, build, suggestion
 from fleet.section_checks import CHECKS
 from fleet.sections import Placement, placement_of
@@ -127,7 +127,16 @@ def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> 
         problems.append(Problem(f"{path}.node", pool["node"], "goes without a placement: name it in placement.nodes"))
     kind = KINDS.get(pool["kind"]) if isinstance(pool.get("kind"), str) else None
     if kind is not None and isinstance(pool.get("engine"), Mapping):
-        problems.extend(check_engine(kind, pool["engine"], f"{path}.engine"))
+        found = check_engine(kind, pool["engine"], f"{path}.engine")
+        problems.extend(found or _too_many(kind, pool, path))
+
+
+def _too_many(kind: Kind, pool: Mapping[str, Any], path: str) -> list[Problem]:
+    """More replicas than the options allow: GPUs, URLs, or one of a kind."""
+    most, replicas = kind.most(build(kind.spec, pool["engine"])), pool.get("replicas", 1)
+    if most is None or not isinstance(replicas, int) or replicas <= most:
+        return []
+    return [Problem(f"{path}.replicas", replicas, f"too many for these options; allowed: 0 to {most}")]
 
 
 def _check_name(path: str, value: object, problems: list[Problem]) -> None:

@@ -175,3 +175,23 @@ def test_nothing_but_invalid_fleet_is_raised_for_any_value(value: object) -> Non
     for document in (value, changed("spec.pools", [value]), changed("spec.pools.0.engine", value)):
         with contextlib.suppress(InvalidFleet):
             parse_fleet(document)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "replicas", "most"),
+    [
+        ("external", {"urls": ["http://a", "http://b"]}, 3, 2),
+        ("vllm", {"gpus": ["0", "1", "2"], "tensor_parallel": 2}, 2, 1),
+        ("mooncake-master", {}, 2, 1),
+    ],
+)
+def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any, replicas: int, most: int) -> None:
+    pool = {"name": "p", "model": "m", "kind": kind, "engine": engine, "replicas": replicas}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    with pytest.raises(InvalidFleet) as refused:
+        parse_fleet(document)
+    (problem,) = refused.value.problems
+    assert problem.path == "spec.pools[0].replicas"
+    assert problem.message == f"too many for these options; allowed: 0 to {most}"
+    pool["replicas"] = most
+    assert parse_fleet(document).pools[0].replicas == most
