@@ -137,11 +137,11 @@ class ScaleIn(ReasonIn):
     replicas: int = Field(ge=0, le=512)
 
 
-class RollbackIn(ReasonIn):
+class PoolRollbackIn(ReasonIn):
     version: int | None = Field(None, ge=1, description="Left out: the latest other one that worked")
 
 
-class VersionOut(Schema):
+class PoolVersionOut(Schema):
     number: int
     present: bool
     config: dict[str, Any]

@@ -7,7 +7,7 @@ from ninja import Query, Router
 
 from controlplane.api.auth import require
 from controlplane.api.fleet import EVENTS_MAX, PoolName, pool_out
-from controlplane.api.fleet_schemas import EventOut, PoolOut, ReasonIn, RollbackIn, ScaleIn, VersionOut
+from controlplane.api.fleet_schemas import EventOut, PoolOut, ReasonIn, PoolRollbackIn, ScaleIn, PoolVersionOut
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
@@ -56,10 +56,10 @@ def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     summary="Go back to an earlier configuration of its engines",
     openapi_extra=_EXTRA,
 )
-def rollback(request: HttpRequest, name: PoolName, payload: RollbackIn | None = None) -> Any:
+def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
     require(request, "fleet:write")
     _find(name)
-    given = payload or RollbackIn()
+    given = payload or PoolRollbackIn()
     try:
         actions.roll_back(name, actor_of(request), given.reason, given.version)
     except services.NotPossible as error:
@@ -86,7 +86,7 @@ def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None
 
 @router.get(
     "/pools/{name}/versions",
-    response={200: list[VersionOut], **errors(404, 422)},
+    response={200: list[PoolVersionOut], **errors(404, 422)},
     operation_id="list_pool_versions",
     summary="The configurations that its engines had, newest first, each with what it changed",
 )
