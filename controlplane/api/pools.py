@@ -7,7 +7,7 @@ from ninja import Query, Router
 
 from controlplane.api.auth import require
 from controlplane.api.fleet import EVENTS_MAX, PoolName, pool_out
-from controlplane.api.fleet_schemas import EventOut, PoolOut, ReasonIn, PoolRollbackIn, ScaleIn, PoolVersionOut
+from controlplane.api.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
