@@ -28,8 +28,9 @@ os.environ["DATABASE_URL"] = os.environ.get("WEIR_TEST_DATABASE_URL", f"sqlite:/
 os.environ.pop("WEIR_CELERY_BROKER_URL", None)
 _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
-# How long an example takes is the machine's affair.
-settings.register_profile("weir", deadline=None)
+# How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
+# New ones are looked for with WEIR_TEST_EXPLORE=1.
+settings.register_profile("weir", deadline=None, derandomize=not os.environ.get("WEIR_TEST_EXPLORE"))
 settings.load_profile("weir")
 
 

@@ -8,8 +8,7 @@ import redis
 from fleet.kinds import KINDS
 from fleet.tests.world import FAKE, World
 
-# Machines that run tests are busy; how long one example takes says nothing.
-hypothesis.settings.register_profile("fleet", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("fleet", hypothesis.settings.get_profile("weir"), max_examples=50)
 hypothesis.settings.load_profile("fleet")
 
 
