@@ -57,10 +57,18 @@ def latest(client: redis.Redis) -> dict[str, Any] | None:
 def current(client: redis.Redis, now: float) -> dict[str, Any] | None:
     """The newest frame; built here and now when nobody has built one lately."""
     frame = latest(client)
-    if frame is None or now - frame["at"] > OWN_FRAME_AFTER_S:
-        built = step(client, now, "web")
-        frame = wire.decode(built) if built else frame
-    return frame
+    if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
+        return frame
+    built = step(client, now, "web")
+    if built is not None:
+        return wire.decode(built)
+    # Another process builds this second's frame. The very first may not be there yet: then one for this caller alone.
+    return latest(client) or _unpublished(client, now)
+
+
+def _unpublished(client: redis.Redis, now: float) -> dict[str, Any] | None:
+    inputs, previous = read(client, now)
+    return wire.decode(encode(frames.build_frame(now, inputs, previous, "web")))
 
 
 def rows(client: redis.Redis, now: float, seconds: int) -> list[dict[str, Any]]:

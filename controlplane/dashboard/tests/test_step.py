@@ -68,6 +68,15 @@ def test_whoever_looks_gets_a_fresh_frame_though_nobody_has_built_one(live_redis
     assert again["at"] == NOW
 
 
+def test_whoever_looks_while_another_process_builds_the_first_frame_gets_one_too(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=3).write(NOW)
+    live_redis.set(wire.frame_claim_key(int(NOW)), "worker")
+    frame = current(live_redis, NOW)
+    assert frame is not None
+    assert frame["instances"]["id"] == ["demo-0", "demo-1", "demo-2"]
+    assert latest(live_redis) is None
+
+
 def test_what_is_not_a_number_is_written_as_unknown(live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis, size=1)
     fleet.write(NOW)
