@@ -1,5 +1,7 @@
 """What an operator does to a pool over REST: scale it, go back to an earlier configuration, go on with a change."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.http import HttpRequest
@@ -28,6 +30,17 @@ def _find(name: str) -> Pool:
         raise Problem(404, detail=f"no pool is named {name}") from None
 
 
+@contextmanager
+def _changing(request: HttpRequest, name: str) -> Iterator[None]:
+    """By somebody who may, of a pool that is there; what is not possible now is 409."""
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        yield
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+
+
 def _shown(name: str) -> dict[str, Any]:
     return pool_out(pool_rows([_find(name)])[0])
 
@@ -40,12 +53,8 @@ def _shown(name: str) -> dict[str, Any]:
     openapi_extra=_EXTRA,
 )
 def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
-    require(request, "fleet:write")
-    _find(name)
-    try:
+    with _changing(request, name):
         actions.scale(name, payload.replicas, actor_of(request), payload.reason)
-    except services.NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
     return _shown(name)
 
 
@@ -57,13 +66,9 @@ def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     openapi_extra=_EXTRA,
 )
 def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
-    require(request, "fleet:write")
-    _find(name)
     given = payload or PoolRollbackIn()
-    try:
+    with _changing(request, name):
         actions.roll_back(name, actor_of(request), given.reason, given.version)
-    except services.NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
     return _shown(name)
 
 
@@ -75,12 +80,8 @@ def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | Non
     openapi_extra=_EXTRA,
 )
 def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
-    require(request, "fleet:write")
-    _find(name)
-    try:
+    with _changing(request, name):
         actions.resume(name, actor_of(request), payload.reason if payload else "")
-    except services.NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
     return _shown(name)
 
 
