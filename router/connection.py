@@ -117,6 +117,10 @@ class Connection(asyncio.Protocol):
             self.resume()
         return data
 
+    def peek(self) -> bytes:
+        """What has come and was not read, left where it is."""
+        return b"".join(self._chunks)
+
     async def pour(self, sink: Sink) -> bytes:
         """Hand what comes to `sink` as it comes, with no task in between; the last bytes once the answer is whole."""
         while not self._complete:

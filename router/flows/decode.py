@@ -47,13 +47,8 @@ def _is_lost(connection: Connection) -> bool:
     if connection.status == 500:
         return True
     is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")
-    return is_stream and _begun(connection).startswith((b'data: {"error"', b"event: error"))
-
-
-def _begun(connection: Connection) -> bytes:
-    """What has come of the answer, left where it is."""
-    return b"".join(connection._chunks)
+    return is_stream and connection.peek().startswith((b'data: {"error"', b"event: error"))
 
 
 def _words(connection: Connection) -> str:
-    return _begun(connection)[:300].decode("utf-8", "replace").strip() or f"it answered {connection.status}"
+    return connection.peek()[:300].decode("utf-8", "replace").strip() or f"it answered {connection.status}"
