@@ -1,15 +1,16 @@
 """Which instance holds how much of a prompt, as far as the router can know from what it has sent where.
 
-One map, chunk hash → bit mask of the instances that hold it, answers for all instances together; a dict per instance
-keeps the order of use. Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk
-holds all before it), because a chain is always used from its head, and its head counts as used after its tail, so that
-the least recently used chunk is always the end of a chain. Along a prompt the masks can therefore only lose bits, and
-the places where they do are found by bisection instead of one look-up per chunk.
+What all hold together is kept in runs (runs.py), what each has used when in stretches of the prompts that were sent to
+it. Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk holds all before
+it), because a chain is always used from its head, and its head counts as used after its tail, so that the least
+recently used chunk is always the end of a chain. So of an earlier prompt only an end can be older than what came since,
+and a prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import compress, islice, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, islice
+
+from router.prefix.runs import Path, Run, Runs, at, parting
 
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -18,30 +19,79 @@ SLACK_SHARE = 8  # a report 1/8 below what was predicted is rounding (blocks, by
 GROWTH_SHARE = 256  # a correct prediction gives 1/256 of the limit back
 
 
+class _Stretch:
+    """The end of a prompt that an instance has not used again since."""
+
+    __slots__ = ("end", "first", "run", "start")
+
+    def __init__(self, start: int, end: int, first: int, run: Run) -> None:
+        self.start = start
+        self.end = end
+        self.first = first  # hash of its first chunk
+        self.run = run  # leads to the run of its last chunk (runs.at)
+
+
 class _Shelf:
     """What one instance holds."""
 
-    __slots__ = ("bit", "chunks", "epoch", "limit", "promised", "room", "slot")
+    __slots__ = ("bit", "epoch", "limit", "promised", "room", "size", "slot", "starts", "stretches")
 
     def __init__(self, slot: int, epoch: int, limit: int) -> None:
         self.slot = slot
         self.bit = 1 << slot
         self.epoch = epoch
-        self.chunks: dict[int, None] = {}  # least recently used first
+        self.size = 0
+        self.stretches: dict[_Stretch, None] = {}  # least recently used first, and of each the end first
+        self.starts: dict[int, _Stretch] = {}  # by first hash
         self.limit = limit  # what its KV can hold
         self.room = limit  # what it has been seen to hold: lowered by corrections
         self.promised: dict[int, int] = {}  # last chunk of a request under way: chunks held when it was sent
+
+    def use(self, hashes: Sequence[int], held: int, path: Path) -> None:
+        """All of the chain is the newest now; of what it has held of it before, stretches get shorter or go."""
+        walked = dict(path)
+        place = 0
+        while place < held:
+            stretch = self.starts.get(hashes[place])
+            if stretch is None or stretch.start != place:
+                break  # hashes have been made to collide
+            place = max(place + 1, min(held, parting(stretch.run, stretch.end, walked)))
+            self.shorten(stretch, place)
+        newest = _Stretch(0, len(hashes), hashes[0], path[-1][0])
+        self.stretches[newest] = None
+        self.starts[newest.first] = newest
+        self.size += newest.end
+
+    def shorten(self, stretch: _Stretch, start: int) -> None:
+        """What is left of it begins there, if anything is."""
+        self.unlist(stretch)
+        run = at(stretch.run, start + 1) if start < stretch.end else None
+        if run is None or start >= run.end:
+            self.size -= stretch.end - stretch.start
+            del self.stretches[stretch]
+            return
+        self.size -= start - stretch.start
+        stretch.start, stretch.first = start, run.hashes[start - run.start]
+        self.starts[stretch.first] = stretch
+
+    def unlist(self, stretch: _Stretch) -> None:
+        if self.starts.get(stretch.first) is stretch:
+            del self.starts[stretch.first]
 
 
 class PrefixIndex:
     """Approximate prefix index over the instances of a pool; every size is in chunks."""
 
-    def __init__(self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536) -> None:
-        """`max_chunks`: entries of all instances together, shared out evenly; about 150 bytes each (bench/decide.py).
-        `instance_chunks`: the limit of an instance until `limit` says better."""
+    def __init__(
+        self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536, max_stretches: int = 500_000
+    ) -> None:
+        """`max_chunks`: of all instances together, shared out evenly, about 10 bytes each; `max_stretches`: the same of
+        prompts that went different ways, about 700 bytes each (bench/decide.py). `instance_chunks`: the limit of an
+        instance until `limit` says better."""
         self._max_chunks = max_chunks
+        self._max_stretches = max_stretches
         self._instance_chunks = instance_chunks
-        self._holders: dict[int, int] = {}
+        self._runs = Runs()
         self._shelves: dict[str, _Shelf] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
@@ -50,13 +100,17 @@ class PrefixIndex:
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
         """How many leading chunks each instance holds; instances that hold none are left out."""
         found: dict[str, int] = {}
-        get = self._holders.get
-        start, mask = 0, get(hashes[0], 0) if hashes else 0
-        while mask:
-            after = self._end_of_run(hashes, start, mask)
-            following = get(hashes[after], 0) & mask if after < len(hashes) else 0
-            found |= dict.fromkeys(self._named(mask ^ following), after)
-            start, mask = after, following
+        place, mask = 0, -1
+        for run, upto in self._runs.along(hashes):
+            following = run.holders & mask
+            if place and following != mask:
+                found |= dict.fromkeys(self._named(mask ^ following), place)
+            mask = following
+            if not mask:
+                return found
+            place = upto
+        if place:
+            found |= dict.fromkeys(self._named(mask), place)
         return found
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
@@ -68,17 +122,17 @@ class PrefixIndex:
         if shelf is None or not hashes:
             return 0
         room = self._room(shelf)
-        kept = hashes[:room]
-        held = self._held(shelf, kept)
+        kept = hashes[:room] if len(hashes) > room else hashes
+        path = list(self._runs.along(kept))
+        held = _held(path, shelf.bit)
         # Of the same prompt twice at once the second may still find nothing: the smaller promise is the one to check.
         shelf.promised[hashes[-1]] = min(held, shelf.promised.get(hashes[-1], held))
         if len(shelf.promised) > room:  # requests that were never answered
             del shelf.promised[next(iter(shelf.promised))]
-        deque(map(shelf.chunks.pop, kept[:held], repeat(None)), maxlen=0)
-        shelf.chunks.update(dict.fromkeys(reversed(kept)))  # the tail is used first, the head last
-        self._mark(shelf.bit, kept[held:])
-        if len(shelf.chunks) > room:
+        shelf.use(kept, held, self._runs.hold(shelf.bit, kept, path))
+        if shelf.size > room:
             self._evict(shelf, room - room // SPARE_SHARE)
+        self._evict_stretches(shelf)
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
@@ -93,14 +147,14 @@ class PrefixIndex:
             return 0
         predicted = shelf.promised.pop(hashes[-1], None)
         if predicted is None:
-            predicted = self._held(shelf, hashes)
+            predicted = _held(self._runs.along(hashes), shelf.bit)
         if cached_chunks + predicted // SLACK_SHARE >= predicted:
             shelf.room = min(shelf.limit, shelf.room + shelf.limit // GROWTH_SHARE + 1)
             return 0
-        before = len(shelf.chunks)
+        before = shelf.size
         shelf.room = max(1, min(shelf.room, before) - (predicted - cached_chunks))
         self._evict(shelf, shelf.room)
-        return before - len(shelf.chunks)
+        return before - shelf.size
 
     def limit(self, instance: str, chunks: int) -> None:
         """What the instance's KV can hold, all its tiers together. Kept across restarts."""
@@ -124,11 +178,11 @@ class PrefixIndex:
     def chunks(self, instance: str) -> int:
         """How many chunks the instance is believed to hold."""
         shelf = self._shelves.get(instance)
-        return len(shelf.chunks) if shelf is not None else 0
+        return shelf.size if shelf is not None else 0
 
     def __len__(self) -> int:
         """Different chunks held by anybody."""
-        return len(self._holders)
+        return self._runs.chunks
 
     def _shelf(self, instance: str, epoch: int) -> _Shelf | None:
         shelf = self._shelves.get(instance)
@@ -157,48 +211,35 @@ class PrefixIndex:
         """The instances of a mask; in C, since a thousand of them may share a system prompt."""
         return compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS))
 
-    def _end_of_run(self, hashes: Sequence[int], start: int, mask: int) -> int:
-        """The first place after `start` where not all of `mask` hold the chunk: steps that double, then bisection."""
-        get = self._holders.get
-        low, step, end = start, 1, len(hashes)
-        while low + step < end and get(hashes[low + step], 0) & mask == mask:
-            low += step
-            step *= 2
-        high = min(low + step, end)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if get(hashes[middle], 0) & mask == mask:
-                low = middle
-            else:
-                high = middle
-        return high
-
-    def _held(self, shelf: _Shelf, hashes: Sequence[int]) -> int:
-        """How many leading chunks the instance holds."""
-        if not hashes or hashes[0] not in shelf.chunks:
-            return 0
-        return self._end_of_run(hashes, 0, shelf.bit)
-
-    def _mark(self, bit: int, fresh: Sequence[int]) -> None:
-        """The instance holds these from now on. What nobody holds ends the chain for everybody, so the rest is new."""
-        holders = self._holders
-        known = 0
-        for chunk in fresh:
-            mask = holders.get(chunk)
-            if mask is None:
-                break
-            holders[chunk] = mask | bit
-            known += 1
-        holders.update(dict.fromkeys(fresh[known:], bit))
-
     def _evict(self, shelf: _Shelf, size: int) -> None:
         """Down to so many chunks, the least recently used first."""
-        holders, chunks, others = self._holders, shelf.chunks, ~shelf.bit
-        for chunk in list(islice(chunks, max(len(chunks) - size, 0))):
-            del chunks[chunk]
-            # XXH64 can be made to collide on purpose, which breaks the invariant: a guess may be wrong then, no more.
-            mask = holders.get(chunk, 0) & others
-            if mask:
-                holders[chunk] = mask
-            else:
-                holders.pop(chunk, None)
+        while shelf.size > size:
+            stretch = next(iter(shelf.stretches))
+            low = max(stretch.start, stretch.end - (shelf.size - size))
+            self._forget(shelf, stretch, low)
+
+    def _evict_stretches(self, shelf: _Shelf) -> None:
+        room = max(1, self._max_stretches // len(self._shelves))
+        if len(shelf.stretches) > room:
+            for stretch in list(islice(shelf.stretches, len(shelf.stretches) - room + room // SPARE_SHARE)):
+                self._forget(shelf, stretch, stretch.start)
+
+    def _forget(self, shelf: _Shelf, stretch: _Stretch, low: int) -> None:
+        """The stretch ends there from now on."""
+        run = self._runs.forget(shelf.bit, stretch.run, low, stretch.end)
+        shelf.size -= stretch.end - low
+        if low > stretch.start:
+            stretch.end, stretch.run = low, run
+        else:
+            shelf.unlist(stretch)
+            del shelf.stretches[stretch]
+
+
+def _held(path: Iterable[tuple[Run, int]], bit: int) -> int:
+    """How many leading chunks the instance holds."""
+    held = 0
+    for run, upto in path:
+        if not run.holders & bit:
+            break
+        held = upto
+    return held

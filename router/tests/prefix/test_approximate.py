@@ -234,6 +234,43 @@ def test_requests_that_are_never_answered_do_not_pile_up() -> None:
     assert len(index._shelves["a"].promised) <= 16
 
 
+def test_prompts_that_go_different_ways_are_bounded_by_their_number_too() -> None:
+    """However short they are, each costs its place."""
+    index = PrefixIndex(max_stretches=40)
+    for number in range(200):
+        index.insert(f"i-{number % 2}", 1, chain(f"{number:03}"))
+    assert 0 < index.chunks("i-0") <= 20 * 3
+    assert index.match(chain("199")) == {"i-0": 2, "i-1": 3}
+    assert index.match(chain("000")) == {}
+
+
+def test_a_session_that_changes_places_stays_one_run_where_both_hold_it() -> None:
+    index = PrefixIndex()
+    for turn in range(1, 40):
+        index.insert("ab"[turn % 2], 1, chain("x" * 5 * turn))
+    assert index.match(chain("x" * 300)) == {"a": 190, "b": 195}
+    assert len(index._runs) == 2
+
+
+def test_runs_that_were_cut_are_found_again_from_behind() -> None:
+    """What an instance forgets is found from the end of its chain, whatever was cut and joined before it meanwhile."""
+    index = PrefixIndex()
+    for instance in "abc":
+        index.insert(instance, 1, chain("0123456789"))
+    for instance, left in (("a", 8), ("b", 5), ("c", 3)):
+        index.limit(instance, left)
+    assert index.match(chain("0123456789")) == {"a": 8, "b": 5, "c": 3}
+    assert len(index._runs) == 3
+    index.limit("c", 100)
+    index.insert("c", 1, chain("01234567"))
+    assert len(index._runs) == 2
+    index.limit("a", 2)
+    assert index.match(chain("0123456789")) == {"a": 2, "b": 5, "c": 8}
+    for instance in "abc":
+        index.purge(instance)
+    assert len(index) == len(index._runs) == 0
+
+
 def test_an_empty_prompt_changes_nothing() -> None:
     index = index_with(a="abc")
     assert index.insert("a", 1, []) == 0
