@@ -1,45 +1,50 @@
-"""CPU of the node's step for n instances: `python bench/fleet_scrape.py [8 100]`.
+"""CPU of one node's worker that probes and scrapes n instances once a second.
 
-A second process plays the engines, each on its own port, with a page as long as vLLM's (52 kB). Database and Redis are
-real, in a folder of their own. The last column is the same two requests by httpx, for comparison.
+    python bench/fleet_scrape.py [8 100 200] [--seconds 20] [--httpx]
+
+The worker is a process of its own that runs the loop of `manage.py node` (controlplane/worker.py: watch), and its own
+CPU time is what counts. A second process plays the engines, each on a port of its own, with the page that vLLM writes
+(bench/vllm_page.py, 75 kB); database (SQLite) and Redis are real, in a folder of their own. `--httpx` adds the same two
+requests per instance by httpx, without anything done with the answers.
 """
 
+import argparse
 import asyncio
-import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-SECONDS = 10
-PAGE = "".join(f'vllm:other_{n:03d}_bucket{{engine="0",le="{n}",model_name="m"}} {n}.0\n' for n in range(900)) + (
-    'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
-    'vllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n'
-    'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25\n'
-    'vllm:prefix_cache_queries_total{engine="0"} 100.0\n'
-    'vllm:prefix_cache_hits_total{engine="0"} 50.0\n'
-    'vllm:prompt_tokens_total{engine="0"} 100.0\n'
-    'vllm:generation_tokens_total{engine="0"} 100.0\n'
-    'vllm:num_preemptions_total{engine="0"} 0.0\n'
-    'vllm:cache_config_info{block_size="16",num_gpu_blocks="1024"} 1.0\n'
-)
-BODIES = {b"/health": b"", b"/metrics": PAGE.encode(), b"/v1/models": b'{"data":[{"id":"m"}]}'}
+WARM_UP_S = 3.0
+FIRST_PORT = 31_000
+
+
+class Engine(asyncio.Protocol):
+    """Answers whole requests with what was prepared."""
+
+    answers: dict[bytes, bytes] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(self.answers[data.split(b" ", 2)[1]])  # type: ignore[attr-defined]
 
 
 async def engines(first: int, count: int) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # the client has gone
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                body = BODIES[head.split(b" ", 2)[1]]
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        writer.close()
+    from bench.vllm_page import page
 
+    bodies = {b"/health": b"", b"/metrics": page(), b"/v1/models": b'{"data":[{"id":"m"}]}'}
+    for path, body in bodies.items():
+        Engine.answers[path] = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     for port in range(first, first + count):
-        await asyncio.start_server(serve, "127.0.0.1", port)
+        await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port)
     print("ready", flush=True)
     await asyncio.Event().wait()
 
@@ -52,30 +57,31 @@ def declare(count: int, first: int, pid: int) -> None:
 
     state = launch.inspect(pid)
     assert state is not None
-    pool = Pool.objects.create(name="p", model="m", kind="sim", replicas=count)
+    pool = Pool.objects.create(name="p", model="m", kind="vllm", replicas=count)
     for n in range(count):
         Instance.objects.create(
             pool=pool, name=f"p-{n}", ordinal=n, state="ready", since=timezone.now(), epoch=1, pid=pid,
             pid_started=state.started, boot_id=launch.boot_id(), url=f"http://127.0.0.1:{first + n}", config_hash="x",
+            config={"kind": "vllm", "model": "m", "engine": {}},
         )  # fmt: skip
 
 
-def scraper_cost(seconds: int) -> tuple[float, float]:
-    """(core share at one step a second, slowest step in s)."""
-    from django.utils import timezone
+def worker(seconds: float) -> None:
+    """Runs the loop for so long and says what it took: core share, samples a second."""
+    setup()
+    from controlplane.worker import watch
+    from fleet import tasks
 
-    from fleet.scrape import Scraper
-
-    scraper = Scraper()
-    for _ in range(2):
-        scraper.step(timezone.now())
-    begin, slowest = time.process_time(), 0.0
-    for _ in range(seconds):
-        at = time.perf_counter()
-        moved = scraper.step(timezone.now())
-        assert not moved, moved
-        slowest = max(slowest, time.perf_counter() - at)
-    return (time.process_time() - begin) / seconds, slowest
+    stopping = threading.Event()
+    thread = threading.Thread(target=watch, args=(tasks.LOCAL, stopping))
+    thread.start()
+    time.sleep(WARM_UP_S)
+    begin, at = time.process_time(), time.monotonic()
+    time.sleep(seconds)
+    took, lasted = time.process_time() - begin, time.monotonic() - at
+    stopping.set()
+    thread.join()
+    print(json.dumps({"share": took / lasted}))
 
 
 async def httpx_cost(count: int, first: int, seconds: int) -> float:
@@ -90,32 +96,47 @@ async def httpx_cost(count: int, first: int, seconds: int) -> float:
         return (time.process_time() - begin) / seconds
 
 
-def measure(count: int, first: int) -> None:
+def measure(count: int, first: int, given: argparse.Namespace) -> None:
     from fleet.models import Pool
 
-    argv = [sys.executable, __file__, "engines", str(first), str(count)]
+    argv = [sys.executable, __file__, "--engines", str(first), str(count)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         declare(count, first, process.pid)
-        share, slowest = scraper_cost(SECONDS)
-        other = asyncio.run(httpx_cost(count, first, SECONDS))
-        print(f"{count:4d} instances: {share:.3f} of a core, slowest step {slowest * 1000:.0f} ms; httpx {other:.3f}")
+        watch = [sys.executable, __file__, "--worker", str(given.seconds)]
+        ran = subprocess.run(watch, capture_output=True, check=True)
+        print(f"{count:4d} instances: {json.loads(ran.stdout)['share']:.3f} of a core{_sampled(count)}", end="")
+        if given.httpx:
+            print(f"; httpx {asyncio.run(httpx_cost(count, first, 3)):.3f}", end="")
+        print(flush=True)
         process.terminate()
     Pool.objects.all().delete()
 
 
-def main(counts: list[int]) -> None:
-    with tempfile.TemporaryDirectory(prefix="weir-scrape-", dir="/tmp") as folder:
-        run(counts, Path(folder))
+def _sampled(count: int) -> str:
+    """What the last look of the worker left behind: whether everything was there, and how old it is."""
+    from fleet.redis import connect
+    from router import wire
+
+    found = [wire.decode(value) for value in connect().mget([wire.instance_key(f"p-{n}") for n in range(count)])]
+    samples = [sample for sample in found if sample is not None]
+    assert len(samples) == count, f"{len(samples)} of {count} were sampled"
+    assert all(sample["cached_by_source"] and sample["transfers"] for sample in samples)
+    times = [sample["at"] for sample in samples]
+    return f", samples {time.time() - min(times):.1f} s old"
 
 
-def run(counts: list[int], folder: Path) -> None:
-    os.environ |= {"WEIR_DATA_DIR": str(folder), "REDIS_URL": f"unix://{folder}/redis.sock"}
-    os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+def setup() -> None:
     import django
 
     django.setup()
+
+
+def run(folder: Path, given: argparse.Namespace) -> None:
+    os.environ |= {"WEIR_DATA_DIR": str(folder), "REDIS_URL": f"unix://{folder}/redis.sock"}
+    os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+    setup()
     from django.core.management import call_command
 
     from controlplane import redis_server
@@ -124,13 +145,32 @@ def run(counts: list[int], folder: Path) -> None:
     with subprocess.Popen(server, stdout=subprocess.DEVNULL) as store:
         redis_server.wait_until_ready(os.environ["REDIS_URL"], store)
         call_command("migrate", verbosity=0)
-        for number, count in enumerate(counts):
-            measure(count, 31_000 + 300 * number)
+        for number, count in enumerate(given.counts):
+            measure(count, FIRST_PORT + 300 * number, given)
         store.terminate()
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["engines"]:
-        asyncio.run(engines(int(sys.argv[2]), int(sys.argv[3])))
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("counts", nargs="*", type=int, default=[8, 100, 200])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--httpx", action="store_true")
+    parser.add_argument("--engines", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=float, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main(given: argparse.Namespace) -> None:
+    if given.engines:
+        import uvloop
+
+        uvloop.run(engines(*given.engines))
+    elif given.worker:
+        worker(given.worker)
     else:
-        main([int(word) for word in sys.argv[1:]] or [8, 100])
+        with tempfile.TemporaryDirectory(prefix="weir-scrape-", dir="/tmp") as folder:
+            run(Path(folder), given)
+
+
+if __name__ == "__main__":
+    main(arguments())

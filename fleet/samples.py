@@ -6,31 +6,52 @@ from typing import Any
 
 from router.figures import Figures
 
-WINDOW_S = 60.0  # of the hit rate
+WINDOW_S = 60.0  # of rates
+
+
+@dataclass(slots=True)
+class Window:
+    """Counters over the last minute: (Unix seconds, their values)."""
+
+    points: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
+
+    def add(self, at: float, *counters: float | None) -> None:
+        values = tuple(value for value in counters if value is not None)
+        if len(values) < len(counters):
+            return
+        if self.points and values[0] < self.points[-1][1][0]:
+            self.points.clear()  # counters begin at nought again
+        self.points.append((at, values))
+        while len(self.points) > 2 and self.points[1][0] <= at - WINDOW_S:
+            self.points.popleft()
+
+    def grown(self) -> tuple[float, ...]:
+        """(seconds, by how much each counter grew); empty when it has been looked at less than twice."""
+        if len(self.points) < 2:
+            return ()
+        (begin, first), (end, last) = self.points[0], self.points[-1]
+        return (end - begin, *(new - old for old, new in zip(first, last, strict=True)))
 
 
 @dataclass(slots=True)
 class History:
-    """The prefix cache's counters over the last minute: (Unix seconds, queries, hits)."""
+    """What rates are made of."""
 
-    points: deque[tuple[float, float, float]] = field(default_factory=deque)
+    cache: Window = field(default_factory=Window)  # tokens asked for, tokens found
+    moved: Window = field(default_factory=Window)  # bytes of KV
 
-    def add(self, at: float, queries: float | None, hits: float | None) -> None:
-        if queries is None or hits is None:
-            return
-        if self.points and queries < self.points[-1][1]:
-            self.points.clear()  # counters begin at nought again
-        self.points.append((at, queries, hits))
-        while len(self.points) > 2 and self.points[1][0] <= at - WINDOW_S:
-            self.points.popleft()
+    def add(self, at: float, seen: Figures) -> None:
+        self.cache.add(at, seen.prefix_queries, seen.prefix_hits)
+        self.moved.add(at, seen.transfers.get("bytes"))
 
     def hit_rate(self) -> float | None:
         """Share of the asked tokens that were cached; None when nothing was asked."""
-        if len(self.points) < 2:
-            return None
-        (_, first_queries, first_hits), (_, queries, hits) = self.points[0], self.points[-1]
-        asked = queries - first_queries
-        return min(1.0, max(0.0, (hits - first_hits) / asked)) if asked > 0 else None
+        _, asked, found = self.cache.grown() or (0.0, 0.0, 0.0)
+        return min(1.0, max(0.0, found / asked)) if asked > 0 else None
+
+    def transfer_bytes_per_s(self) -> float | None:
+        seconds, size = self.moved.grown() or (0.0, 0.0)
+        return size / seconds if seconds > 0 else None
 
 
 def sample(
@@ -39,7 +60,7 @@ def sample(
     epoch: int,
     at: float,
     seen: Figures,
-    hit_rate: float | None,
+    history: History,
     disk: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     return {
@@ -54,13 +75,14 @@ def sample(
         "waiting": seen.waiting,
         "prefix_queries_total": seen.prefix_queries,
         "prefix_hits_total": seen.prefix_hits,
-        "hit_rate": hit_rate,
+        "hit_rate": history.hit_rate(),
         "prompt_tokens_total": seen.prompt_tokens,
         "generation_tokens_total": seen.generation_tokens,
         "preemptions_total": seen.preemptions,
         "cached_by_source": seen.cached_by_source,
         "prompt_by_source": seen.prompt_by_source,
         "transfers": seen.transfers,
+        "transfer_bytes_per_s": history.transfer_bytes_per_s(),
         "tiers": {tier: list(bytes_) for tier, bytes_ in seen.tiers.items()},
         "disk": list(disk) if disk else None,
     }

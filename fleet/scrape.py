@@ -49,6 +49,8 @@ class Memory:
 
     epoch: int
     sign_of_life: float  # Unix seconds
+    volume: str = ""  # folder of its KV tier
+    disk: tuple[int, int] | None = None  # (free, total) bytes there at the latest look
     serves_model: bool = False
     history: History = field(default_factory=History)
 
@@ -151,7 +153,8 @@ class Scraper:
         for row in rows:
             known = previous.get(row.name)
             if known is None or known.epoch != row.epoch:
-                known = Memory(row.epoch, at)
+                known = Memory(row.epoch, at, volume_of(row))
+            known.disk = room(known.volume)
             self._memory[row.name] = known
             urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
             answer = answers.get(row.name)
@@ -164,7 +167,7 @@ class Scraper:
         if answer.health == "ok" or (answer.health == "slow" and answer.figures is not None):
             known.sign_of_life = at
         if answer.figures is not None:
-            known.history.add(at, answer.figures.prefix_queries, answer.figures.prefix_hits)
+            known.history.add(at, answer.figures)
 
     def _write(self, rows: list[Instance], answers: dict[str, Answer], at: float) -> None:
         try:
@@ -172,9 +175,8 @@ class Scraper:
             for row in rows:
                 answer = answers.get(row.name)
                 if answer is not None and answer.figures is not None:
-                    rate = self._memory[row.name].history.hit_rate()
-                    disk = room(volume_of(row))
-                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, rate, disk)
+                    known = self._memory[row.name]
+                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, known.history, known.disk)
                     pipe.set(wire.instance_key(row.name), wire.encode(value), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
@@ -182,7 +184,7 @@ class Scraper:
 
     def _advance(self, row: Instance, alive: bool, answer: Answer | None, at: float) -> bool:
         seen = seen_of(row)
-        look = _look(row, alive, answer, at, at - self._memory[row.name].sign_of_life)
+        look = _look(row, alive, answer, at, self._memory[row.name])
         step = next_move(seen, look)
         if step is not None:
             return apply_move(row, step, at, answer)
@@ -218,7 +220,7 @@ def seen_of(row: Instance) -> Seen:
     )
 
 
-def _look(row: Instance, alive: bool, answer: Answer | None, at: float, silent_s: float) -> Look:
+def _look(row: Instance, alive: bool, answer: Answer | None, at: float, known: Memory) -> Look:
     said = answer or Answer("refused", False, None, "")
     return Look(
         at=at,
@@ -227,9 +229,9 @@ def _look(row: Instance, alive: bool, answer: Answer | None, at: float, silent_s
         health=said.health,
         serves_model=said.serves_model,
         sample_moves=said.figures is not None,
-        silent_s=silent_s,
+        silent_s=at - known.sign_of_life,
         error=said.error,
-        full=volume_of(row) if alive and is_full(room(volume_of(row))) else "",
+        full=known.volume if alive and is_full(known.disk) else "",
         last_words="" if alive else last_words(logs.of_latest_start(logs.tail(logs.path_of(row.name), 200))),
     )
 

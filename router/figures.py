@@ -8,9 +8,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-TRANSFERS = ("n", "seconds", "bytes", "failed")
 _SOURCE = re.compile(rb'[{,]source="([^"]*)"')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Counters of one way in which KV leaves or reaches an engine; several names of one figure are added up."""
+
+    prefix: str  # that all these names have: a page without it is not searched for them
+    n: tuple[str, ...]
+    seconds: tuple[str, ...]
+    bytes: tuple[str, ...]
+    failed: tuple[str, ...]
+    operations: tuple[str, ...] = ()  # of the label `operation`: what moves KV; empty: there is no such label
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class Scrape:
     cached_by_source: str  # a counter with a `source` label
     cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
-    transfers: tuple[str, str, str, str] = ("", "", "", "")  # counters: KV transfers, their seconds, bytes; that failed
+    transfers: tuple[Transfers, ...] = ()
     tiers: tuple[tuple[str, str, str], ...] = ()  # of a store: (tier, gauge of used bytes, gauge of its capacity)
 
 
@@ -53,10 +64,32 @@ VLLM_SCRAPE = Scrape(
     cache_config="vllm:cache_config_info",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
     transfers=(
-        "vllm:nixl_xfer_time_seconds_count",
-        "vllm:nixl_xfer_time_seconds_sum",
-        "vllm:nixl_bytes_transferred_sum",
-        "vllm:nixl_num_failed_transfers_total",
+        Transfers(
+            "vllm:nixl_",
+            n=("xfer_time_seconds_count",),
+            seconds=("xfer_time_seconds_sum",),
+            bytes=("bytes_transferred_sum",),
+            failed=("num_failed_transfers_total",),
+        ),
+        Transfers(
+            "vllm:mooncake_store_operation_",
+            n=("total",),
+            seconds=("time_seconds_sum",),
+            bytes=("bytes_total",),
+            failed=("failed_keys_total",),
+            operations=("save_put", "load_get"),
+        ),
+        Transfers(
+            "vllm:kv_offload_",
+            n=("load_size_count", "store_size_count"),
+            seconds=("load_time_total", "store_time_total"),
+            bytes=("load_bytes_total", "store_bytes_total"),
+            failed=(
+                "allocation_failure_total",
+                "tiering_promotion_job_failures_total",
+                "tiering_cascade_job_failures_total",
+            ),
+        ),
     ),
 )
 
@@ -103,9 +136,27 @@ def figures(page: bytes, names: Scrape) -> Figures:
 
 
 def _transfers(page: bytes, names: Scrape) -> dict[str, float]:
-    """Nothing where the engine moves no KV."""
-    found = {key: _sum(page, name) for key, name in zip(TRANSFERS, names.transfers, strict=True)}
-    return {key: value for key, value in found.items() if value is not None}
+    """Of all ways together, n, seconds, bytes and failed; nothing where the engine moves no KV."""
+    found: dict[str, float] = {}
+    for way in names.transfers:
+        if b"\n" + way.prefix.encode() in page:
+            for figure in ("n", "seconds", "bytes", "failed"):
+                _add(found, figure, _moved(page, way, getattr(way, figure)))
+    return found
+
+
+def _add(found: dict[str, float], figure: str, values: list[float]) -> None:
+    if values:
+        found[figure] = found.get(figure, 0.0) + sum(values)
+
+
+def _moved(page: bytes, way: Transfers, names: tuple[str, ...]) -> list[float]:
+    return [
+        value
+        for name in names
+        for labels, value in _series(page, way.prefix + name)
+        if not way.operations or any(f'operation="{each}"'.encode() in labels for each in way.operations)
+    ]
 
 
 def _tiers(page: bytes, names: Scrape) -> dict[str, tuple[float, float]]:

@@ -45,7 +45,7 @@ model or "sim". The last four are absent where there is no such thing.
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,
 prefix_hits_total (tokens), hit_rate (0–1 over the last 60 s, null when nothing was asked), prompt_tokens_total,
 generation_tokens_total, preemptions_total, cached_by_source and prompt_by_source {source: tokens},
-transfers {n, seconds, bytes, failed} of KV blocks since its start, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
+transfers {n, seconds, bytes, failed} of KV blocks since its start, transfer_bytes_per_s of them over the last 60 s, tiers {tier: [bytes used, bytes of room]} of a KV store, disk [bytes free,
 bytes in all] under a KV tier}; a figure that the engine does not give is null.
 
 Window: {n, started_10s, ok, error, refused, cancelled, retries, refusals {code: count, "" where an engine refused}, ttft, tpot, e2e, new_tokens, hit_share, hit_percent, reuse_gap}:

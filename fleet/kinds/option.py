@@ -7,6 +7,7 @@ class SimSpec:
 
 import dataclasses
 import difflib
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -169,8 +170,14 @@ _WORDS = {
 
 def build(spec: type, given: Mapping[str, object]) -> Any:
     """The spec with its defaults filled in; the options must have passed `check`."""
-    kinds = {known.name: known.kind for known in options_of(spec)}
+    kinds = _kinds_of(spec)
     return spec(**{name: _plain(kinds[name], value) for name, value in given.items()})
+
+
+@functools.cache
+def _kinds_of(spec: type) -> dict[str, str]:
+    """By name; asked for each instance each second."""
+    return {field.name: field.metadata["kind"] for field in dataclasses.fields(spec)}
 
 
 def _plain(kind: str, value: object) -> object:

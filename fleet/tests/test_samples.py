@@ -1,13 +1,24 @@
 """From figures to samples."""
 
+from dataclasses import replace
+
 from fleet.samples import History, sample
 from router.figures import Figures
+
+BLANK = Figures(None, None, None, None, None, None, None, None, {}, None, None)
 
 
 def history(*points: tuple[float, float, float]) -> History:
     made = History()
     for at, queries, hits in points:
-        made.add(at, queries, hits)
+        made.add(at, replace(BLANK, prefix_queries=queries, prefix_hits=hits))
+    return made
+
+
+def moved(*points: tuple[float, float]) -> History:
+    made = History()
+    for at, size in points:
+        made.add(at, replace(BLANK, transfers={"bytes": size}))
     return made
 
 
@@ -29,17 +40,29 @@ def test_counters_that_begin_anew_begin_a_new_history() -> None:
 
 def test_an_engine_without_these_counters_has_no_rate() -> None:
     made = history((0, 0, 0))
-    made.add(1, None, None)
+    made.add(1, BLANK)
     assert made.hit_rate() is None
+
+
+def test_the_rate_of_transfers_is_that_of_the_last_minute() -> None:
+    assert moved((0, 0), (30, 600), (60, 1200)).transfer_bytes_per_s() == 20
+    assert moved((0, 0), (10, 9000), (20, 9000), (90, 9000)).transfer_bytes_per_s() == 0
+    assert moved((0, 9000), (1, 0), (2, 50)).transfer_bytes_per_s() == 50
+
+
+def test_an_engine_that_moves_no_kv_has_no_rate_of_it() -> None:
+    assert history((0, 1, 1), (1, 2, 2)).transfer_bytes_per_s() is None
 
 
 def test_a_sample_has_the_keys_of_the_contract() -> None:
     figure = Figures(0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)}, {"host": 8}, {"n": 9})
-    made = sample("p-0", "p", 2, 1000.0, figure, 0.5, (10, 20))
+    past = history((0, 0, 0), (60, 100, 50))
+    made = sample("p-0", "p", 2, 1000.0, figure, past, (10, 20))
     assert made == {
         "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024, "block_size": 16,
         "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4, "hit_rate": 0.5,
         "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
         "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
+        "transfer_bytes_per_s": None,
         "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
     }  # fmt: skip

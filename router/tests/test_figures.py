@@ -45,6 +45,27 @@ def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
     assert figures(PAGE, VLLM_SCRAPE).transfers == {}
 
 
+def test_what_an_engine_moves_to_and_from_a_store_is_counted_without_its_questions() -> None:
+    name = "vllm:mooncake_store_operation"
+    lines = [
+        f'{name}_{what}{{engine="0",operation="{operation}",status="ok"}} {value}'
+        for operation, value in (("save_put", 10), ("load_get", 20), ("lookup_exists", 4000), ("save_exists", 4000))
+        for what in ("total", "time_seconds_sum", "bytes_total", "failed_keys_total")
+    ]
+    found = figures(("\n" + "\n".join(lines) + "\n").encode(), VLLM_SCRAPE)
+    assert found.transfers == {"n": 30.0, "seconds": 30.0, "bytes": 30.0, "failed": 30.0}
+
+
+def test_what_an_engine_offloads_and_takes_back_is_added_up() -> None:
+    page = (
+        b'\nvllm:kv_offload_load_bytes_total{engine="0"} 5e+06\nvllm:kv_offload_store_bytes_total{engine="0"} 7e+06\n'
+        b'vllm:kv_offload_load_time_total{engine="0"} 0.5\nvllm:kv_offload_store_size_count{engine="0"} 3\n'
+        b'vllm:kv_offload_allocation_failure_total{engine="0"} 1.0\n'
+        b'vllm:kv_offload_tiering_cascade_job_failures_total{engine="0"} 2.0\n'
+    )
+    assert figures(page, VLLM_SCRAPE).transfers == {"n": 3.0, "seconds": 0.5, "bytes": 12e6, "failed": 3.0}
+
+
 def test_figures_are_added_over_engines_and_shares_averaged() -> None:
     found = figures(PAGE, VLLM_SCRAPE)
     assert (found.running, found.waiting) == (7.0, 1.0)

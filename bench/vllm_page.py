@@ -1,0 +1,111 @@
+"""A /metrics page as vLLM 0.32 writes it: its names, labels and buckets (vllm/v1/metrics), by the same client library.
+
+What FastAPI's instrumentation and the Python process add is there too. `page()` is about 75 kB for one engine.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+FIRST_TOKEN_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
+)
+INTER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5) if digit * 10**power <= 131_072)
+TRANSFER_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5)
+TRANSFER_BYTES = tuple(2 ** (10 + power) for power in range(1, 25, 2))
+DESCRIPTORS = (10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000)
+HTTP_S = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60),
+    float("inf"),
+)  # fmt: skip
+HISTOGRAMS = {
+    "request_prompt_tokens": TOKENS,
+    "request_generation_tokens": TOKENS,
+    "iteration_tokens_total": STEP_TOKENS,
+    "request_max_num_generation_tokens": TOKENS,
+    "request_params_n": (1, 2, 5, 10, 20),
+    "request_params_max_tokens": TOKENS,
+    "time_to_first_token_seconds": FIRST_TOKEN_S,
+    "inter_token_latency_seconds": INTER_TOKEN_S,
+    "request_time_per_output_token_seconds": INTER_TOKEN_S,
+    "e2e_request_latency_seconds": LATENCY_S,
+    "request_queue_time_seconds": LATENCY_S,
+    "request_inference_time_seconds": LATENCY_S,
+    "request_prefill_time_seconds": LATENCY_S,
+    "request_decode_time_seconds": LATENCY_S,
+    "request_num_preemptions": (1, 2, 3, 4, 5, 10, 20),
+    "request_prefill_kv_computed_tokens": TOKENS,
+    "nixl_xfer_time_seconds": TRANSFER_S,
+    "nixl_post_time_seconds": (0.001, *TRANSFER_S),
+    "nixl_bytes_transferred": TRANSFER_BYTES,
+    "nixl_num_descriptors": DESCRIPTORS,
+}
+COUNTERS = (
+    *("prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries", "external_prefix_cache_hits"),
+    *("mm_cache_queries", "mm_cache_hits", "num_preemptions", "prompt_tokens", "prompt_tokens_cached"),
+    *("generation_tokens", "nixl_num_failed_transfers", "nixl_num_failed_notifications", "nixl_num_kv_expired_reqs"),
+    "nixl_num_notifications_after_expiry",
+)  # fmt: skip
+LABELLED = {
+    "prompt_tokens_by_source": ("source", ("local_compute", "local_cache_hit", "external_kv_transfer")),
+    "prompt_tokens_cached_by_source": ("source", ("device", "host", "disk", "p2p", "external_unspecified")),
+    "request_success": ("finished_reason", ("stop", "length", "abort", "error", "repetition")),
+}
+GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+GAUGES_LABELLED = {
+    "num_requests_waiting_by_reason": ("reason", ("capacity", "deferred")),
+    "engine_sleep_state": ("sleep_state", ("awake", "weights_offloaded", "discard_all")),
+}
+CONFIG = {
+    "block_size": "16", "cache_dtype": "auto", "calculate_kv_scales": "False", "cpu_kvcache_space_bytes": "None",
+    "cpu_offload_gb": "0", "enable_prefix_caching": "True", "engine": "0", "gpu_memory_utilization": "0.9",
+    "is_attention_free": "False", "kv_cache_memory_bytes": "None", "kv_sharing_fast_prefill": "False",
+    "mamba_block_size": "None", "mamba_cache_dtype": "auto", "num_cpu_blocks": "None", "num_gpu_blocks": "21432",
+    "num_gpu_blocks_override": "None", "prefix_caching_hash_algo": "sha256", "sliding_window": "None",
+}  # fmt: skip
+HANDLERS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/ping")
+WORDS = "What it counts, in one sentence of about the length that such a line has on the page of a real engine."
+
+
+def page(model: str = "meta-llama/Llama-3.3-70B-Instruct", engines: int = 1) -> bytes:
+    """`engines`: ranks of data parallelism, each with labels of its own."""
+    registry = CollectorRegistry()
+    values = [(model, str(number)) for number in range(engines)]
+    for name in GAUGES:
+        gauge = Gauge(f"vllm:{name}", WORDS, ["model_name", "engine"], registry=registry)
+        for each in values:
+            gauge.labels(*each).set(0.25)
+    _labelled(registry, values)
+    for name in COUNTERS:
+        counter = Counter(f"vllm:{name}", WORDS, ["model_name", "engine"], registry=registry)
+        for each in values:
+            counter.labels(*each).inc(123_456)
+    for name, buckets in HISTOGRAMS.items():
+        histogram = Histogram(f"vllm:{name}", WORDS, ["model_name", "engine"], buckets=buckets, registry=registry)
+        for each in values:
+            histogram.labels(*each).observe(0.7)
+    Gauge("vllm:cache_config_info", WORDS, list(CONFIG), registry=registry).labels(*CONFIG.values()).set(1)
+    _http(registry)
+    return generate_latest(registry)
+
+
+def _labelled(registry: CollectorRegistry, values: list[tuple[str, str]]) -> None:
+    for found, make in ((LABELLED, Counter), (GAUGES_LABELLED, Gauge)):
+        for name, (label, words) in found.items():
+            metric = make(f"vllm:{name}", WORDS, ["model_name", "engine", label], registry=registry)
+            for model, engine in values:
+                for word in words:
+                    metric.labels(model, engine, word).inc(1000)
+
+
+def _http(registry: CollectorRegistry) -> None:
+    labels = ["handler", "method", "status"]
+    requests = Counter("http_requests", WORDS, labels, registry=registry)
+    fine = Histogram("http_request_duration_highr_seconds", WORDS, buckets=HTTP_S, registry=registry)
+    coarse = Histogram("http_request_duration_seconds", WORDS, labels[:2], buckets=(0.1, 0.5, 1), registry=registry)
+    for handler in HANDLERS:
+        requests.labels(handler, "POST", "2xx").inc()
+        coarse.labels(handler, "POST").observe(0.2)
+        fine.observe(0.2)
