@@ -1,6 +1,6 @@
 """Which instance holds how much of a prompt, as far as the router can know from what it has sent where.
 
-What all hold together is kept in runs (runs.py), what each has used when in stretches of the prompts that were sent to
+What all hold together is kept in runs (forest.py), what each has used when in stretches of the prompts that were sent to
 it. Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk holds all before
 it), because a chain is always used from its head, and its head counts as used after its tail, so that the least
 recently used chunk is always the end of a chain. So of an earlier prompt only an end can be older than what came since,
@@ -10,7 +10,7 @@ and a prompt costs as many steps as it has runs, whatever its length.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
 
-from router.prefix.runs import Path, Run, Runs, at, parting
+from router.prefix.forest import Forest, Path, Run, at, parting
 
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -28,7 +28,7 @@ class _Stretch:
         self.start = start
         self.end = end
         self.first = first  # hash of its first chunk
-        self.run = run  # leads to the run of its last chunk (runs.at)
+        self.run = run  # leads to the run of its last chunk (forest.at)
 
 
 class _Shelf:
@@ -91,7 +91,7 @@ class PrefixIndex:
         self._max_chunks = max_chunks
         self._max_stretches = max_stretches
         self._instance_chunks = instance_chunks
-        self._runs = Runs()
+        self._runs = Forest()
         self._shelves: dict[str, _Shelf] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
