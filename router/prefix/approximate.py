@@ -1,10 +1,10 @@
 """Which instance holds how much of a prompt, as far as the router can know from what it has sent where.
 
-What all hold together is kept in runs (forest.py), what each has used when in stretches of the prompts that were sent to
-it. Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk holds all before
-it), because a chain is always used from its head, and its head counts as used after its tail, so that the least
-recently used chunk is always the end of a chain. So of an earlier prompt only an end can be older than what came since,
-and a prompt costs as many steps as it has runs, whatever its length.
+What all hold together is kept in runs (forest.py), what each has used when in stretches of the prompts that went to it.
+Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk holds all before it),
+because a chain is always used from its head, and its head counts as used after its tail, so that the least recently
+used chunk is always the end of a chain. So of an earlier prompt only an end can be older than what came since, and a
+prompt costs as many steps as it has runs, whatever its length.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
