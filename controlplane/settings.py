@@ -105,6 +105,10 @@ CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix:/
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
+# Of a node that is a namespace of a Kubernetes cluster; empty: the node is this host.
+KUBERNETES_NAMESPACE = env.text("WEIR_KUBERNETES_NAMESPACE")
+KUBERNETES_CONTEXT = env.text("WEIR_KUBERNETES_CONTEXT")
+KUBERNETES_PODS = env.text("WEIR_KUBERNETES_PODS")
 
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",

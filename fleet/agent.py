@@ -1,23 +1,20 @@
-"""What a node does for its instances: launch one process, signal one process. Short, and safe to repeat.
+"""What a node does for its instances: launch one, end one. Short, and safe to repeat.
 
 A task carries the epoch that it was made for. It acts only while the record still says so, and what it launched but
-could not record is killed: there are never two processes for one instance.
+could not record is ended: there are never two processes for one instance.
 """
 
 import datetime as dt
-import signal
-from pathlib import Path
-from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
 
-from fleet import events, fencing, launch, logs
+from fleet import events, launch
 from fleet.failure import failure_fields
 from fleet.kinds import KINDS
+from fleet.launcher import Launcher, Sight, Started, Unready, current
 from fleet.models import Instance, State
-from fleet.ports import NoPort, ports_for
-from fleet.prepare import NotReady, Prepared, folder_of, peers_of, prepare, write_files
+from fleet.ports import NoPort
+from fleet.prepare import NotReady, peers_of, prepare
 from fleet.publishing import publish_fleet
 from fleet.transitions import move
 
@@ -27,17 +24,14 @@ def start_instance(name: str, epoch: int) -> bool:
     instance = _claimed(name, epoch)
     if instance is None:
         return False
-    started = fencing.claim(instance)
-    if started is not None:
-        return _refused(instance, started)
-    for orphan in launch.find(fencing.markers(name, instance.node)):
-        launch.stop(*orphan, grace_s=0)
+    launcher = current()
     try:
-        launched = _launch(instance)
+        started = launcher.claim(instance)
+        return _refused(instance, started) if started is not None else _launch(instance, launcher)
+    except Unready as waits:
+        return _waits(instance, str(waits))
     except (OSError, NoPort, NotReady, LookupError) as error:  # LookupError: scaled beyond what the options name
-        reason = f"could not be launched: {error}"
-        return _failed(instance, reason)
-    return launched
+        return _failed(instance, f"could not be launched: {error}")
 
 
 def _refused(instance: Instance, started: int) -> bool:
@@ -51,49 +45,42 @@ def _refused(instance: Instance, started: int) -> bool:
 
 
 def _claimed(name: str, epoch: int) -> Instance | None:
-    found = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STARTING, pid=None)
-    return found.first()
+    found = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STARTING)
+    return found.filter(pid=None, pod="").first()
 
 
-def _launch(instance: Instance) -> bool:
-    kind = KINDS[instance.config["kind"]]
-    ports = ports_for(instance, kind.ports)
-    made = prepare(instance.config, instance, ports, peers_of(instance.config))
-    process = _start(instance, made) if kind.launched else {"pid": None, "pid_started": None}
+def _launch(instance: Instance, launcher: Launcher) -> bool:
+    started = launcher.start(instance) if launched(instance) else _elsewhere(instance)
     recorded = move(
         instance,
         State.LOADING,
-        f"launched as process {process['pid']}" if kind.launched else f"started elsewhere, at {made.url}",
-        **process,
+        started.words,
+        **{"pid": None, "pid_started": None, **started.fields},
         boot_id=launch.boot_id(),
-        url=made.url,
-        command=made.argv,
-        wire=made.wire,
+        url=started.made.url,
+        command=started.made.argv,
+        wire=started.made.wire,
         started_at=timezone.now(),
         kv_blocks=None,
         block_size=None,
     )
-    if not recorded:
-        launch.stop(process["pid"], process["pid_started"], grace_s=0)
-        return False
-    publish_fleet(instance.pool.name)
-    return True
+    if recorded:
+        publish_fleet(instance.pool.name)
+    elif started.fields:
+        launcher.revoke(started)
+    return recorded
 
 
-def _start(instance: Instance, made: Prepared) -> dict[str, Any]:
-    write_files(made, folder_of(instance.name))
-    log = _open_log(instance, made.argv)
-    markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
-    env = launch.environment(settings.BASE_DIR, markers, made.environment)
-    pid, pid_started = launch.start(made.argv, env, log)
-    return {"pid": pid, "pid_started": pid_started}
+def _elsewhere(instance: Instance) -> Started:
+    """Somebody else has started it, and ends it."""
+    made = prepare(instance.config, instance, {}, peers_of(instance.config))
+    return Started(made, f"started elsewhere, at {made.url}")
 
 
-def _open_log(instance: Instance, argv: list[str]) -> Path:
-    log = logs.prepare(instance.name)
-    with log.open("a") as file:
-        file.write(logs.header(instance.epoch, timezone.now(), launch.command_line(argv)))
-    return log
+def _waits(instance: Instance, reason: str) -> bool:
+    same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
+    same.update(reason=reason)
+    return False
 
 
 def _failed(instance: Instance, reason: str) -> bool:
@@ -103,22 +90,21 @@ def _failed(instance: Instance, reason: str) -> bool:
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:
-    """SIGTERM, or SIGKILL; False when there is no such process any more."""
-    instance = Instance.objects.filter(name=name, epoch=epoch, state=State.STOPPING).first()
-    if instance is None or not is_running(instance):
+    """Ask it to end, or end it; False when it is not there any more."""
+    instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STOPPING).first()
+    if instance is None or not launched(instance):
         return False
-    return launch.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
+    return current().signal(instance, kill)
 
 
-def is_running(instance: Instance) -> bool:
-    """Whether the recorded process is there: same pid, same start time, same boot."""
+def sight_of(instance: Instance, launcher: Launcher) -> Sight:
     if not launched(instance):
-        return instance.state != State.STOPPING  # whoever started it ends it; we only stop looking
-    return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
+        return Sight(instance.state != State.STOPPING)  # whoever started it ends it; we only stop looking
+    return launcher.sight(instance)
 
 
 def launched(instance: Instance) -> bool:
-    """Whether its process is ours to start and to end."""
+    """Whether it is ours to start and to end."""
     kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
     return kind is None or kind.launched
 

@@ -7,6 +7,7 @@ processes of earlier epochs that were started elsewhere meanwhile: it ends them 
 import fcntl
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
@@ -87,7 +88,8 @@ def _variables(pid: int) -> dict[str, str]:
 class Fence:
     """Fences a node at its first step, after each pause, and now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[[str], list[str]] = fence) -> None:
+        self._end = end
         self._fenced: dict[str, float] = {}  # node → monotonic
         self._stepped: dict[str, float] = {}
 
@@ -99,4 +101,4 @@ class Fence:
         if not paused and not due:
             return []
         self._fenced[node] = now
-        return fence(node)
+        return self._end(node)

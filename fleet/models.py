@@ -114,7 +114,7 @@ class PoolVersion(models.Model):
 
 
 class Instance(models.Model):
-    """One engine process with an HTTP endpoint. The process is ours while pid, start time and boot agree."""
+    """One engine with an HTTP endpoint. A process is ours while pid, start time and boot agree; a Pod by its name."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="instances")
     name = models.CharField(max_length=80, unique=True)  # "demo-0"
@@ -129,6 +129,7 @@ class Instance(models.Model):
     pid = models.PositiveIntegerField(null=True, blank=True)
     pid_started = models.FloatField(null=True, blank=True)  # seconds after the boot named by boot_id
     boot_id = models.CharField(max_length=36, blank=True)
+    pod = models.CharField(max_length=253, blank=True)  # instead of a process, on a node that is a Kubernetes namespace
     url = models.CharField(max_length=255, blank=True)
     command = models.JSONField(default=list)  # the argument list of the latest start
     wire = models.JSONField(default=dict)  # what its kind tells the routers of this start (Kind.wire)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from fleet import events
-from fleet.inventory import inventory, read_gpus
+from fleet.launcher import current
 from fleet.models import Node
 
 INVENTORY_S = 60.0
@@ -23,7 +23,7 @@ def beat(name: str, now: dt.datetime) -> Node:
         "hostname": socket.gethostname(),
         "address": settings.NODE_ADDRESS,
         "last_seen": now,
-        "inventory": _inventory(int(time.monotonic() / INVENTORY_S)) | _gpu_use(),
+        "inventory": _inventory(int(time.monotonic() / INVENTORY_S)) | current().moving(),
         "labels": dict(settings.NODE_LABELS),
     }
     node, created = Node.objects.update_or_create(name=name, defaults=values)
@@ -35,13 +35,7 @@ def beat(name: str, now: dt.datetime) -> Node:
 @functools.lru_cache(maxsize=1)
 def _inventory(period: int) -> dict[str, Any]:
     """Looked at once in each period: NVML takes its time."""
-    return inventory(settings.DATA_DIR)
-
-
-def _gpu_use() -> dict[str, Any]:
-    """With every heartbeat, where there are GPUs: their use moves."""
-    gpus, _ = read_gpus()
-    return {} if gpus is None else {"gpus": gpus}
+    return current().inventory()
 
 
 def cordon(name: str, actor: str, reason: str = "") -> Node:

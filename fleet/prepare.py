@@ -76,7 +76,9 @@ def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Map
 
 
 def volume_of(instance: Instance) -> str:
-    """The folder of its KV tier on disk; empty when it has none."""
+    """The folder of its KV tier on disk, on this host; empty when it has none."""
+    if instance.pod:
+        return ""  # its disk is elsewhere
     kind = KINDS.get(instance.config.get("kind", ""))
     if kind is None:
         return ""  # started by a version that kept no configuration, or knew another kind

@@ -7,8 +7,8 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -16,12 +16,13 @@ import redis
 from django.db.models import Q
 from django.utils import timezone
 
-from fleet import launch, logs, nodes
-from fleet.agent import is_running
-from fleet.failure import failure_fields, last_words
+from fleet import nodes
+from fleet.agent import sight_of
+from fleet.failure import failure_fields
 from fleet.fencing import Fence
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
+from fleet.launcher import Sight, current
 from fleet.models import Instance, State
 from fleet.prepare import volume_of
 from fleet.publishing import publish_fleet
@@ -70,7 +71,8 @@ class Scraper:
         self._loop = asyncio.new_event_loop()
         self._prober = Prober()
         self._memory: dict[str, Memory] = {}
-        self._fence = Fence()
+        self._launcher = current()
+        self._fence = Fence(self._launcher.fence)
         self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
 
     def close(self) -> None:
@@ -80,17 +82,16 @@ class Scraper:
 
     def step(self, now: dt.datetime, node: str = "local") -> list[str]:
         """One look at every instance of the node; the names of those that moved."""
-        launch.reap()
+        self._launcher.refresh(node)
         self._fence.step(node)
         self._heartbeat(now, node)
         rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
-        running = [row for row in rows if is_running(row)]
-        answers = self._loop.run_until_complete(self._ask(row for row in running if row.state in _PROBED))
+        sights = {row.name: sight_of(row, self._launcher) for row in rows}
+        answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, sights), sights))
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
         self._write(rows, answers, at)
-        alive = {row.name for row in running}
-        moved = [row for row in rows if self._advance(row, row.name in alive, answers.get(row.name), at)]
+        moved = [row for row in rows if self._advance(row, sights[row.name], answers.get(row.name), at)]
         for pool in sorted({row.pool.name for row in moved}):
             publish_fleet(pool)
         return [row.name for row in moved]
@@ -101,14 +102,16 @@ class Scraper:
         nodes.beat(node, now)
         self._seen_at[node] = time.monotonic()
 
-    async def _ask(self, rows: Iterable[Instance]) -> dict[str, Answer]:
-        asked = list(rows)
-        answers = await asyncio.gather(*(self._ask_one(row) for row in asked))
+    def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, Sight]) -> list[Instance]:
+        return [row for row in rows if sights[row.name].alive and row.state in _PROBED and row.url]
+
+    async def _ask(self, asked: list[Instance], sights: Mapping[str, Sight]) -> dict[str, Answer]:
+        answers = await asyncio.gather(*(self._ask_one(row, bool(sights[row.name].away)) for row in asked))
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
-    async def _ask_one(self, row: Instance) -> Answer:
+    async def _ask_one(self, row: Instance, away: bool) -> Answer:
         kind = KINDS[row.pool.kind]
-        lost = row.state == State.UNREACHABLE or launch.is_suspended(row.pid or 0)
+        lost = row.state == State.UNREACHABLE or away
         (health, error), seen = await asyncio.gather(
             self._health(row, kind, lost), self._figures(row, kind, LOST_PROBE_S if lost else PROBE_S)
         )
@@ -182,9 +185,11 @@ class Scraper:
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)
 
-    def _advance(self, row: Instance, alive: bool, answer: Answer | None, at: float) -> bool:
+    def _advance(self, row: Instance, sight: Sight, answer: Answer | None, at: float) -> bool:
         seen = seen_of(row)
-        look = _look(row, alive, answer, at, self._memory[row.name])
+        look = _look(sight, answer, at, self._memory[row.name])
+        if not sight.alive:
+            look = replace(look, last_words=self._launcher.last_words(row))
         step = next_move(seen, look)
         if step is not None:
             return apply_move(row, step, at, answer)
@@ -195,7 +200,7 @@ class Scraper:
 
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
-    return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | Q(pool__kind__in=elsewhere))
+    return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | ~Q(pod="") | Q(pool__kind__in=elsewhere))
 
 
 def _paths(kind: Kind) -> tuple[str, ...]:
@@ -220,19 +225,22 @@ def seen_of(row: Instance) -> Seen:
     )
 
 
-def _look(row: Instance, alive: bool, answer: Answer | None, at: float, known: Memory) -> Look:
+def _look(sight: Sight, answer: Answer | None, at: float, known: Memory) -> Look:
     said = answer or Answer("refused", False, None, "")
     return Look(
         at=at,
-        alive=alive,
-        suspended=alive and launch.is_suspended(row.pid or 0),
+        alive=sight.alive,
+        suspended=bool(sight.away),
         health=said.health,
         serves_model=said.serves_model,
         sample_moves=said.figures is not None,
         silent_s=at - known.sign_of_life,
         error=said.error,
-        full=known.volume if alive and is_full(known.disk) else "",
-        last_words="" if alive else last_words(logs.of_latest_start(logs.tail(logs.path_of(row.name), 200))),
+        last_words="",
+        away=sight.away,
+        waits=sight.waits,
+        ended=sight.ended,
+        full=known.volume if sight.alive and is_full(known.disk) else "",
     )
 
 
@@ -252,5 +260,5 @@ def _fields(row: Instance, step: Move, now: dt.datetime, answer: Answer | None) 
         if answer is not None and answer.figures is not None:
             fields |= {"kv_blocks": answer.figures.kv_blocks, "block_size": answer.figures.block_size}
     if step.to in {State.FAILED, State.STOPPED}:
-        fields |= {"pid": None, "pid_started": None, "stop_deadline": None}
+        fields |= {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None}
     return fields | (failure_fields(row, now) if step.failure else {})

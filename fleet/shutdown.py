@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from fleet import launch
-from fleet.agent import is_running
 from fleet.models import Instance, State
+from fleet.processes import runs
 from fleet.publishing import publish_fleet
 
 
 def stop_all(node: str, grace_s: float) -> list[str]:
     """The names of the instances that were running; they are gone when this returns."""
-    running = [row for row in Instance.objects.filter(node=node, pid__isnull=False) if is_running(row)]
+    running = [row for row in Instance.objects.filter(node=node, pid__isnull=False) if runs(row)]
     for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
         for row in running:
             launch.send(row.pid, row.pid_started, number)

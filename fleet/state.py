@@ -38,13 +38,16 @@ class Look:
 
     at: float  # Unix seconds
     alive: bool  # that very process runs
-    suspended: bool  # by a signal (SIGSTOP) or a debugger
+    suspended: bool  # alive, but not to be sent requests (SIGSTOP, a debugger, an eviction)
     health: Health
     serves_model: bool  # /v1/models names it
     sample_moves: bool  # /metrics has answered in this look
     silent_s: float  # since it last gave a sign of life
     error: str  # what went wrong with the probe, in words
     last_words: str  # why the process ended, from its log
+    away: str = ""  # why it must get no requests, of one that is suspended
+    waits: str = ""  # for what, before it runs at all
+    ended: str = "the process ended"  # how its end is told
     full: str = ""  # the folder of its KV tier whose disk is full; empty: there is room, or no such tier
 
 
@@ -77,13 +80,13 @@ def next_move(seen: Seen, look: Look) -> Move | None:
 def _ended(seen: Seen, look: Look) -> Move:
     if seen.state == "stopping":
         return Move("failed" if seen.failing else "stopped", seen.reason)
-    return Move("failed", f"the process ended while {seen.state}: {look.last_words}", failure=True)
+    return Move("failed", f"{look.ended} while {seen.state}: {look.last_words}", failure=True)
 
 
 def _loading(seen: Seen, look: Look) -> Move | None:
     if look.health == "ok" and look.serves_model:
         return _serving(seen)
-    return None
+    return Move("loading", look.waits) if look.waits else None
 
 
 def _serving(seen: Seen) -> Move:
@@ -117,7 +120,7 @@ def _is_busy(look: Look) -> bool:
 def _lost(look: Look) -> str:
     """Why requests must not be sent there, in words; empty while they may."""
     if look.suspended:
-        return "the process is suspended (SIGSTOP or a debugger)"
+        return look.away or "the process is suspended (SIGSTOP or a debugger)"
     if look.health == "ok" or _is_busy(look) or look.silent_s < SILENT_S:
         return ""
     return f"no answer for {look.silent_s:.1f} s: {look.error}"

@@ -7,7 +7,7 @@ import pytest
 import redis
 from django.utils import timezone
 
-from fleet import agent, events, selectors, services
+from fleet import agent, events, processes, selectors, services
 from fleet.agent import in_seconds
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
 from fleet.ports import NoPort, is_free, ports_for
@@ -95,7 +95,7 @@ def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPa
     heartbeat()
     step()
     step()
-    monkeypatch.setattr(agent, "ports_for", no_port)
+    monkeypatch.setattr(processes, "ports_for", no_port)
     assert agent.start_instance("p-0", 1) is False
     row = selectors.instance("p-0")
     assert (row.state, row.failures) == (State.FAILED, 1)

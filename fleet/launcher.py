@@ -1,0 +1,85 @@
+"""What a node starts its instances as: processes of its host (fleet/processes.py), or Pods (fleet/kubernetes).
+
+The plan, the states, the events and the pages are the same for both; only this differs.
+"""
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from django.conf import settings
+
+from fleet.models import Instance
+from fleet.prepare import Prepared
+
+
+class LaunchError(OSError):
+    """It could not be started; the message says why, and the start is tried again after a back-off."""
+
+
+class Unready(Exception):
+    """It cannot be started yet, and that is nobody's failure: the same order comes again (fleet/reconcile.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    made: Prepared
+    words: str  # "launched as process 12"
+    fields: dict[str, Any] = field(default_factory=dict)  # of the record: by what it is known again
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of an instance without asking its endpoints."""
+
+    alive: bool
+    away: str = ""  # why it gets no requests although it is alive: suspended, being evicted
+    waits: str = ""  # for what, before it runs at all: an image, room
+    ended: str = "the process ended"  # how its end is told
+
+
+class Launcher(Protocol):
+    def refresh(self, node: str) -> None:
+        """Before the node looks at its instances."""
+
+    def fence(self, node: str) -> list[str]:
+        """End what runs on the node and is not what the database says should be there; names of instances."""
+
+    def claim(self, instance: Instance) -> int | None:
+        """None: nothing of it runs, and this epoch may be started. Else the epoch that was started already. Unready."""
+
+    def start(self, instance: Instance) -> Started:
+        """OSError, NoPort, NotReady or LookupError when it cannot be."""
+
+    def revoke(self, started: Started) -> None:
+        """End what was just started: its record had moved on."""
+
+    def signal(self, instance: Instance, kill: bool) -> bool:
+        """Tell it to end, or end it; False when it is not there any more."""
+
+    def sight(self, instance: Instance) -> Sight: ...
+
+    def last_words(self, instance: Instance) -> str:
+        """Why it ended, in words an operator can act on."""
+
+    def inventory(self) -> dict[str, Any]:
+        """What the node has; asked once a minute."""
+
+    def moving(self) -> dict[str, Any]:
+        """What of the inventory changes with each heartbeat."""
+
+
+def current() -> Launcher:
+    """That of this process: the settings say whether its node is a host or a namespace of a cluster."""
+    if not settings.KUBERNETES_NAMESPACE:
+        from fleet.processes import PROCESSES
+
+        return PROCESSES
+    return _pods(settings.KUBERNETES_NAMESPACE, settings.KUBERNETES_CONTEXT, settings.KUBERNETES_PODS)
+
+
+@functools.cache
+def _pods(namespace: str, context: str, file: str) -> Launcher:
+    from fleet.kubernetes.pods import Pods  # the client takes half a second to load, and most nodes are hosts
+
+    return Pods.of(namespace, context, file)

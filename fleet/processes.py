@@ -1,0 +1,84 @@
+"""Instances as processes of this host: sessions of their own that outlive whoever started them (fleet/launch.py)."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from fleet import fencing, launch, logs
+from fleet.failure import last_words
+from fleet.inventory import inventory, read_gpus
+from fleet.kinds import KINDS
+from fleet.launcher import Sight, Started
+from fleet.models import Instance
+from fleet.ports import ports_for
+from fleet.prepare import folder_of, peers_of, prepare, write_files
+
+_TAIL = 200  # lines of a log that are looked through for the cause of a failure
+
+
+class Processes:
+    def refresh(self, node: str) -> None:
+        launch.reap()
+
+    def fence(self, node: str) -> list[str]:
+        return fencing.fence(node)
+
+    def claim(self, instance: Instance) -> int | None:
+        started = fencing.claim(instance)
+        if started is None:
+            for orphan in launch.find(fencing.markers(instance.name, instance.node)):
+                launch.stop(*orphan, grace_s=0)
+        return started
+
+    def start(self, instance: Instance) -> Started:
+        ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
+        made = prepare(instance.config, instance, ports, peers_of(instance.config))
+        write_files(made, folder_of(instance.name))
+        log = _open_log(instance, made.argv)
+        markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
+        env = launch.environment(settings.BASE_DIR, markers, made.environment)
+        pid, pid_started = launch.start(made.argv, env, log)
+        return Started(made, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
+
+    def revoke(self, started: Started) -> None:
+        launch.stop(started.fields["pid"], started.fields["pid_started"], grace_s=0)
+
+    def signal(self, instance: Instance, kill: bool) -> bool:
+        if not runs(instance):
+            return False
+        return launch.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def sight(self, instance: Instance) -> Sight:
+        state = launch.inspect(instance.pid) if instance.pid and instance.boot_id == launch.boot_id() else None
+        if state is None or state.letter in "ZX" or state.started != instance.pid_started:
+            return Sight(False)
+        return Sight(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
+
+    def last_words(self, instance: Instance) -> str:
+        return last_words(logs.of_latest_start(logs.tail(logs.path_of(instance.name), _TAIL)))
+
+    def inventory(self) -> dict[str, Any]:
+        return inventory(settings.DATA_DIR)
+
+    def moving(self) -> dict[str, Any]:
+        """Of GPUs, where there are any: their use."""
+        gpus, _ = read_gpus()
+        return {} if gpus is None else {"gpus": gpus}
+
+
+PROCESSES = Processes()
+
+
+def runs(instance: Instance) -> bool:
+    """Whether the recorded process is there: same pid, same start time, same boot."""
+    return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
+
+
+def _open_log(instance: Instance, argv: list[str]) -> Path:
+    log = logs.prepare(instance.name)
+    with log.open("a") as file:
+        file.write(logs.header(instance.epoch, timezone.now(), launch.command_line(argv)))
+    return log
