@@ -1,6 +1,7 @@
 """Which instance a session lives on. Local; what changed is collected for the other routers (Redis, write-behind)."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 KEPT = 100_000  # sessions per pool
@@ -56,7 +57,7 @@ class Affinity:
         else:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
-    def heard(self, session: str | None, instance: str, hashes: list[int], now: float) -> None:
+    def heard(self, session: str | None, instance: str, hashes: Sequence[int], now: float) -> None:
         """Another router has sent a prompt of the session there; by that prompt it is known here as well."""
         if session is None:
             return
@@ -84,7 +85,7 @@ class Affinity:
 
     # Requests that name no session: a conversation is recognised by the chunk that its previous prompt ended with
 
-    def session_of_chain(self, hashes: list[int]) -> str | None:
+    def session_of_chain(self, hashes: Sequence[int]) -> str | None:
         """The session whose previous prompt is the longest prefix of this one; a new name when there is none."""
         if not hashes:
             return None

@@ -1,7 +1,7 @@
 """One request on its way through the router: what came, what was decided, what became of it."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from router.keys import Key
@@ -36,7 +36,7 @@ class Call:
     body: bytes = b""
     pool: Pool = NOWHERE
     prompt: Prompt = UNREAD
-    chunks: list[int] = field(default_factory=list)  # chain hashes of the prompt
+    chunks: Sequence[int] = ()  # chain hashes of the prompt
     block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines tell of blocks
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, tokens held as its events say
     told: int | None = None  # on the instance it went to, by its events; None when they were not asked
@@ -99,7 +99,7 @@ class Call:
         self.blocks = array("Q", self.chunks[TRAFFIC_BLOCK_CHUNKS - 1 :: TRAFFIC_BLOCK_CHUNKS]).tobytes()
         self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
-        self.chunks = []
+        self.chunks = ()
         self.block_hashes, self.exactly = (), {}
         self.prompt = UNREAD
 

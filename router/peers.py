@@ -13,7 +13,7 @@ import time
 from array import array
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, cast
 
 from router import wire
@@ -34,7 +34,7 @@ ENTRY_HASHES = 4_000  # in one entry of the stream, about 43 kB
 PENDING_HASHES = 1_000_000  # not yet told; beyond it the oldest prompts are not told at all
 
 Load = tuple[int, int, int]  # requests, prefill tokens, decodes
-Sent = tuple[str, str, int, str | None, list[int]]  # pool, instance, epoch, session, chain hashes
+Sent = tuple[str, str, int, str | None, Sequence[int]]  # pool, instance, epoch, session, chain hashes
 
 
 class Peers:
@@ -154,7 +154,7 @@ class Peers:
             member = pool.members.get(instance) if pool is not None else None
             if pool is None or member is None or member.epoch != epoch:
                 continue
-            hashes = array("Q", b64decode(packed)).tolist()
+            hashes = array("Q", b64decode(packed))
             pool.index.insert(instance, epoch, hashes)
             pool.affinity.heard(session, instance, hashes, time.time())
             self.taken += 1

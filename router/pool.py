@@ -11,7 +11,7 @@ from router.policy import document
 from router.policy.decide import decide
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request, RequestClass
 from router.prefix.approximate import PrefixIndex
-from router.prefix.chain import CHUNK_BYTES
+from router.prefix.chain import CHUNK_BYTES, Chains
 from router.tokens import TokenRatio
 from router.told import Told
 from router.wire import OFFLINE_S
@@ -37,6 +37,7 @@ class Pool:
         self.told_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
         self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
         self.trouble = ""  # with whoever amends them, in words
+        self.chains = Chains()
         self.index = PrefixIndex()
         self.told = Told()
         self.affinity = Affinity()

@@ -1,7 +1,7 @@
 """What the router reads in a request's body: model, prompt, session, stream options. Pure."""
 
 import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,15 +58,15 @@ def session_of(document: dict[str, Any]) -> str | None:
     return next((name for name in named if isinstance(name, str) and name), None)
 
 
-def with_usage(body: bytes) -> bytes:
-    """The body of a stream with `stream_options.include_usage`: spliced in where that is enough, else written again."""
-    if b'"stream_options"' not in body:
+def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
+    """The body of a stream with `stream_options.include_usage`: spliced in where that is enough, else written again.
+    `document` is the body as it was read."""
+    if "stream_options" not in document:
         start = body.index(b"{") + 1
         return b"%b%b%b" % (body[:start], b'"stream_options":{"include_usage":true},', body[start:])
-    document = orjson.loads(body)
-    options = document.get("stream_options")
-    document["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
-    return orjson.dumps(document)
+    options = document["stream_options"]
+    given = options if isinstance(options, dict) else {}
+    return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
 
 
 # One function per endpoint: (rendered prompt, number of token ids or None)
@@ -81,21 +81,21 @@ def _embeddings(document: dict[str, Any]) -> tuple[bytes, int | None]:
 
 
 def _chat(document: dict[str, Any]) -> tuple[bytes, int | None]:
-    return _join([*_tools(document), *_messages(document.get("messages"))]), None
+    return b"".join([*_tools(document), *_messages(document.get("messages"))]), None
 
 
 def _messages_api(document: dict[str, Any]) -> tuple[bytes, int | None]:
     system = document.get("system")
-    head = _message("system", _content(system)) if system else []
-    return _join([*_tools(document), *head, *_messages(document.get("messages"))]), None
+    head = _message("system", _content(system)) if system else ()
+    return b"".join([*_tools(document), *head, *_messages(document.get("messages"))]), None
 
 
 def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
     instructions = document.get("instructions")
-    head = _message("system", _content(instructions)) if instructions else []
+    head = _message("system", _content(instructions)) if instructions else ()
     given = document.get("input")
-    turns = _message("user", _content(given)) if isinstance(given, str) else _messages(given)
-    return _join([*_tools(document), *head, *turns]), None
+    turns = [*_message("user", _content(given))] if isinstance(given, str) else _messages(given)
+    return b"".join([*_tools(document), *head, *turns]), None
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
@@ -146,15 +146,15 @@ def _messages(messages: object) -> list[bytes]:
     return parts
 
 
-def _message(role: str, content: bytes) -> list[bytes]:
-    return [b"<|", _utf8(role), b"|>\n", content, b"\n"]
+def _message(role: str, content: bytes) -> tuple[bytes, ...]:
+    return b"<|", _utf8(role), b"|>\n", content, b"\n"
 
 
 def _content(content: object) -> bytes:
     if isinstance(content, str):
         return _utf8(content)
     if isinstance(content, list):
-        return _join(_part(part) for part in content)
+        return b"".join([_part(part) for part in content])
     return b"" if content is None else orjson.dumps(content)
 
 
@@ -168,8 +168,4 @@ def _part(part: object) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _join(parts: Iterable[bytes]) -> bytes:
-    return b"".join(parts)
+    return text.encode()  # no lone surrogates: the parser takes none

@@ -5,7 +5,6 @@ from router.call import Call
 from router.client import Incoming
 from router.errors import Refusal
 from router.pools import Pools
-from router.prefix.chain import chunk_hashes
 
 # Where a stream's usage comes in a chunk of its own, only when asked for. The other APIs always tell.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
@@ -24,9 +23,9 @@ def build(call: Call, incoming: Incoming, own: dict[bytes, bytes], pools: Pools)
     call.forwarded = headers.forwarded(incoming.headers, own, call.id)
     call.streamed = read.stream
     if read.stream and not read.usage_asked and call.endpoint in USAGE_ON_REQUEST:
-        call.body = prompt.with_usage(call.body)
+        call.body = prompt.with_usage(call.body, read.document)
         call.strip_usage = True
-    call.chunks = chunk_hashes(read.rendered)
+    call.chunks = call.pool.chains.hashes(read.rendered)
     ids = read.token_ids
     call.prompt_tokens = ids if ids is not None else call.pool.tokens.estimate(len(read.rendered))
     call.session = headers.session(own) or read.session

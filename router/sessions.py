@@ -1,6 +1,7 @@
 """Sessions of requests: found here, else where other routers put theirs; and what the policy is asked."""
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import xxhash
@@ -87,6 +88,6 @@ def session_key(pool: str, session: str) -> str:
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
 
 
-def _prefix_key(chunks: list[int]) -> int:
+def _prefix_key(chunks: Sequence[int]) -> int:
     """Of the prompt's beginning; short, so that a receipt does not tell what the prompt was."""
     return chunks[min(PREFIX_CHUNKS, len(chunks)) - 1] & 0xFFFF if chunks else 0

@@ -86,11 +86,11 @@ def test_text_with_lone_surrogates_does_not_fail():
 
 def test_the_wish_for_usage_is_spliced_in_and_the_rest_kept():
     body = b' {"a": 1.0, "stream": true, "b":"\\u00e9"}'
-    made = with_usage(body)
+    made = with_usage(body, json.loads(body))
     assert json.loads(made) == {**json.loads(body), "stream_options": {"include_usage": True}}
     assert made.endswith(b'"a": 1.0, "stream": true, "b":"\\u00e9"}')
 
 
 def test_a_prompt_that_names_stream_options_is_not_taken_for_them():
     body = json.dumps({"stream": True, "prompt": 'say "stream_options"'}).encode()
-    assert json.loads(with_usage(body))["stream_options"] == {"include_usage": True}
+    assert json.loads(with_usage(body, json.loads(body)))["stream_options"] == {"include_usage": True}
