@@ -124,8 +124,10 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
 
 def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process:
     # Threads: the tasks wait for engines, Redis and the database, and one process is a third of the memory of two more.
+    # Django's checks would import every page and the REST API, which no task needs: half of a worker's start.
     argv = (
-        *(around.python, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", queues, "-n", f"{name}@local"),
+        *(around.python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
+        *("-Q", queues, "-n", f"{name}@local"),
         *("--pool=threads", *flags, "--without-gossip", "--without-mingle", "--loglevel=WARNING"),
     )
     return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.0, f"Celery, queues {queues}")

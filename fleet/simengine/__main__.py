@@ -14,11 +14,10 @@ from fleet.engine.profiles import UnknownProfile, kv_blocks, profile
 from fleet.engine.scheduler import Limits
 from fleet.simengine.app import App
 from fleet.simengine.arguments import Arguments, parse_arguments
-from fleet.simengine.kv.choose import CACHED_AS, connector
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About
 from fleet.simengine.server import GRACE_S, Failed, Server, listen
-from fleet.simengine.service import Service
+from fleet.simengine.service import Connect, Service
 
 
 def main() -> int:
@@ -75,9 +74,19 @@ def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Se
     limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
     engine = Engine(law_of(served), blocks, limits, record_events=publisher is not None)
     window = min(arguments.max_model_len, blocks * size)  # one request must always fit
-    about = About(arguments.model, size, blocks, arguments.time_scale, window, CACHED_AS.get(arguments.kv, ""))
-    connect = partial(connector, arguments, port, served.sizes.kv_bytes_per_token)
+    pulls_as, connect = _connection(arguments, port, served.sizes.kv_bytes_per_token)
+    about = About(arguments.model, size, blocks, arguments.time_scale, window, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
+
+
+def _connection(arguments: Arguments, port: int, bytes_per_token: float) -> tuple[str, Connect]:
+    """What counters call the KV that comes through it, and what makes the connector."""
+    if arguments.kv == "none":
+        return "", lambda is_busy, release: None
+    # Only now: it needs an HTTP client, whose import is a third of the start of an engine.
+    from fleet.simengine.kv.choose import CACHED_AS, connector
+
+    return CACHED_AS[arguments.kv], partial(connector, arguments, port, bytes_per_token)
 
 
 def _described(arguments: Arguments, about: About) -> str:

@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
 def command(name: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "celery", "-A", "controlplane.celery", "worker"),
+        *(sys.executable, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
         *("-Q", f"node.{name}", "-n", f"{name}@node", "--node", name, "--pool=threads", "--concurrency=4"),
         *("--without-gossip", "--without-mingle", "--loglevel=WARNING"),
     ]
