@@ -188,6 +188,7 @@ class Router:
         for pool in self.pools.all():
             for member in pool.members.values():
                 member.upstream.close_idle(now)
+                member.upstream.check_host()
             pool.queue.look_again()
 
 

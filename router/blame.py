@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from router.connection import ConnectFailed, FirstByteTimeout, UpstreamError
+from router.connection import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
 from router.member import Member
 from router.pool import Pool
 from router.wire import STALE_S
@@ -13,10 +13,13 @@ def blame(pool: Pool, member: Member, error: UpstreamError) -> None:
     """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
     if isinstance(error, FirstByteTimeout) and time.time() - member.sampled_at <= STALE_S:
         return
-    failed(pool, member)
+    # Each further request to a host that is gone would wait as long.
+    failed(pool, member, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         pool.index.purge(member.id)
 
 
-def failed(pool: Pool, member: Member) -> None:
-    member.breaker.failed(asyncio.get_running_loop().time(), pool.policy["failure.breaker_failures"])
+def failed(pool: Pool, member: Member, enough: int | None = None) -> None:
+    """`enough`: failures in a row that open its breaker; else as the policy says."""
+    limit = enough or pool.policy["failure.breaker_failures"]
+    member.breaker.failed(asyncio.get_running_loop().time(), limit)

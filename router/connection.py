@@ -1,18 +1,19 @@
-"""One connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path.
-
-UpstreamError
-├── ConnectFailed      there is no connection: nothing was sent
-├── FirstByteTimeout   connected, but no byte of the answer's body within the limit
-├── AnswerStalled      the answer had begun, and then nothing came for as long as the limit
-├── ProtocolError      what came back is not HTTP/1.1, or its head is too large
-└── ConnectionBroken   the engine closed the connection before the answer was whole
-"""
+"""One connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path."""
 
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
+
+from router import hosts
+from router.upstream_errors import AnswerStalled as AnswerStalled
+from router.upstream_errors import ConnectFailed as ConnectFailed
+from router.upstream_errors import ConnectionBroken as ConnectionBroken
+from router.upstream_errors import FirstByteTimeout as FirstByteTimeout
+from router.upstream_errors import HostSilent as HostSilent
+from router.upstream_errors import ProtocolError as ProtocolError
+from router.upstream_errors import UpstreamError as UpstreamError
 
 if TYPE_CHECKING:
     from router.upstream import Upstream
@@ -22,32 +23,6 @@ MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
 
 Headers = list[tuple[bytes, bytes]]
 Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
-
-
-class UpstreamError(Exception):
-    """The engine did not answer as it should; the message is in words."""
-
-    code = "upstream_failed"  # for the client, docs/router.md lists them
-
-
-class ConnectFailed(UpstreamError):
-    pass
-
-
-class FirstByteTimeout(UpstreamError):
-    code = "upstream_timeout"
-
-
-class AnswerStalled(UpstreamError):
-    code = "upstream_timeout"
-
-
-class ProtocolError(UpstreamError):
-    pass
-
-
-class ConnectionBroken(UpstreamError):
-    pass
 
 
 class Connection(asyncio.Protocol):
@@ -155,8 +130,14 @@ class Connection(asyncio.Protocol):
             return
         self._quiet_s += passed_s
         if self._quiet_s >= limit_s:
-            self._fail(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
-            self.abort()
+            self._give_up(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
+
+    def check_host(self) -> bool:
+        """False when the host turned out to be gone: whoever waits learns it."""
+        if not self.busy or self._transport is None or not hosts.is_gone(self._transport):
+            return True
+        self._give_up(HostSilent("its host does not answer"))
+        return False
 
     @property
     def done(self) -> bool:
@@ -205,11 +186,13 @@ class Connection(asyncio.Protocol):
             self._error = error
         self._wake()
 
+    def _give_up(self, error: UpstreamError) -> None:
+        self._fail(error)
+        self.abort()
+
     def expire(self) -> None:
         """The time for the first byte is over."""
-        self._fail(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
-        if self._transport is not None:
-            self._transport.abort()
+        self._give_up(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
 
     def _hold(self) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
@@ -226,6 +209,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        hosts.ask_when_idle(transport)
         self._upstream.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -266,6 +250,8 @@ class Connection(asyncio.Protocol):
         if self._until_close and exc is None and self._error is None and self.busy:
             self._complete = True
             self._wake()
+        elif self.busy and isinstance(exc, OSError) and exc.errno in hosts.UNREACHABLE:
+            self._fail(HostSilent("its host does not answer"))
         elif self.busy:
             self._fail(ConnectionBroken("the engine closed the connection before the answer was whole"))
 

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from functools import cached_property
+from math import inf
 from urllib.parse import urlsplit
 
 from router.connection import ConnectFailed, Connection, ConnectionBroken
@@ -87,6 +88,11 @@ class Upstream:
         """Close what has been idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
         while self._idle and now - self._idle[0].idle_since >= idle_s:
             self._idle.pop(0).abort()
+
+    def check_host(self) -> None:
+        """Where one connection finds the host gone, the idle ones would too, each in its own time."""
+        if not all([connection.check_host() for connection in list(self.connections)]):
+            self.close_idle(0.0, -inf)
 
     def close(self, running_too: bool = False) -> None:
         """Close the idle connections, the others as they end; with `running_too` at once (their engine is gone)."""

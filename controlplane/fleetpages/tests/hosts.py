@@ -4,6 +4,7 @@ The control host has Redis (over TCP, with a password), the schedule and a route
 data folder. Only the database file is shared, as a database server would be.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from controlplane import redis_server
 from router import wire
 
 ROOT = Path(__file__).resolve().parents[3]
+SLOW_LINK = Path(__file__).with_name("slow_link.py")
 NET = "198.18.77"  # a range for tests of networks (RFC 2544); no packet leaves the namespaces
 CONTROL = f"{NET}.1"
 PASSWORD = "a-password"
@@ -99,13 +101,33 @@ class Hosts:
     def bring_back(self, name: str) -> None:
         ip("-n", self.spaces["control"], "link", "set", name, "up")
 
-    def slow_down(self, name: str, delay_ms: int) -> bool:
-        """False where this kernel cannot delay packets (module sch_netem)."""
-        words = ["tc", "qdisc", "add", "dev", name, "root", "netem", "delay", f"{delay_ms}ms"]
-        return self.run("control", words).returncode == 0
+    def slow_down(self, name: str, delay_ms: int) -> None:
+        """Each packet of its link takes so long, either way: a process carries them (kernels may lack sch_netem)."""
+        control = self.spaces["control"]
+        ip("-n", control, "link", "add", "slow-in", "type", "veth", "peer", "name", "slow-out")
+        # Else this kernel would answer for the bridge's address at the near end, and packets would go round the wire.
+        for link in (name, "slow-in"):
+            ip("-n", control, "link", "set", link, "arp", "off")
+        ip("-n", control, "link", "set", name, "nomaster")
+        ip("-n", control, "link", "set", "slow-out", "master", "bridge")
+        for link in ("slow-in", "slow-out"):
+            ip("-n", control, "link", "set", link, "up")
+        self.wire = self.start("control", "wire", [sys.executable, str(SLOW_LINK), name, "slow-in", str(delay_ms)])
 
     def speed_up(self, name: str) -> None:
-        self.run("control", ["tc", "qdisc", "del", "dev", name, "root"])
+        self.wire.kill()
+        self.wire.wait(10)
+        control = self.spaces["control"]
+        ip("-n", control, "link", "del", "slow-in")
+        ip("-n", control, "link", "set", name, "arp", "on")
+        ip("-n", control, "link", "set", name, "master", "bridge")
+
+    def round_trip_s(self, name: str) -> float:
+        """Of a connection to one of the node's engines, from the control host."""
+        host, port = next(url for url, node in self.rows("url, node") if node == name).split("/")[2].split(":")
+        ask = f"socket.create_connection({(host, int(port))})"
+        code = f"import socket, time; begin = time.time(); {ask}; print(time.time() - begin)"
+        return float(self.run("control", [sys.executable, "-c", code]).stdout)
 
     # Processes
 
@@ -185,6 +207,11 @@ class Hosts:
         """(time, number, status, instance) of each request, as the client saw it."""
         lines = (self.folder / "client.log").read_text().splitlines()
         return [tuple(json.loads(line)) for line in lines if json.loads(line)[0] >= since]  # type: ignore[misc]
+
+    def longest_s(self, since: float) -> float:
+        """Between two answers to the client, which asks one after the other."""
+        times = [answer[0] for answer in self.answers(since)]
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def entries(self) -> dict[str, dict[str, Any]]:
         value = wire.decode(self.redis.get(wire.fleet_key("demo")))  # type: ignore[arg-type]

@@ -69,11 +69,12 @@ def test_a_node_that_is_cut_off_is_replaced_and_nothing_runs_twice_when_it_is_ba
     back_at = time.time()
 
     before = hosts.rows("name, epoch, state")
-    if hosts.slow_down("gpu-2", delay_ms=150):
-        hosts.until(lambda: len(hosts.answers(back_at)) > 20)
-        hosts.speed_up("gpu-2")
-    else:
-        print("this kernel cannot delay packets (module sch_netem): only the worker is slowed down")
+    hosts.slow_down("gpu-2", delay_ms=150)
+    hosts.until(lambda: hosts.round_trip_s("gpu-2") >= 0.3)
+    slowed_at = time.time()
+    hosts.until(lambda: len(hosts.answers(slowed_at)) > 20)
+    assert hosts.routable("gpu-2", "gpu-2")(), "a slow wire takes nothing away"
+    hosts.speed_up("gpu-2")
     with hosts.suspended_worker("gpu-2"):
         hosts.until(lambda: hosts.silent_s("gpu-2") > SILENT_S + 4)
         assert hosts.routable("gpu-2", "gpu-2")(), "while its engines answer, a silent worker takes nothing away"
@@ -84,8 +85,8 @@ def test_a_node_that_is_cut_off_is_replaced_and_nothing_runs_twice_when_it_is_ba
     hosts.until(lambda: len(hosts.answers(back_at)) > len(after) + 10)
     assert {status for _, _, status, _ in hosts.answers(back_at)} == {200}
     # From the cut until routers were told, requests that went there were tried on the other one.
-    failed = [answer for answer in hosts.answers(cut_at) if answer[2] != 200]
-    print(f"{len(hosts.answers())} requests, {len(failed)} failed, all of them while the node was being missed")
+    print(f"{len(hosts.answers())} requests, the longest after the cut took", hosts.longest_s(cut_at))
+    assert [answer for answer in hosts.answers(cut_at) if answer[2] != 200] == []
     assert max(Counter(number for _, number, _, _ in hosts.answers()).values()) == 1
     twice = [start for start, count in Counter(hosts.starts()).items() if count > 1]
     assert twice == []

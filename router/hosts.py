@@ -1,0 +1,39 @@
+"""Whether the host of an engine is there, however long the engine computes: the kernels know.
+
+A kernel acknowledges what reaches it even when the process that should read it is busy or suspended. Where nothing
+comes back any more the host is off or cut off, and a request sent on a kept connection would wait for its whole time
+limit.
+TCP_USER_TIMEOUT would say the same, but it also ends connections on which a busy engine has merely stopped reading.
+"""
+
+import asyncio
+import errno
+import socket
+import struct
+
+GONE_AFTER = 4  # retransmissions in a row without an acknowledgement: 3 s on a fast network, more on a slow one
+IDLE_ASK_S = 5  # without traffic for so long: the other kernel is asked whether it is there
+ASK_EVERY_S = 1
+ASKED = 3
+UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+_RETRANSMITS_UNACKED = struct.Struct("=2xB21xI")  # of struct tcp_info (linux/tcp.h)
+
+
+def ask_when_idle(transport: asyncio.BaseTransport) -> None:
+    """A connection on which nothing moves, or a stream that pauses, is lost soon after its host."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_ASK_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ASK_EVERY_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ASKED)
+
+
+def is_gone(transport: asyncio.BaseTransport) -> bool:
+    """What was sent has been sent again and again, and nothing was acknowledged."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RETRANSMITS_UNACKED.size)
+    retransmits, unacknowledged = _RETRANSMITS_UNACKED.unpack(info)
+    return bool(unacknowledged) and retransmits >= GONE_AFTER

@@ -1,0 +1,92 @@
+"""A host that is gone is told from an engine that is busy: its requests are made elsewhere without waiting for long."""
+
+import asyncio
+import errno
+import socket
+
+import pytest
+
+from router import hosts
+from router.connection import Connection, HostSilent
+from router.tests.engine import first_then_wait, hang
+
+
+def demo(w, name):
+    return w.router.pools.get("demo").members[name]
+
+
+def port_of(transport):
+    return transport.get_extra_info("peername")[1]
+
+
+@pytest.fixture
+def gone(monkeypatch):
+    """Ports whose host is gone."""
+    ports = set()
+    monkeypatch.setattr(hosts, "is_gone", lambda transport: port_of(transport) in ports)
+    return ports
+
+
+async def test_a_request_to_a_host_that_is_gone_is_made_elsewhere(world, gone):
+    w = await world(hang, None)
+    gone.add(w.engines[0].port)
+    answers = [await w.ask() for _ in range(2)]
+    assert [answer.headers["x-weir-instance"] for answer in answers] == ["demo-1", "demo-1"]
+    receipts = [await w.receipt(answer) for answer in answers]
+    (attempt,) = (each for receipt in receipts for each in receipt["attempts"] if each["instance"] == "demo-0")
+    assert attempt["error"] == "its host does not answer"
+    assert demo(w, "demo-0").breaker.state == "open", "the next one would wait as long"
+
+
+async def test_the_idle_connections_to_a_host_that_is_gone_are_not_tried_again(world, gone):
+    w = await world(None)
+    await asyncio.gather(*(w.ask() for _ in range(4)))
+    upstream = demo(w, "demo-0").upstream
+    w.engines[0].behaviour = hang
+    asking = asyncio.ensure_future(w.ask())
+    await w.until(lambda: any(connection.busy for connection in upstream.connections))
+    gone.add(w.engines[0].port)
+    assert (await asking).status_code == 502
+    await w.until(lambda: not upstream.connections)
+
+
+async def test_a_stream_from_a_host_that_is_gone_ends_with_an_error_event(world, gone):
+    w = await world(first_then_wait)
+    asking = asyncio.ensure_future(w.ask(stream=True))
+    await w.until(lambda: w.engines[0].received)
+    gone.add(w.engines[0].port)
+    assert b"its host does not answer" in (await asking).content
+
+
+@pytest.mark.parametrize("number", hosts.UNREACHABLE)
+async def test_what_the_kernel_says_of_a_lost_connection_is_told_from_an_engine_that_hung_up(world, number):
+    w = await world(hang)
+    connection = Connection(demo(w, "demo-0").upstream, asyncio.get_running_loop())
+    connection.busy = True
+    connection.connection_lost(OSError(number, "no"))
+    with pytest.raises(HostSilent):
+        await connection.first_bytes()
+    assert errno.ECONNRESET not in hosts.UNREACHABLE
+
+
+async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world):
+    """Its kernel takes what fits and acknowledges it; the rest waits with us."""
+    server = socket.create_server(("127.0.0.1", 0))
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *server.getsockname())
+    transport.write(b"x" * 20_000_000)
+    for _ in range(10):
+        await asyncio.sleep(0.05)
+        assert not hosts.is_gone(transport)
+    assert transport.get_write_buffer_size() > 0
+    transport.abort()
+    server.close()
+
+
+async def test_connections_to_engines_are_asked_whether_their_host_is_there(world):
+    w = await world(None)
+    await w.ask()
+    (connection,) = demo(w, "demo-0").upstream.connections
+    sock = connection._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == hosts.IDLE_ASK_S
+    assert not hosts.is_gone(connection._transport)
