@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from ninja import Field, Schema
 
+from controlplane.api.body import Body
+
 
 class FieldChangeOut(Schema):
     path: str
@@ -125,7 +127,7 @@ class LogOut(Schema):
     lines: list[str]
 
 
-class ReasonIn(Schema):
+class ReasonIn(Body):
     reason: str = Field("", max_length=300, description="Kept in the audit log", examples=["new cable"])
 
 

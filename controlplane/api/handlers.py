@@ -46,7 +46,15 @@ def _field(error: dict[str, Any], model: Any) -> dict[str, Any]:
     if model.__ninja_param_source__ == "body" and len(location) > 1:
         location.pop(0)
     value = None if error["type"] == "missing" else _plain(error.get("input"))
-    return {"path": ".".join(location), "value": value, "message": error["msg"]}
+    message = _unknown(model, location) if error["type"] == "extra_forbidden" else error["msg"]
+    return {"path": ".".join(location), "value": value, "message": message}
+
+
+def _unknown(model: Any, location: list[str]) -> str:
+    """With the names that the body may have, where that is what holds the unknown one."""
+    bodies = [field.annotation for field in model.model_fields.values()]
+    names = getattr(bodies[0], "model_fields", None) if len(bodies) == 1 and len(location) == 1 else None
+    return "no such field" + (f"; there are {', '.join(names)}" if names else "")
 
 
 def from_validation(error: ValidationError) -> Problem:

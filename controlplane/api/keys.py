@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import require
+from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
@@ -35,7 +36,7 @@ class IssuedKeyOut(KeyOut):
     key: str = Field(description="Shown once")
 
 
-class KeyIn(Schema):
+class KeyIn(Body):
     name: str = Field(min_length=1, max_length=80, pattern=r"\S")
     pools: list[str] = Field([], max_length=1000, description="None: every pool")
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
@@ -43,7 +44,7 @@ class KeyIn(Schema):
     expires_at: datetime | None = None
 
 
-class KeyChange(Schema):
+class KeyChange(Body):
     name: str | None = Field(None, min_length=1, max_length=80, pattern=r"\S")
     pools: list[str] | None = Field(None, max_length=1000)
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
@@ -51,7 +52,7 @@ class KeyChange(Schema):
     expires_at: datetime | None = Field(None, description="null: never")
 
 
-class Required(Schema):
+class Required(Body):
     pools: list[str] = Field(max_length=1000, description='Served to holders of a key only; "*" for every pool')
 
 

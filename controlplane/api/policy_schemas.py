@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from ninja import Field, Schema
 
+from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
 from controlplane.policies import selectors, services
 from controlplane.policies.models import Draft, Policy, PolicyVersion
@@ -98,24 +99,24 @@ class PolicySchemaOut(Schema):
     parameters: list[ParameterOut]
 
 
-class PolicyIn(Schema):
+class PolicyIn(Body):
     name: str = Field(max_length=50, examples=["night"])
     reason: str = Field(max_length=services.REASON_MAX)
     document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `route`")
     route: str = Field("adaptive_v1", max_length=60)
 
 
-class DraftPatch(Schema):
+class DraftPatch(Body):
     overrides: dict[str, Any] | None = Field(None, examples=[{"classes.heavy_new_tokens": 10000}])
     document: dict[str, Any] | None = Field(None, description="The whole document, instead of overrides")
     based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Move the draft onto this live version")
 
 
-class PublishIn(Schema):
+class PublishIn(Body):
     reason: str = Field(max_length=services.REASON_MAX)
 
 
-class RollbackIn(Schema):
+class RollbackIn(Body):
     to: int = Field(ge=1, le=ROW_MAX)
     reason: str = Field(max_length=services.REASON_MAX)
 

@@ -12,6 +12,7 @@ from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.permissions import SCOPES
 from controlplane.api.auth import require
+from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
@@ -35,7 +36,7 @@ class IssuedOut(TokenOut):
     token: str = Field(description="Shown once")
 
 
-class TokenIn(Schema):
+class TokenIn(Body):
     name: str = Field(min_length=1, max_length=80, pattern=r"\S")
     scopes: list[str] = Field(min_length=1, max_length=len(SCOPES), examples=[["policy:read"]])
     expires_at: datetime | None = None

@@ -1,5 +1,7 @@
 """Every error has the same shape."""
 
+import re
+
 import pytest
 from django.db import OperationalError
 from django.test import Client
@@ -52,6 +54,26 @@ def test_a_key_given_twice_is_named_and_changes_nothing(policy, ci):
     )
     assert "'classes.heavy_new_tokens' is given twice" in problem(answer, 400)["detail"]
     assert ci.get("/policies/default/draft").json()["revision"] == 1
+
+
+def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothing(policy, ci):
+    ci.post("/policies/default/draft", {})
+    answer = ci.call("PATCH", "/policies/default/draft", {"override": {"classes.heavy_new_tokens": 9000}})
+    message = "no such field; there are overrides, document, based_on"
+    error = {"path": "override", "value": {"classes.heavy_new_tokens": 9000}, "message": message}
+    assert problem(answer, 422)["errors"] == [error]
+    assert ci.get("/policies/default/draft").json()["revision"] == 1
+
+
+def test_no_operation_takes_keys_that_it_does_not_read(db, client):
+    document = client.get("/api/v1/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    contents = [one["requestBody"]["content"] for one in operations if "requestBody" in one]
+    bodies = [content["application/json"]["schema"] for content in contents if "application/json" in content]
+    names = {str(found) for body in bodies for found in re.findall(r"#/components/schemas/(\w+)", str(body))}
+    assert len(names) > 10
+    assert [name for name in sorted(names) if schemas[name].get("additionalProperties") is not False] == []
 
 
 @pytest.mark.parametrize(
