@@ -8,7 +8,8 @@ from router.keys import Key
 from router.offload import Offload
 from router.policy.types import Decision
 from router.pool import Pool
-from router.prefix.exact import Tokens
+from router.prefix.ahead import Sent
+from router.prefix.stretches import Tokens
 from router.prompt import Prompt
 from router.usage import Usage
 from router.wire import TRAFFIC_BLOCK_CHUNKS
@@ -38,7 +39,9 @@ class Call:
     prompt: Prompt = UNREAD
     chunks: Sequence[int] = ()  # chain hashes of the prompt
     block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines tell of blocks
-    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, tokens held as its events say
+    held: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, tokens held now as its events say
+    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # the same by the time that its turn comes
+    under_way: Sent | None = None  # on the instance that computes it
     told: int | None = None  # on the instance it went to, by its events; None when they were not asked
     guessed: int = 0  # the same by the approximate index
     index: str = "none"  # which of the two was believed
@@ -100,7 +103,7 @@ class Call:
         self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
         self.chunks = ()
-        self.block_hashes, self.exactly = (), {}
+        self.block_hashes, self.held, self.exactly = (), {}, {}
         self.prompt = UNREAD
 
     def _tpot_ms(self, first_byte: float) -> float | None:

@@ -1,16 +1,19 @@
 """How much of a prompt each instance holds, by the index that is believed of it; and how true that turned out to be."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.call import Call
 from router.member import Member
+from router.prefix.ahead import Sent
 from router.prefix.blocks import TOKEN_BYTES, block_hashes
 from router.prefix.chain import CHUNK_BYTES
-from router.prefix.exact import Tokens as Tiers
+from router.prefix.exact import NOTHING
 from router.prefix.outcomes import Outcomes
+from router.prefix.stretches import Tokens as Tiers
 from router.tokenize.tokenizer import NotTokenized
 
 
@@ -57,14 +60,20 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     told, members = call.pool.told, call.pool.members
     if not call.block_hashes or told.index is None:
         return _approximate(call, everybody=True), None
+    now = time.monotonic()
+    held: dict[str, Tiers] = {}
     found: dict[str, Tiers] = {}
     for size, hashes in call.block_hashes:
-        found |= told.index.match(hashes, size)
-    call.exactly = found
+        matched = told.index.match(hashes, size)
+        held |= matched
+        found |= matched | told.index.foreseen(matched, hashes, size, now)
+    call.held, call.exactly = held, found
     if told.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found
-    tiers = {name: held for name, held in found.items() if name in members and members[name].belief.index == "exact"}
-    return _approximate(call) | {name: sum(held) for name, held in tiers.items()}, tiers
+    tiers = {
+        name: tokens for name, tokens in found.items() if name in members and members[name].belief.index == "exact"
+    }
+    return _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}, tiers
 
 
 def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
@@ -91,6 +100,24 @@ def sent(call: Call, member: Member, chunks: int) -> None:
     call.told = sum(call.exactly.get(member.id, ())) if call.block_hashes else None
     index = member.belief.index
     call.index = "approximate" if index == "exact" and not call.block_hashes else index
+    call.under_way = computing(call, member)
+
+
+def computing(call: Call, member: Member) -> Sent | None:
+    """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
+    feed, index = member.feed, call.pool.told.index
+    size = feed.block_size if feed is not None else 0
+    hashes = next((hashes for known, hashes in call.block_hashes if known == size), None)
+    if not hashes or index is None:
+        return None
+    held, foreseen = (found.get(member.id, NOTHING)[0] // size for found in (call.held, call.exactly))
+    return index.sent(member.id, hashes, held, foreseen)
+
+
+def over(sent: Sent | None) -> None:
+    """The instance has nothing more to do for it."""
+    if sent is not None:
+        sent.over(time.monotonic())
 
 
 def learn(call: Call, member: Member, cached_tokens: int, prompt_tokens: int) -> None:

@@ -139,6 +139,7 @@ class Proxy:
         finally:
             member.breaker.neutral()  # of what neither succeeded nor failed
             lease.end()
+            predict.over(call.under_way)
             if connection is not None:
                 self.stalls.forget(connection)
                 connection.release()

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from router import usage
+from router import predict, usage
 from router.blame import blame, failed
 from router.call import Call
 from router.connection import Connection, ProtocolError, UpstreamError
@@ -33,6 +33,7 @@ async def fetch(
     lease = member.lease(tokens)
     offload.alone = member.requests == 1
     call.pool.index.insert(member.id, member.epoch, call.chunks)
+    sent = predict.computing(call, member)
     offload.began = time.perf_counter()
     try:
         async with asyncio.timeout(limit_s):
@@ -47,6 +48,7 @@ async def fetch(
         offload.alone = offload.alone and member.requests == 1  # and nobody came while it ran
         member.breaker.neutral()
         lease.end()
+        predict.over(sent)
         call.pool.queue.wake()
 
 

@@ -8,11 +8,13 @@ The places where that happens are found by steps that double and then by bisecti
 blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with what follows the hole.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import compress
+from collections.abc import Iterator, Mapping, Sequence
 
+from router.prefix.ahead import Sent
 from router.prefix.blocks import linked
-from router.prefix.holders import HolderSets, Masks, placed
+from router.prefix.holders import HolderSets, placed
+from router.prefix.part import Part
+from router.prefix.stretches import Stretch, Tokens, summed
 from router.prefix.table import Table
 
 DEVICE, HOST, DISK = range(3)
@@ -20,31 +22,14 @@ TIERS = ("device", "host", "disk")
 
 MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 60 bytes each
 HOLDER_PARTS = 1024
-NAME_PARTS = 64
 _SET_BYTES = 300  # of a set of holders, roughly
 _COPY_BYTES = 120
-_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
-Tokens = tuple[int, int, int]  # on device, host, disk
+NOTHING = (0, 0, 0)
 
 
 class IndexFull(Exception):
     """There is no room for more blocks; the message says how many there are."""
-
-
-class _Part:
-    """What one instance holds."""
-
-    __slots__ = ("bit", "copies", "names", "on_tier", "slot", "unknown")
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.bit = 1 << slot
-        self.names = Table(NAME_PARTS, "Q")  # the engine's name of a block → ours
-        # Two requests at once may each fill a block with the same tokens: it goes when the last copy goes.
-        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier): how many besides the first
-        self.on_tier = [0, 0, 0]
-        self.unknown = 0  # blocks that could not be placed: their parent was never told
 
 
 class ExactIndex:
@@ -55,11 +40,12 @@ class ExactIndex:
         self._max_blocks = max_blocks
         self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, Part] = {}
+        self._rooms: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
         self._live = 0  # bits of the slots in use
-        self._leaving: list[tuple[_Part, Iterator[int]]] = []
+        self._leaving: list[tuple[Part, Iterator[int]]] = []
         self._held = 0  # blocks, counted once per instance
 
     # What engines tell
@@ -96,7 +82,9 @@ class ExactIndex:
         changes: dict[int, int] = {}
         for name in names:
             block = part.names.get(name)
-            if block and not self._drop_copy(part, name, tier):
+            if block and part.drop_copy(name, tier):
+                part.ahead.held -= tier == DEVICE
+            elif block:
                 self._drop(part, name, block, tier, changes)
         self._sets.release(changes)
 
@@ -132,7 +120,7 @@ class ExactIndex:
     def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
         """How many leading tokens each instance holds, by tier, the fastest where it is on several; none: left out."""
         get, sets = self._holders.get, self._sets
-        runs: list[tuple[int, Masks]] = []
+        runs: list[Stretch] = []
         start, number = 0, get(hashes[0]) if hashes else 0
         alive = sets.anywhere[number] & self._live
         while alive:
@@ -140,7 +128,35 @@ class ExactIndex:
             runs.append((end, placed(sets.masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
             alive &= sets.anywhere[number]
-        return self._summed(runs, block_size)
+        return summed(runs, block_size, self._names)
+
+    # Requests under way
+
+    def limit(self, instance: str, blocks: int) -> None:
+        """How many blocks the instance's KV cache has; kept when it is cleared."""
+        if self._rooms.get(instance) != blocks:
+            self._rooms[instance] = blocks
+            if instance in self._parts:
+                self._parts[instance].ahead.resize(blocks)
+
+    def foreseen(
+        self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
+    ) -> dict[str, Tokens]:
+        """What each will hold when a request sent now gets its turn there, where that differs from what `match` found;
+        `now`: s, monotonic."""
+        changed = {}
+        for instance, part in self._parts.items():
+            device, host, disk = held.get(instance, NOTHING)
+            if not part.ahead.stirs(now) or host or disk:  # what leaves the device is found on the tier below
+                continue
+            tokens = part.ahead.foreseen(hashes, device // block_size) * block_size
+            if tokens != device:
+                changed[instance] = (tokens, 0, 0)
+        return changed
+
+    def sent(self, instance: str, hashes: Sequence[int], held: int, foreseen: int) -> Sent:
+        """The instance gets this prompt; `held` and `foreseen`: so many leading blocks, now and in its turn."""
+        return self._part(instance).ahead.sent(hashes, held, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
         """How many blocks it holds, by tier."""
@@ -170,7 +186,7 @@ class ExactIndex:
 
     # Inside
 
-    def _part(self, instance: str) -> _Part:
+    def _part(self, instance: str) -> Part:
         part = self._parts.get(instance)
         if part is None:
             if self._free:
@@ -179,15 +195,15 @@ class ExactIndex:
             else:
                 slot = len(self._names)
                 self._names.append(instance)
-            part = self._parts[instance] = _Part(slot)
+            part = self._parts[instance] = Part(slot, self._rooms.get(instance, 0))
             self._live |= part.bit
         return part
 
-    def _add(self, part: _Part, blocks: list[tuple[int, int]], tier: int) -> None:
+    def _add(self, part: Part, blocks: list[tuple[int, int]], tier: int) -> None:
         """`blocks`: (engine's name, ours)."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
-        sets, changes = self._sets, dict[int, int]()
+        sets, changes, held, copies = self._sets, dict[int, int](), part.on_tier[DEVICE], 0
         for name, block in blocks:
             before = part.names.put(name, block)
             if before and before != block:  # the engine gave the name to something else
@@ -204,20 +220,12 @@ class ExactIndex:
                 self._held += 1
             elif before:
                 part.copies[name, tier] = part.copies.get((name, tier), 0) + 1
+                copies += 1
         sets.release(changes)
+        if tier == DEVICE:
+            part.ahead.stored([block for _, block in blocks], part.on_tier[DEVICE] - held + copies)
 
-    def _drop_copy(self, part: _Part, name: int, tier: int) -> bool:
-        """True when it was one of several copies."""
-        more = part.copies.get((name, tier)) if part.copies else None
-        if more is None:
-            return False
-        if more > 1:
-            part.copies[name, tier] = more - 1
-        else:
-            del part.copies[name, tier]
-        return True
-
-    def _drop(self, part: _Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
+    def _drop(self, part: Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
         number = self._holders.get(block)
         after = changes.get(number)
         if after is None:
@@ -226,15 +234,19 @@ class ExactIndex:
             self._put(block, number, after)
             part.on_tier[tier] -= 1
             self._held -= 1
+            if tier == DEVICE:
+                part.ahead.dropped(block)
             if not self._sets.anywhere[after] & part.bit:
                 part.names.pop(name)
 
-    def _leave(self, part: _Part, block: int) -> None:
+    def _leave(self, part: Part, block: int) -> None:
         number = self._holders.get(block)
         for tier, mask in enumerate(self._sets.masks[number]):
             held = bool(mask & part.bit)
             part.on_tier[tier] -= held
             self._held -= held
+            if held and tier == DEVICE:
+                part.ahead.dropped(block)
         self._put(block, number, self._sets.without_instance(number, part.bit))
         self._sets.release((number,))
 
@@ -269,28 +281,3 @@ class ExactIndex:
             else:
                 high = middle
         return high
-
-    def _summed(self, runs: list[tuple[int, Masks]], block_size: int) -> dict[str, Tokens]:
-        found: dict[str, Tokens] = {}
-        begin = 0
-        for place, (end, held) in enumerate(runs):
-            following = runs[place + 1][1] if place + 1 < len(runs) else (0, 0, 0)
-            if not (held[HOST] or held[DISK] or following[HOST] or following[DISK]) and not begin:
-                # On the device from the first block on, the usual case: only who goes is looked at.
-                found |= dict.fromkeys(self._named(held[DEVICE] & ~following[DEVICE]), (end * block_size, 0, 0))
-                continue
-            self._add_run(found, held, (begin, end), block_size)
-            begin = end
-        return found
-
-    def _add_run(self, found: dict[str, Tokens], held: Masks, run: tuple[int, int], block_size: int) -> None:
-        tokens = (run[1] - run[0]) * block_size
-        for tier, mask in enumerate(held):
-            for name in self._named(mask):
-                counted = list(found.get(name, (0, 0, 0)))
-                counted[tier] += tokens
-                found[name] = (counted[0], counted[1], counted[2])
-
-    def _named(self, mask: int) -> Iterator[str]:
-        """The instances of a mask; in C, since a thousand of them may share a system prompt."""
-        return compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS))

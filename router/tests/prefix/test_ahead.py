@@ -1,0 +1,170 @@
+"""What an instance will hold when a request gets its turn, case by case."""
+
+import pytest
+
+from router.prefix.ahead import LATE_S, Sent
+from router.prefix.blocks import block_hashes
+from router.prefix.exact import HOST, ExactIndex
+
+SEED = 7
+SIZE = 4
+NOW = 100.0  # s
+
+
+def prompt(letter: str, blocks: int) -> bytes:
+    return letter.encode() * (16 * blocks)
+
+
+def hashes(tokens: bytes) -> list[int]:
+    return block_hashes(tokens, SIZE, SEED)
+
+
+class Engine:
+    """An instance's events, told to the index."""
+
+    def __init__(self, index: ExactIndex, room: int) -> None:
+        self.index = index
+        index.limit("a", room)
+
+    def holds(self, tokens: bytes, start: int = 0) -> None:
+        names = hashes(tokens)
+        parent = names[start - 1] if start else None
+        self.index.store("a", names[start:], parent, tokens[16 * start :], SIZE)
+
+    def evicts(self, tokens: bytes, start: int) -> None:
+        self.index.drop("a", hashes(tokens)[start:][::-1])
+
+
+@pytest.fixture
+def index() -> ExactIndex:
+    return ExactIndex(SEED)
+
+
+@pytest.fixture
+def engine(index: ExactIndex) -> Engine:
+    return Engine(index, 10)
+
+
+def foreseen(index: ExactIndex, tokens: bytes, now: float = NOW) -> int:
+    """Blocks of the prompt that it will hold."""
+    matched = index.match(hashes(tokens), SIZE)
+    return sum((matched | index.foreseen(matched, hashes(tokens), SIZE, now)).get("a", (0, 0, 0))) // SIZE
+
+
+def send(index: ExactIndex, tokens: bytes) -> Sent:
+    held = sum(index.match(hashes(tokens), SIZE).get("a", (0, 0, 0))) // SIZE
+    return index.sent("a", hashes(tokens), held, foreseen(index, tokens))
+
+
+def test_with_nothing_under_way_it_will_hold_what_it_holds(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 4))
+    assert foreseen(index, prompt("x", 6)) == 4
+    assert index.foreseen(index.match(hashes(prompt("x", 6)), SIZE), hashes(prompt("x", 6)), SIZE, NOW) == {}
+
+
+def test_what_a_request_under_way_computes_will_be_held(index: ExactIndex, engine: Engine) -> None:
+    send(index, prompt("x", 4))
+    assert foreseen(index, prompt("x", 6)) == 4
+    assert foreseen(index, prompt("y", 6)) == 0
+
+
+def test_what_the_engine_has_told_of_is_awaited_no_more(index: ExactIndex, engine: Engine) -> None:
+    send(index, prompt("x", 4))
+    engine.holds(prompt("x", 4))
+    engine.evicts(prompt("x", 4), 1)
+    assert foreseen(index, prompt("x", 4)) == 1
+
+
+def test_blocks_that_are_told_late_are_awaited_for_a_second_after_the_answer(index: ExactIndex, engine: Engine) -> None:
+    send(index, prompt("x", 4)).over(NOW)
+    assert foreseen(index, prompt("x", 4), NOW + LATE_S / 2) == 4
+    assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 0
+
+
+def test_a_request_that_fails_takes_nothing_from_another_that_computes_the_same(
+    index: ExactIndex, engine: Engine
+) -> None:
+    first = send(index, prompt("x", 4))
+    send(index, prompt("x", 4))
+    first.over(NOW)
+    assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 4
+
+
+def test_a_full_cache_loses_what_was_used_longest_ago_to_requests_under_way(index: ExactIndex, engine: Engine) -> None:
+    index.limit("a", 11)
+    engine.holds(prompt("x", 5))
+    engine.holds(prompt("y", 5))
+    send(index, prompt("z", 5))
+    assert foreseen(index, prompt("y", 5)) == 5
+    assert foreseen(index, prompt("x", 5)) == 0
+
+
+def test_a_chain_goes_from_its_end(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 6))
+    send(index, prompt("z", 6))
+    assert foreseen(index, prompt("x", 6)) == 3  # 12 blocks and one that is not full, where there is room for 10
+
+
+def test_what_requests_under_way_use_is_not_evicted_and_goes_last_when_they_are_over(
+    index: ExactIndex, engine: Engine
+) -> None:
+    engine.holds(prompt("x", 4))
+    engine.holds(prompt("y", 4))
+    user = send(index, prompt("x", 4))
+    send(index, prompt("z", 5))
+    assert (foreseen(index, prompt("x", 4)), foreseen(index, prompt("y", 4))) == (4, 0)
+    user.over(NOW)
+    assert (foreseen(index, prompt("x", 4)), foreseen(index, prompt("y", 4))) == (4, 0)
+
+
+def test_a_prompt_that_will_be_evicted_and_computed_again_will_be_held(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 6))
+    send(index, prompt("z", 6))
+    send(index, prompt("x", 6))
+    assert foreseen(index, prompt("x", 6)) == 6
+    engine.evicts(prompt("x", 6), 3)
+    assert foreseen(index, prompt("x", 6)) == 6
+
+
+def test_without_knowing_the_room_nothing_is_expected_to_go(index: ExactIndex) -> None:
+    engine = Engine(index, 0)
+    engine.holds(prompt("x", 6))
+    send(index, prompt("z", 600))
+    assert foreseen(index, prompt("x", 6)) == 6
+
+
+def test_what_was_held_before_the_room_was_known_goes_first(index: ExactIndex) -> None:
+    engine = Engine(index, 0)
+    engine.holds(prompt("x", 5))
+    index.limit("a", 10)
+    engine.holds(prompt("y", 4))
+    send(index, prompt("z", 3))
+    assert foreseen(index, prompt("y", 4)) == 4
+
+
+def test_what_lies_on_a_slower_tier_as_well_stays(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 6))
+    index.store("a", hashes(prompt("x", 6))[3:], None, b"", SIZE, HOST)
+    engine.evicts(prompt("x", 6), 5)
+    send(index, prompt("z", 10))
+    assert foreseen(index, prompt("x", 6)) == 6
+
+
+def test_a_cleared_instance_is_awaited_for_nothing(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 4))
+    under_way = send(index, prompt("x", 6))
+    index.clear("a")
+    assert foreseen(index, prompt("x", 6)) == 0
+    under_way.over(NOW)
+    assert foreseen(index, prompt("x", 6)) == 0
+
+
+def test_of_a_large_cache_some_blocks_stand_for_all(index: ExactIndex) -> None:
+    engine = Engine(index, 40_000)
+    for letter in "abcd":
+        engine.holds(prompt(letter, 10_000))
+    send(index, prompt("z", 12_000))
+    kept = [foreseen(index, prompt(letter, 10_000)) for letter in "abcd"]
+    assert kept[0] == 0
+    assert kept[1] == pytest.approx(8_000, abs=500)
+    assert kept[2:] == [10_000, 10_000]
