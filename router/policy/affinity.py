@@ -20,9 +20,10 @@ def binding(view: View) -> Binding:
     bound_to = view.request.bound_to
     if bound_to is None:
         return Binding()
-    instance = next((instance for instance in view.instances if instance.id == bound_to), None)
-    if instance is None:
+    place = view.instances.place(bound_to)
+    if place is None:
         return Binding(reasons=(f"the session is bound to {bound_to}, which cannot take it",))
+    instance = view.instances[place]
     why = overloaded(view, instance)
     if why:
         return Binding(left=instance, reasons=(f"the session is bound to {bound_to} and leaves it: {why}",))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from router.policy.columns import columns, inputs
+from router.policy.fleet import Fleet
 from router.policy.types import Candidate, Instance, Request
 from router.policy.view import Pick, cached_tokens
 
@@ -11,21 +12,24 @@ from router.policy.view import Pick, cached_tokens
 class Candidates(Sequence[Candidate]):
     """In the order in which the instances were given. Equal to any other sequence of equal candidates."""
 
-    __slots__ = ("_draw", "_instances", "_made", "_pick", "_refusals", "_request")
+    __slots__ = ("_draw", "_instances", "_made", "_prefill", "_ranked", "_refusals", "_request", "_scores")
 
     def __init__(
         self,
         request: Request,
-        instances: Sequence[Instance],
+        fleet: Fleet,
         refusals: Mapping[int, str],
         pick: Pick | None,
         draw: float,
     ) -> None:
         self._draw = draw
         self._request = request
-        self._instances = instances
+        self._instances = fleet.instances.copy()
         self._refusals = refusals
-        self._pick = pick
+        ranked: Sequence[Instance] = pick.ranked if pick is not None else ()
+        self._ranked = self._instances if ranked is fleet else list(ranked)
+        self._scores = list(pick.scores) if pick is not None else []
+        self._prefill = pick.prefill.id if pick is not None and pick.prefill is not None and not pick.refused else ""
         self._made: tuple[Candidate, ...] | None = None
 
     @overload
@@ -61,28 +65,25 @@ class Candidates(Sequence[Candidate]):
 
     def columns(self) -> dict[str, Any]:
         """As a receipt keeps them (columns.py), without making candidates."""
-        cached = cached_tokens(self._request, self._instances)
+        cached = cached_tokens(self._request, Fleet(self._instances))
         made = columns(self._request, self._instances, cached, self._in_order(), self._refusals)
-        if self._pick is not None and self._pick.prefill is not None and not self._pick.refused:
-            made["prefill"] = self._pick.prefill.id
+        if self._prefill:
+            made["prefill"] = self._prefill
         return made
 
     def _in_order(self) -> Sequence[float | None]:
         """The scores in the order of the instances; empty when nobody was compared."""
-        pick = self._pick
-        if pick is None or pick.ranked is self._instances:
-            return pick.scores if pick is not None else ()
-        scores = self._scores()
-        return [scores.get(instance.id) for instance in self._instances] if scores else ()
+        if self._ranked is self._instances or not self._ranked:
+            return self._scores
+        scores = self._by_name()
+        return [scores.get(instance.id) for instance in self._instances]
 
-    def _scores(self) -> dict[str, float]:
-        if self._pick is None:
-            return {}
-        return {one.id: score for one, score in zip(self._pick.ranked, self._pick.scores, strict=True)}
+    def _by_name(self) -> dict[str, float]:
+        return {one.id: score for one, score in zip(self._ranked, self._scores, strict=True)}
 
     def _make(self) -> Iterator[Candidate]:
-        prompt, scores = self._request.prompt_tokens, self._scores()
-        cached = cached_tokens(self._request, self._instances)
+        prompt, scores = self._request.prompt_tokens, self._by_name()
+        cached = cached_tokens(self._request, Fleet(self._instances))
         for place, instance in enumerate(self._instances):
             yield Candidate(
                 instance.id,

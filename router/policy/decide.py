@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from router.policy.candidates import Candidates
 from router.policy.classify import classify
 from router.policy.filters import refusals
+from router.policy.fleet import Fleet, fleet_of
 from router.policy.offload import offloaded
 from router.policy.routes import ROUTES
 from router.policy.types import Decision, Instance, Policy, Request
@@ -20,12 +21,12 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
     `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
     would pick by cache.
     """
-    route = ROUTES[policy.route]
-    refused = refusals(instances, policy, offloads=route.offloads)
-    able = [instance for place, instance in enumerate(instances) if place not in refused] if refused else instances
-    if not able:
-        return _nobody(request, instances, policy, refused, draw)
-    view = View(request, able, policy, draw, instances)
+    route, fleet = ROUTES[policy.route], fleet_of(instances)
+    refused = refusals(fleet, policy, offloads=route.offloads)
+    if len(refused) == len(fleet):
+        return _nobody(request, fleet, policy, refused, draw)
+    able = fleet.only([place not in refused for place in range(len(fleet))]) if refused else fleet
+    view = View(request, able, policy, draw, fleet)
     pick = route.rank(view)
     if pick.request_class == "heavy" and not route.offloads and policy["flow.heavy"] == "offload":
         pick = offloaded(view, pick)
@@ -40,15 +41,13 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
         reasons=pick.reasons,
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
-        candidates=Candidates(request, instances, refused, pick, draw),
+        candidates=Candidates(request, fleet, refused, pick, draw),
         prefill="" if prefill is None else prefill.id,
         prefill_new_tokens=0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
     )
 
 
-def _nobody(
-    request: Request, instances: Sequence[Instance], policy: Policy, refused: Mapping[int, str], draw: float
-) -> Decision:
+def _nobody(request: Request, instances: Fleet, policy: Policy, refused: Mapping[int, str], draw: float) -> Decision:
     cached = max(cached_tokens(request, instances), default=0)
     return Decision(
         instance="",

@@ -1,7 +1,9 @@
 """Which instances may take a request at all. A filter says why not, in words; empty means yes."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, count
 
+from router.policy.fleet import Fleet
 from router.policy.types import Instance, Policy
 
 Filter = Callable[[Instance, Policy], str]
@@ -35,29 +37,34 @@ HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 SOFT: dict[str, Filter] = {"prefill_role": prefill_role, "decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
-def refusals(instances: Sequence[Instance], policy: Policy, *, offloads: bool = False) -> dict[int, str]:
+def refusals(instances: Fleet, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
     """Why instances may not take the request, by their place in the list; those that may are not in it.
 
     `offloads`: the route has prompts computed elsewhere, so that instances which only decode are its to choose from.
     """
-    limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
-    # One cheap pass finds whom the filters have to be asked about: in a fleet that is well, nobody.
-    doubtful = [
-        place
-        for place, instance in enumerate(instances)
-        if instance.refused or instance.running >= limit or instance.kv_usage > kv_limit or instance.role != "both"
-    ]
-    if not doubtful:
+    asked = doubtful(instances, policy)
+    if not asked:
         return {}
-    found = _rejected(HARD.values(), instances, doubtful, policy)
+    found = _rejected(HARD.values(), instances, asked, policy)
     for name, rule in SOFT.items():
         if name == "decode_role" and offloads:
             continue
-        rest = [place for place in doubtful if place not in found]
+        rest = [place for place in asked if place not in found]
         more = _rejected((rule,), instances, rest, policy)
         if len(found) + len(more) < len(instances):
             found |= more
     return found
+
+
+def doubtful(instances: Fleet, policy: Policy) -> list[int]:
+    """Whom the filters have to be asked about: in a fleet that is well, nobody."""
+    asked = instances.column(is_doubtful, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"])
+    return list(compress(count(), asked)) if True in asked else []
+
+
+def is_doubtful(instance: Instance, limit: int, kv_limit: float) -> bool:
+    usual = not instance.refused and instance.running < limit and instance.kv_usage <= kv_limit
+    return not usual or instance.role != "both"
 
 
 def _rejected(

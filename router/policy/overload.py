@@ -1,7 +1,7 @@
 """When the preferred instance has too much to do to be kept."""
 
 from router.policy.types import Instance
-from router.policy.view import View
+from router.policy.view import View, ongoing
 
 
 def overloaded(view: View, instance: Instance) -> str:
@@ -22,5 +22,4 @@ def overloaded(view: View, instance: Instance) -> str:
 
 def _work_on(view: View, instance: Instance) -> float:
     weight: float = view.policy["load.request_tokens"]
-    new_tokens = view.request.prompt_tokens - view.cached_on(instance)
-    return new_tokens + instance.prefill_tokens + weight * instance.running
+    return view.request.prompt_tokens - view.cached_on(instance) + ongoing(instance, weight)

@@ -15,7 +15,7 @@ def best(view: View, lacking: Sequence[float], most: float) -> int:
 
 def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
     """Each with a probability in proportion to its score."""
-    places = sorted(range(len(lacking)), key=lambda place: view.instances[place].id)
+    places = view.instances.order
     sums = list(accumulate(max(most - lacking[place], 0.0) for place in places))
     mark = view.draw * sums[-1]
     if not sums[-1]:

@@ -1,7 +1,10 @@
 """How good an instance is by one measure, 0 to 1, the more the better: what a route weighs against each other."""
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import add, mul, sub
 
+from router.policy.types import Instance
 from router.policy.view import View
 
 Scorer = Callable[[View], list[float]]
@@ -15,33 +18,37 @@ def prefix(view: View) -> list[float]:
 
 def kv_free(view: View) -> list[float]:
     """1 − u_i"""
-    return [1 - instance.kv_usage for instance in view.instances]
+    return view.instances.column(_kv_free)
 
 
 def queue(view: View) -> list[float]:
     """(max q − q_i) / (max q − min q)"""
-    return few([instance.waiting for instance in view.instances])
+    return few(view.instances.waiting)
 
 
 def requests(view: View) -> list[float]:
     """(max R − R_i) / (max R − min R)"""
-    return few([instance.running for instance in view.instances])
+    return few(view.instances.running)
 
 
 def decodes(view: View) -> list[float]:
     """(max D − D_i) / (max D − min D)"""
-    return few([instance.decodes for instance in view.instances])
+    return few(view.instances.decodes)
 
 
 def prefill(view: View) -> list[float]:
     """The same of PP_i + n_i."""
-    return few([instance.prefill_tokens + new for instance, new in zip(view.instances, view.new, strict=True)])
+    return few(list(map(add, view.instances.prefill_tokens, view.new)))
 
 
 def session(view: View) -> list[float]:
     """1 on the session's instance, 0 elsewhere."""
     bound_to = view.request.bound_to
-    return [1.0 if instance.id == bound_to else 0.0 for instance in view.instances]
+    return [1.0 if name == bound_to else 0.0 for name in view.instances.ids]
+
+
+def _kv_free(instance: Instance) -> float:
+    return 1 - instance.kv_usage
 
 
 def few(counts: Sequence[float]) -> list[float]:
@@ -74,7 +81,8 @@ def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[f
     lacking = [sum(weights[name] for name in scores)] * len(next(iter(scores.values())))
     for name, own in scores.items():
         weight = weights[name]
-        lacking = [lack - weight * score for lack, score in zip(lacking, own, strict=True)]
+        weighted = own if weight == 1 else map(mul, repeat(weight), own)
+        lacking = list(map(sub, lacking, weighted))
     return lacking
 
 

@@ -1,9 +1,12 @@
 """What a route sees, what it answers, and the few questions that routes share. Everything goes by place in the list."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import add
 
+from router.policy.fleet import Fleet, dropped
 from router.policy.types import Instance, Policy, Request, RequestClass
 
 
@@ -12,10 +15,10 @@ class View:
     """A request and the instances that may take it (at least one)."""
 
     request: Request
-    instances: Sequence[Instance]
+    instances: Fleet
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
-    fleet: Sequence[Instance] = ()  # everybody, those that may not take it too: who may compute prompts for others
+    fleet: Fleet  # everybody, those that may not take it too: who may compute prompts for others
 
     @cached_property
     def cached(self) -> list[int]:
@@ -31,24 +34,32 @@ class View:
     @cached_property
     def ongoing(self) -> list[float]:
         """PP_i + request_tokens · R_i: prefill still to be computed, and each request as if it were so many tokens."""
-        weight = self.policy["load.request_tokens"]
-        return [instance.prefill_tokens + weight * instance.running for instance in self.instances]
+        return self.instances.column(ongoing, self.policy["load.request_tokens"])
 
     @cached_property
     def work(self) -> list[float]:
         """n_i + ongoing_i: what the instance has to do with this request on it. Losing the cache counts as work."""
-        return [new + ongoing for new, ongoing in zip(self.new, self.ongoing, strict=True)]
+        return list(map(add, self.new, self.ongoing))
 
     def cached_on(self, instance: Instance) -> int:
-        return cached_tokens(self.request, (instance,))[0]
+        held, prompt = self.request.held, self.request.prompt_tokens
+        return min(instance.cached_tokens if held is None else held.get(instance.id, 0), prompt)
 
     def without(self, instance: Instance | None) -> "View":
-        if instance is None:
+        place = self.instances.place(instance.id) if instance is not None else None
+        if place is None:
             return self
-        return self.of([other for other in self.instances if other is not instance])
+        rest = self.of(self.instances.without(place))
+        for name in ("cached", "new", "ongoing", "work"):  # what is known already is not asked again
+            if name in self.__dict__:
+                rest.__dict__[name] = dropped(self.__dict__[name], place)
+        return rest
 
-    def of(self, instances: Sequence[Instance]) -> "View":
-        return replace(self, instances=instances)
+    def only(self, stays: Sequence[bool]) -> "View":
+        return self.of(self.instances.only(stays))
+
+    def of(self, instances: Fleet) -> "View":
+        return View(self.request, instances, self.policy, self.draw, self.fleet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +76,26 @@ class Pick:
     refused: bool = False  # nobody is to take the request now, `instance` would have been the best
 
 
-def cached_tokens(request: Request, instances: Sequence[Instance]) -> list[int]:
+def ongoing(instance: Instance, request_tokens: float) -> float:
+    return instance.prefill_tokens + request_tokens * instance.running
+
+
+def cached_tokens(request: Request, instances: Fleet) -> list[int]:
     prompt, held = request.prompt_tokens, request.held
-    if held is None:
-        return [instance.cached_tokens if instance.cached_tokens < prompt else prompt for instance in instances]
-    get = held.get
-    return [cached if (cached := get(instance.id, 0)) < prompt else prompt for instance in instances]
+    cached = instances.cached_tokens if held is None else list(map(held.get, instances.ids, repeat(0)))
+    return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 
 
-def least(view: View, scores: Sequence[float], *then: Callable[[int], float]) -> int:
-    """The place of the least score, ties by the least `then`, and then by the draw (in the order of ids)."""
+def least(view: View, scores: Sequence[float], *then: Callable[[], Sequence[float]]) -> int:
+    """The place of the least score, ties by the least of `then`, and then by the draw (in the order of ids)."""
     best = min(scores)
     if scores.count(best) == 1:
         return scores.index(best)
     tied = [place for place, score in enumerate(scores) if score == best]
-    for key in then:
-        seconds = [key(place) for place in tied]
-        best = min(seconds)
-        tied = [place for place, second in zip(tied, seconds, strict=True) if second == best]
+    for further in then:
+        seconds = further()
+        best = min([seconds[place] for place in tied])
+        tied = [place for place in tied if seconds[place] == best]
     return by_turn(view, tied, int(view.draw * len(tied)))
 
 
@@ -90,4 +103,6 @@ def by_turn(view: View, places: Sequence[int], turn: int) -> int:
     """The place whose turn it is, in the order of ids."""
     if len(places) == 1:
         return places[0]
-    return sorted(places, key=lambda place: view.instances[place].id)[turn % len(places)]
+    if len(places) == len(view.instances):
+        return view.instances.order[turn % len(places)]
+    return sorted(places, key=view.instances.ids.__getitem__)[turn % len(places)]

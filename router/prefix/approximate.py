@@ -7,13 +7,14 @@ used chunk is always the end of a chain. So of an earlier prompt only an end can
 prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress, islice
 
 from router.prefix.forest import Forest, Path, Run, at, parting
 
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
+MASKS_KEPT = 256
 SPARE_SHARE = 16  # evicting goes 1/16 below the limit, so that it is done in batches
 SLACK_SHARE = 8  # a report 1/8 below what was predicted is rounding (blocks, bytes per token), not eviction
 GROWTH_SHARE = 256  # a correct prediction gives 1/256 of the limit back
@@ -95,6 +96,7 @@ class PrefixIndex:
         self._shelves: dict[str, _Shelf] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
+        self._named_before: dict[int, list[str]] = {}
         self._limits: dict[str, int] = {}
 
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
@@ -200,6 +202,7 @@ class PrefixIndex:
         else:
             slot = len(self._names)
             self._names.append(instance)
+        self._named_before.clear()
         shelf = _Shelf(slot, epoch, self._limits.get(instance, self._instance_chunks))
         self._shelves[instance] = shelf
         return shelf
@@ -207,9 +210,15 @@ class PrefixIndex:
     def _room(self, shelf: _Shelf) -> int:
         return min(shelf.room, max(1, self._max_chunks // len(self._shelves)))
 
-    def _named(self, mask: int) -> Iterator[str]:
-        """The instances of a mask; in C, since a thousand of them may share a system prompt."""
-        return compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS))
+    def _named(self, mask: int) -> list[str]:
+        """The instances of a mask; kept, since a thousand of them may share a system prompt."""
+        named = self._named_before.get(mask)
+        if named is None:
+            if len(self._named_before) >= MASKS_KEPT:
+                self._named_before.clear()
+            named = list(compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS)))
+            self._named_before[mask] = named
+        return named
 
     def _evict(self, shelf: _Shelf, size: int) -> None:
         """Down to so many chunks, the least recently used first."""

@@ -35,11 +35,9 @@ def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
     limit = view.policy["route.heavy_cache_loss_max"]
     most = max(view.cached)
-    near = view.of(
-        [instance for instance, cached in zip(view.instances, view.cached, strict=True) if most - cached <= limit]
-    )
-    scores = [instance.decodes for instance in near.instances]
-    place = least(near, scores, lambda place: near.instances[place].prefill_tokens, lambda place: near.new[place])
+    near = view if most - min(view.cached) <= limit else view.only([most - cached <= limit for cached in view.cached])
+    scores = near.instances.decodes
+    place = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
     instance = near.instances[place]
     told = [
         f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
@@ -52,7 +50,7 @@ def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
 
 def best_by_cache(view: View) -> Instance:
     """Least n_i, of equals the one with the least work."""
-    return view.instances[least(view, view.new, lambda place: view.work[place])]
+    return view.instances[least(view, view.new, lambda: view.work)]
 
 
 def cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:

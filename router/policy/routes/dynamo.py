@@ -10,9 +10,11 @@ from router.policy.view import Pick, View, least
 def rank(view: View) -> Pick:
     """argmin max(PP_i/B + L/B − credit_i/B, 0) + decode_blocks_i, in blocks of B_i tokens."""
     prompt = view.request.prompt_tokens
+    fleet = view.instances
+    figures = zip(fleet.prefill_tokens, _credits(view), fleet.block_size, _decode_blocks(view), strict=True)
     scores = [
-        max(instance.prefill_tokens + prompt - credit, 0.0) / instance.block_size + decode
-        for instance, credit, decode in zip(view.instances, _credits(view), _decode_blocks(view), strict=True)
+        (left / size if (left := prefill + prompt - credit) > 0 else 0.0) + decode
+        for prefill, credit, size, decode in figures
     ]
     place = least(view, scores)
     reason = f"least blocks: {scores[place]:,.1f} to prefill and held by decodes"
@@ -26,16 +28,15 @@ def _credits(view: View) -> list[float]:
     if tiers is None:
         return [device * cached for cached in view.cached]
     credit = []
-    for instance, cached in zip(view.instances, view.cached, strict=True):
-        on_device, on_host, on_disk = tiers.get(instance.id) or (cached, 0, 0)
+    for name, cached in zip(view.instances.ids, view.cached, strict=True):
+        on_device, on_host, on_disk = tiers.get(name) or (cached, 0, 0)
         credit.append(device * on_device + host * on_host + disk * on_disk)
     return credit
 
 
 def _decode_blocks(view: View) -> list[float]:
     """Blocks held by running requests; where the KV's size is not known, what one request is taken to weigh each."""
-    weight: float = view.policy["load.request_tokens"]
-    return [_held_blocks(instance, weight) for instance in view.instances]
+    return view.instances.column(_held_blocks, view.policy["load.request_tokens"])
 
 
 def _held_blocks(instance: Instance, request_tokens: float) -> float:

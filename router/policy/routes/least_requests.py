@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
 
 def fewest_requests(view: View, request_class: RequestClass, reasons: tuple[str, ...] = ()) -> Pick:
     """argmin R_i, ties by the draw."""
-    scores = [instance.running for instance in view.instances]
+    scores = view.instances.running
     instance = view.instances[least(view, scores)]
     reason = f"fewest requests: {instance.running}"
     return Pick(instance, request_class, "least_requests", (*reasons, reason), view.instances, scores)

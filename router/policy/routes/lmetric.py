@@ -1,5 +1,7 @@
 """Prefill work times requests (LMetric)."""
 
+from operator import add, mul
+
 from router.policy.classify import class_by_cache
 from router.policy.routes.route import Route
 from router.policy.view import Pick, View, least
@@ -7,9 +9,9 @@ from router.policy.view import Pick, View, least
 
 def rank(view: View) -> Pick:
     """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); several idle instances all score 0, so ties go by PP_i + n_i."""
-    work = [instance.prefill_tokens + new for instance, new in zip(view.instances, view.new, strict=True)]
-    scores = [tokens * instance.running for tokens, instance in zip(work, view.instances, strict=True)]
-    place = least(view, scores, work.__getitem__)
+    work = list(map(add, view.instances.prefill_tokens, view.new))
+    scores = list(map(mul, work, view.instances.running))
+    place = least(view, scores, lambda: work)
     instance = view.instances[place]
     reason = f"least product: {work[place]:,} prefill tokens times {instance.running} requests"
     return Pick(instance, class_by_cache(view), "least_product", (reason,), view.instances, scores)

@@ -1,5 +1,7 @@
 """Least prefill work left."""
 
+from operator import add
+
 from router.policy.classify import class_by_cache
 from router.policy.routes.route import Route
 from router.policy.view import Pick, View, by_turn
@@ -7,11 +9,11 @@ from router.policy.view import Pick, View, by_turn
 
 def rank(view: View) -> Pick:
     """argmin PP_i + n_i, ties by R_i, then round robin."""
-    scores = [instance.prefill_tokens + new for instance, new in zip(view.instances, view.new, strict=True)]
-    best = min(scores)
+    scores = list(map(add, view.instances.prefill_tokens, view.new))
+    best, running = min(scores), view.instances.running
     tied = [place for place, score in enumerate(scores) if score == best]
-    fewest = min(view.instances[place].running for place in tied)
-    tied = [place for place in tied if view.instances[place].running == fewest]
+    fewest = min(running[place] for place in tied)
+    tied = [place for place in tied if running[place] == fewest]
     instance = view.instances[by_turn(view, tied, view.request.turn)]
     reason = f"least prefill work: {best:,} tokens with this request"
     return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)

@@ -1,5 +1,7 @@
 """Least estimated time to the first token, prefixes fetched from the store (Mooncake's Conductor)."""
 
+from operator import sub
+
 from router.policy.classify import class_by_cache
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
@@ -13,19 +15,19 @@ def rank(view: View) -> Pick:
     """argmin TTFT_i = T_transfer + T_queue(i) + T_prefill(L, prefix) (FAST '25, algorithm 1)."""
     rate = view.request.rates.prefill_tokens_per_s
     prefixes = _prefixes(view)
+    prompt = view.request.prompt_tokens
     tokens = [
-        instance.prefill_tokens + view.request.prompt_tokens - prefix
-        for instance, prefix in zip(view.instances, prefixes, strict=True)
+        prefill + prompt - prefix for prefill, prefix in zip(view.instances.prefill_tokens, prefixes, strict=True)
     ]
     request_class = class_by_cache(view)
     if not rate:
         place = least(view, tokens)
         reason = f"least prefill work, {tokens[place]:,} tokens: how fast prompts are computed is not known yet"
         return Pick(view.instances[place], request_class, "least_ttft", (reason,), view.instances, tokens)
-    scores = [
-        work / rate + _transfer_s(view, prefix - own)
-        for work, prefix, own in zip(tokens, prefixes, view.cached, strict=True)
-    ]
+    scores = [work / rate for work in tokens]
+    if prefixes is not view.cached:
+        moved = map(sub, prefixes, view.cached)
+        scores = [score + _transfer_s(view, tokens) for score, tokens in zip(scores, moved, strict=True)]
     place = least(view, scores)
     return _judged(view, request_class, scores, place, prefixes[place] - view.cached[place])
 
@@ -36,12 +38,11 @@ def _prefixes(view: View) -> list[int]:
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
         return view.cached  # what a transfer takes is not known
     ratio = view.policy["route.prefetch_ratio"]
-    held = zip(view.instances, view.cached, strict=True)
-    best = max((cached for instance, cached in held if instance.connector == STORE), default=0)
-    return [
-        best if instance.connector == STORE and best > ratio * cached else cached
-        for instance, cached in zip(view.instances, view.cached, strict=True)
-    ]
+    connectors, cached = view.instances.connector, view.cached
+    best = max((own for one, own in zip(connectors, cached, strict=True) if one == STORE), default=0)
+    if not best:
+        return cached
+    return [best if one == STORE and best > ratio * own else own for one, own in zip(connectors, cached, strict=True)]
 
 
 def _transfer_s(view: View, tokens: int) -> float:

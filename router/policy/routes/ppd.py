@@ -26,8 +26,9 @@ def rank(view: View) -> Pick:
 
 def _decoder(view: View) -> Instance:
     """argmin R_i of those that only decode, of all where there are none."""
-    decoders = view.of([one for one in view.instances if one.role == "decode"] or view.instances)
-    return decoders.instances[least(decoders, [one.running for one in decoders.instances])]
+    roles = view.instances.role
+    decoders = view.only([role == "decode" for role in roles]) if "decode" in roles else view
+    return decoders.instances[least(decoders, decoders.instances.running)]
 
 
 def _prefill_then_decode(view: View, decoder: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:

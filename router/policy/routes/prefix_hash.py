@@ -12,9 +12,9 @@ from router.policy.view import Pick, View
 def rank(view: View) -> Pick:
     """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring:
     the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
-    running = [instance.running for instance in view.instances]
+    running = view.instances.running
     most = ceil(view.policy["route.load_factor"] * (sum(running) + 1) / len(running))
-    hashes = rendezvous(hash_of(str(view.request.prefix_key)), [instance.id for instance in view.instances])
+    hashes = rendezvous(hash_of(str(view.request.prefix_key)), view.instances)
     scores = [
         place / MASK if requests < most else 1 + place / MASK for place, requests in zip(hashes, running, strict=True)
     ]

@@ -21,7 +21,7 @@ def rank(view: View) -> Pick:
 
 def _by_hash(view: View, session: str) -> Pick:
     """Rendezvous hashing: the least of the hashes of (session, instance)."""
-    scores = rendezvous(hash_of(session), [instance.id for instance in view.instances])
+    scores = rendezvous(hash_of(session), view.instances)
     instance = view.instances[scores.index(min(scores))]
     reasons = ("the session has no instance yet: the one that its hash says",)
     ranked = [score / MASK for score in scores]

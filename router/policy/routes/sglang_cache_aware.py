@@ -11,14 +11,14 @@ def rank(view: View) -> Pick:
     """max R − min R > balance_abs and max R > balance_rel · min R: argmin R_i. Else the longest match when it is more
     than match_share of the prompt, else argmin R_i."""
     request_class = class_by_cache(view)
-    running = [instance.running for instance in view.instances]
+    running = view.instances.running
     most, fewest = max(running), min(running)
     policy = view.policy
     if most - fewest > policy["route.balance_abs"] and most > policy["route.balance_rel"] * fewest:
         return fewest_requests(view, request_class, (f"load is uneven: {fewest} to {most} requests",))
     longest = max(view.cached)
     if longest > policy["route.match_share"] * view.request.prompt_tokens:
-        place = least(view, view.new, running.__getitem__)
+        place = least(view, view.new, lambda: running)
         reason = f"longest match: {longest:,} of {view.request.prompt_tokens:,} tokens"
         return Pick(view.instances[place], request_class, "longest_match", (reason,), view.instances, view.new)
     return fewest_requests(view, request_class, (f"the longest match is short: {longest:,} tokens",))

@@ -1,5 +1,7 @@
 """Sessions stay while their instance is fast enough; else load times requests (SMetric)."""
 
+from operator import add, mul
+
 from router.policy.classify import class_by_cache, class_on
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
@@ -10,8 +12,8 @@ from router.policy.view import Pick, View, least
 def rank(view: View) -> Pick:
     """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
     history and load_i/rate ≤ slack · (base + per_1k · L/1000), or nobody meets that; else argmin load_i · R_i."""
-    loads = [instance.prefill_tokens + cost for instance, cost in zip(view.instances, _costs(view), strict=True)]
-    home = next((place for place, one in enumerate(view.instances) if one.id == view.request.bound_to), None)
+    loads = list(map(add, view.instances.prefill_tokens, _costs(view)))
+    home = view.instances.place(view.request.bound_to)
     if home is not None:
         stays, why = _stays(view, loads, home)
         if stays:
@@ -26,7 +28,9 @@ def rank(view: View) -> Pick:
 def _costs(view: View) -> list[float]:
     """In tokens: attention makes a new token dearer the more context is before it; at L_eq it costs as much again."""
     prompt, equal = view.request.prompt_tokens, view.policy["route.equal_cost_tokens"]
-    return [new + new * (prompt - new / 2) / equal for new in view.new]
+    # Of many instances only a few hold something else of the prompt than the others do.
+    costs = {new: new + new * (prompt - new / 2) / equal for new in set(view.new)}
+    return [costs[new] for new in view.new]
 
 
 def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:
@@ -53,8 +57,8 @@ def _too_slow(instance: Instance, takes: float, limit: float) -> str:
 
 
 def _least_product(view: View, loads: list[float], reasons: tuple[str, ...]) -> Pick:
-    scores = [load * instance.running for load, instance in zip(loads, view.instances, strict=True)]
-    place = least(view, scores, loads.__getitem__)
+    scores = list(map(mul, loads, view.instances.running))
+    place = least(view, scores, lambda: loads)
     instance = view.instances[place]
     reason = f"least product: load {loads[place]:,.0f} times {instance.running} requests"
     return Pick(instance, class_by_cache(view), "least_product", (*reasons, reason), view.instances, scores)

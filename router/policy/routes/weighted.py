@@ -1,16 +1,15 @@
 """A route of one's own: filters, then weighted scorers, then a picker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from router.policy.classify import class_by_cache
 from router.policy.parameter import Parameter
 from router.policy.pickers import PICKERS
 from router.policy.routes.route import Route
 from router.policy.scorers import SCORERS, missing, scored, told
-from router.policy.types import Instance
 from router.policy.view import Pick, View
 
-Filter = Callable[[View], list[Instance]]  # those that stay
+Filter = Callable[[View], Sequence[bool]]  # who stays; empty when all do
 
 
 def rank(view: View) -> Pick:
@@ -30,26 +29,29 @@ def rank(view: View) -> Pick:
 def _filtered(view: View) -> tuple[View, tuple[str, ...]]:
     reasons = []
     for name, keep in FILTERS.items():
-        kept = keep(view)
-        if 0 < len(kept) < len(view.instances):
-            reasons.append(f"{name}: {len(view.instances) - len(kept)} of {len(view.instances)} left out")
-            view = view.of(kept)
+        stays = keep(view)
+        count, kept = len(stays), sum(stays)
+        if 0 < kept < count:
+            reasons.append(f"{name}: {count - kept} of {count} left out")
+            view = view.only(stays)
     return view, tuple(reasons)
 
 
-def short_queue(view: View) -> list[Instance]:
-    most = view.policy["route.filter_waiting"]
-    return [instance for instance in view.instances if instance.waiting <= most]
+def short_queue(view: View) -> Sequence[bool]:
+    return _at_most(view.instances.waiting, view.policy["route.filter_waiting"])
 
 
-def little_prefill(view: View) -> list[Instance]:
-    most = view.policy["route.filter_prefill_tokens"]
-    return [instance for instance in view.instances if instance.prefill_tokens <= most]
+def little_prefill(view: View) -> Sequence[bool]:
+    return _at_most(view.instances.prefill_tokens, view.policy["route.filter_prefill_tokens"])
 
 
-def long_match(view: View) -> list[Instance]:
+def long_match(view: View) -> Sequence[bool]:
     least = view.policy["route.filter_match_share"] * view.request.prompt_tokens
-    return [instance for instance, cached in zip(view.instances, view.cached, strict=True) if cached >= least]
+    return [cached >= least for cached in view.cached] if least > min(view.cached) else ()
+
+
+def _at_most(column: Sequence[float], most: float) -> Sequence[bool]:
+    return [one <= most for one in column] if max(column) > most else ()
 
 
 FILTERS: dict[str, Filter] = {

@@ -1,0 +1,150 @@
+"""The instances of a pool with each of their figures as a column, which is what decisions look at.
+
+The router keeps one from decision to decision and replaces the instances that change, so that columns are made once.
+A decision therefore keeps nothing of a fleet, neither it nor a column, only its instances, which never change.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any, overload
+
+from router.policy.types import Instance
+
+COLUMNS_KEPT = 32  # beyond that they are those of policies that are in force no more
+
+Figure = Callable[..., Any]  # of an instance and what else it is calculated from
+
+
+class Fleet(Sequence[Instance]):
+    __slots__ = ("_columns", "_order", "_places", "_whole", "instances")
+
+    def __init__(self, instances: Iterable[Instance]) -> None:
+        self.instances = list(instances)
+        self._columns: dict[tuple[Any, ...], list[Any]] = {}
+        self._places: dict[str, int] | None = None
+        self._order: list[int] | None = None
+        self._whole: tuple[Fleet, Callable[[list[Any]], list[Any]]] | None = None
+
+    @overload
+    def __getitem__(self, place: int) -> Instance: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Instance]: ...
+    def __getitem__(self, place: int | slice) -> Instance | list[Instance]:
+        return self.instances[place]
+
+    def __len__(self) -> int:
+        return len(self.instances)
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self.instances)
+
+    @property
+    def order(self) -> list[int]:
+        """Their places in the order of ids."""
+        if self._order is None:
+            self._order = sorted(range(len(self.instances)), key=self.ids.__getitem__)
+        return self._order
+
+    def place(self, name: str | None) -> int | None:
+        if name is None:
+            return None
+        if self._places is None:
+            self._places = {one: place for place, one in enumerate(self.ids)}
+        return self._places.get(name)
+
+    def column(self, figure: Figure, *given: float) -> list[Any]:
+        """`figure(instance, *given)` of each; not to be changed. It is kept, so `figure` must be a constant."""
+        key = (figure, *given)
+        return self._columns.get(key) or self._make(key)
+
+    def _make(self, key: tuple[Any, ...]) -> list[Any]:
+        figure, *given = key
+        if self._whole is not None:
+            whole, part = self._whole
+            made = part(whole.column(figure, *given))
+        else:
+            made = [figure(instance, *given) for instance in self.instances]
+        self._columns[key] = made
+        return made
+
+    def replace(self, place: int, instance: Instance) -> None:
+        """What has become of the instance there."""
+        self.instances[place] = instance
+        if len(self._columns) > COLUMNS_KEPT:
+            self._columns.clear()
+        for (figure, *given), column in self._columns.items():
+            column[place] = figure(instance, *given)
+
+    def only(self, stays: Sequence[bool]) -> "Fleet":
+        return self._part(lambda column: list(compress(column, stays)))
+
+    def without(self, place: int) -> "Fleet":
+        return self._part(lambda column: dropped(column, place))
+
+    def _part(self, part: Callable[[list[Any]], list[Any]]) -> "Fleet":
+        fleet = Fleet(())
+        fleet.instances, fleet._whole = part(self.instances), (self, part)
+        return fleet
+
+    # The figures as they are
+
+    @property
+    def ids(self) -> list[str]:
+        return self._columns.get(_ID) or self._make(_ID)
+
+    @property
+    def cached_tokens(self) -> list[int]:
+        return self._columns.get(_CACHED) or self._make(_CACHED)
+
+    @property
+    def running(self) -> list[int]:
+        """R_i"""
+        return self._columns.get(_RUNNING) or self._make(_RUNNING)
+
+    @property
+    def waiting(self) -> list[int]:
+        """q_i"""
+        return self._columns.get(_WAITING) or self._make(_WAITING)
+
+    @property
+    def decodes(self) -> list[int]:
+        """D_i"""
+        return self._columns.get(_DECODES) or self._make(_DECODES)
+
+    @property
+    def prefill_tokens(self) -> list[int]:
+        """PP_i"""
+        return self._columns.get(_PREFILL) or self._make(_PREFILL)
+
+    @property
+    def block_size(self) -> list[int]:
+        """B_i"""
+        return self._columns.get(_BLOCK_SIZE) or self._make(_BLOCK_SIZE)
+
+    @property
+    def role(self) -> list[str]:
+        return self._columns.get(_ROLE) or self._make(_ROLE)
+
+    @property
+    def connector(self) -> list[str]:
+        return self._columns.get(_CONNECTOR) or self._make(_CONNECTOR)
+
+
+def dropped(column: list[Any], place: int) -> list[Any]:
+    return column[:place] + column[place + 1 :]
+
+
+def fleet_of(instances: Sequence[Instance]) -> Fleet:
+    return instances if isinstance(instances, Fleet) else Fleet(instances)
+
+
+_ID = (attrgetter("id"),)
+_CACHED = (attrgetter("cached_tokens"),)
+_RUNNING = (attrgetter("running"),)
+_WAITING = (attrgetter("waiting"),)
+_DECODES = (attrgetter("decodes"),)
+_PREFILL = (attrgetter("prefill_tokens"),)
+_BLOCK_SIZE = (attrgetter("block_size"),)
+_ROLE = (attrgetter("role"),)
+_CONNECTOR = (attrgetter("connector"),)
