@@ -6,6 +6,7 @@ either is out of reach, and after a while it is started on another node (fleet/r
 
 import asyncio
 import datetime as dt
+import time
 from dataclasses import replace
 
 from django.utils import timezone
@@ -29,6 +30,7 @@ class Deputy:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._prober = Prober()
+        self._began = time.monotonic()
         self._answered: dict[tuple[str, int], float] = {}  # (instance, epoch) → Unix seconds
 
     def close(self) -> None:
@@ -38,6 +40,10 @@ class Deputy:
 
     def step(self, now: dt.datetime) -> list[str]:
         """One look; the names of those that moved."""
+        # After a start of everything the nodes' workers may only just be on their way.
+        if time.monotonic() - self._began >= nodes.SILENT_S:
+            nodes.note_silent(now)
+        nodes.publish(now)
         rows = self._rows(now)
         answers = self._loop.run_until_complete(self._ask(rows)) if rows else []
         at = timezone.now().timestamp()

@@ -47,6 +47,17 @@ def record_pool(
     return event
 
 
+def record_node(
+    name: str, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
+) -> InstanceEvent:
+    """What happened to a node itself."""
+    event = InstanceEvent.objects.create(
+        node=name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
+    )
+    announce("node", name, f"node {name}: {text}{reason and f': {reason}'}", actor, event.at.timestamp())
+    return event
+
+
 def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
     """To the ticker; without Redis there is none to look at it."""
     value = wire.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})

@@ -56,6 +56,7 @@ class Node(models.Model):
     cordoned = models.BooleanField(default=False)  # nothing new is placed there
     draining = models.BooleanField(default=False)  # and what runs there moves elsewhere
     because = models.CharField(max_length=450, blank=True)  # who cordoned or drains it and why
+    missed_at = models.DateTimeField(null=True, blank=True)  # since when it does not report; empty: it does
 
     def __str__(self) -> str:
         return self.name
@@ -190,10 +191,11 @@ class Port(models.Model):
 
 
 class InstanceEvent(models.Model):
-    """What happened to an instance; by name, so that it outlives the row."""
+    """What happened to an instance, a pool or a node; by name, so that it outlives the row."""
 
     instance = models.CharField(max_length=80, blank=True)  # empty: of the pool as a whole
-    pool = models.CharField(max_length=63)
+    pool = models.CharField(max_length=63, blank=True)  # empty: of a node
+    node = models.CharField(max_length=63, blank=True)  # of the node itself, not of what runs there
     epoch = models.PositiveIntegerField(default=0)
     at = models.DateTimeField(default=timezone.now)
     kind = models.CharField(max_length=20)  # a state, or "drain", "restart", … for what somebody asked for
@@ -209,7 +211,9 @@ class InstanceEvent(models.Model):
             models.Index(fields=["instance", "-at"], name="event_by_instance"),
             # the fleet page: the latest events of a pool
             models.Index(fields=["pool", "-at"], name="event_by_pool"),
+            # the pages of the nodes: the latest events of one, or of all
+            models.Index(fields=["node", "-at"], name="event_by_node"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.instance} {self.kind}"
+        return f"{self.instance or self.pool or self.node} {self.kind}"

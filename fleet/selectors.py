@@ -55,5 +55,15 @@ def events(instance_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
     return InstanceEvent.objects.filter(instance=instance_name)[:limit]
 
 
+def node_events(node_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
+    """Of the node itself."""
+    return InstanceEvent.objects.filter(node=node_name)[:limit]
+
+
+def events_of_nodes(limit: int = 50) -> QuerySet[InstanceEvent]:
+    """Of all nodes, those that were forgotten too."""
+    return InstanceEvent.objects.exclude(node="")[:limit]
+
+
 def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
     return InstanceEvent.objects.filter(pool=pool_name)[:limit]

@@ -32,6 +32,7 @@ an unreadable value is never fatal. Times are Unix seconds (float). Readers judg
 | weir:signin:<hash> | counter with TTL | web | failed sign-ins of one name from one address (both only in the hash) |
 | weir:lock:<step> | string with TTL | Celery | whoever is at that step; another tick of it does nothing |
 | weir:worker:<name> | string with TTL | Celery | {schema, name, at, started_at, pid, queues: [text]} |
+| weir:nodes | string | Celery | {schema, at, nodes: [{name, last_seen, missed_at (since when it does not report, null: it does)}]} |
 | weir:scaling:<pool> | string with TTL | Celery | {schema, pool, at, replicas, advised, why, mode, changed_at, points: [{at, ready, running, waiting, kv, ttft_p90_ms}]} |
 | weir:events | stream, capped | web, Celery | field e: {at, kind, subject, text, actor} |
 
@@ -83,6 +84,7 @@ PREFIX = "weir:"
 
 POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
+NODES = PREFIX + "nodes"
 RECEIPTS = PREFIX + "receipts"
 TRAFFIC = PREFIX + "traffic"
 SENT = PREFIX + "sent"

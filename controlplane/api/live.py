@@ -30,6 +30,7 @@ class FrameOut(Schema):
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
     )
     routers: dict[str, list[Any]]
+    nodes: dict[str, list[Any]] = Field(description="silent_s is null for one that reports")
     policies: dict[str, Any]
     events: list[dict[str, Any]] = Field(description="Newest first")
     health: dict[str, Any]

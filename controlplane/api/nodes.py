@@ -3,17 +3,20 @@
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Path, Router
+from ninja import Path, Query, Router, Status
 
 from controlplane.api.auth import require
-from controlplane.api.fleet_schemas import NodeOut, ReasonIn
+from controlplane.api.fleet_schemas import EventOut, NodeOut, ReasonIn
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
 from controlplane.fleetpages.node_rows import NodeRow, node_rows
+from fleet import selectors
 from fleet.models import Node
+from fleet.services import NotPossible
 
+EVENTS_MAX = 500
 router = Router(tags=["fleet"])
 NodeName = Annotated[str, Path(max_length=63, pattern="^[a-z0-9-]+$")]
 _FIELDS = ("name", "hostname", "address", "last_seen", "cordoned", "draining", "because", "labels", "inventory")
@@ -44,6 +47,34 @@ def list_nodes(request: HttpRequest) -> Any:
 def get_node(request: HttpRequest, name: NodeName) -> Any:
     require(request, "fleet:read")
     return node_out(_find(name))
+
+
+@router.get(
+    "/{name}/events",
+    response={200: list[EventOut], **errors(422)},
+    operation_id="list_node_events",
+    summary="What happened to the node itself, newest first; of a forgotten one too",
+)
+def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    require(request, "fleet:read")
+    return list(selectors.node_events(name, limit))
+
+
+@router.post(
+    "/{name}/forget",
+    response={204: None, **errors(404, 409, 415, 422)},
+    operation_id="forget_node",
+    summary="Forget one that is gone for good; refused while it reports or holds instances",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        actions.forget_node(name, actor_of(request), payload.reason if payload else "")
+    except NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return Status(204, None)
 
 
 @router.post(

@@ -58,6 +58,19 @@ def worker_gone(now: float, frame: Json) -> Iterator[Found]:
         yield 3, "control worker", f"has not run for {age:.0f} s: nothing is started, stopped or replaced", "/fleet/"
 
 
+def node_silent(now: float, frame: Json) -> Iterator[Found]:
+    for name, silent_s, there in _rows(frame["nodes"], "name", "silent_s", "instances"):
+        if silent_s is None:
+            continue
+        link = f"/fleet/nodes/{quote(name)}/"
+        since = f"the node has not reported for {silent_s:.0f} s"
+        if there:
+            held = f"{there} instance{'s' if there > 1 else ''} there, with figures as old"
+            yield 3, name, f"{since}: {held}; what does not answer is replaced elsewhere", link
+        else:
+            yield 1, name, f"{since} and holds no instance: forget it if it is gone for good", link
+
+
 def router_gone(now: float, frame: Json) -> Iterator[Found]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
@@ -160,6 +173,7 @@ def unreadable(now: float, frame: Json) -> Iterator[Found]:
 
 RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
     "worker_gone": worker_gone,
+    "node_silent": node_silent,
     "router_gone": router_gone,
     "pool_empty": pool_empty,
     "policy_missing": policy_missing,

@@ -34,6 +34,7 @@ class Inputs:
     policies: Mapping[str, Json] = field(default_factory=dict)  # pool -> weir:policy value
     events: Sequence[Json] = ()  # newest first
     scaling: Mapping[str, Json] = field(default_factory=dict)  # pool -> weir:scaling value
+    nodes: Sequence[Json] = ()  # of the weir:nodes value
     control_at: float | None = None  # when the control worker last built a frame
     unreadable: int = 0  # values that could not be decoded
 
@@ -54,6 +55,7 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
         "instances": columns,
         "classes": _classes(now, inputs.routers, pools),
         "routers": routers,
+        "nodes": _nodes(now, inputs.nodes, columns),
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
         "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
         "events": list(inputs.events[:EVENTS_SHOWN]),
@@ -87,7 +89,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
 SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
-    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches",
+    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node",
 )  # fmt: skip
 
 
@@ -125,6 +127,7 @@ def _instance(now: float, pool: str, instance: Json, sample: Json | None, before
         "epoch": figures.get("epoch"),
         "sampled_at": figures.get("at"),
         "matches": instance.get("matches", instance["state"] == "ready"),
+        "node": instance.get("node") or "",
     }
 
 
@@ -224,6 +227,16 @@ def _routers(now: float, routers: Mapping[str, Json]) -> dict[str, list[Any]]:
         "gone": [age > ROUTER_GONE_S for age in ages],
         "versions": [{pool: served.get("version") for pool, served in row.get("pools", {}).items()} for row in rows],
         "degraded": [list(row.get("degraded", ())) for row in rows],
+    }
+
+
+def _nodes(now: float, nodes: Sequence[Json], instances: Json) -> dict[str, list[Any]]:
+    """`silent_s`: since its last word, None while it reports."""
+    there = Counter(instances["node"])
+    return {
+        "name": [node["name"] for node in nodes],
+        "silent_s": [None if node["missed_at"] is None else round(max(0.0, now - node["missed_at"])) for node in nodes],
+        "instances": [there[node["name"]] for node in nodes],
     }
 
 

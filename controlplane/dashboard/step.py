@@ -100,8 +100,9 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         pipe.zrangebyscore(wire.ROUTERS, now - ROUTERS_REMEMBERED_S, "+inf")
         pipe.get(wire.FRAMES_LATEST)
         pipe.get(wire.FRAMES_CONTROL_AT)
+        pipe.get(wire.NODES)
         pipe.xrevrange(wire.EVENTS, count=frames.EVENTS_SHOWN)
-        raw_pools, raw_routers, previous, control_at, events = pipe.execute()
+        raw_pools, raw_routers, previous, control_at, nodes, events = pipe.execute()
     pools, routers = sorted(map(bytes.decode, raw_pools)), list(map(bytes.decode, raw_routers))
     with client.pipeline(transaction=False) as pipe:
         for key_of in (wire.fleet_key, wire.policy_key, wire.scaling_key):
@@ -125,6 +126,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         scaling=reader.by_name(pools, raws[2 * len(pools) : 3 * len(pools)]),
         policies=reader.by_name(pools, raws[len(pools) : 2 * len(pools)]),
         events=[event for _, fields in events if (event := _event(fields))],
+        nodes=(reader.decode(nodes) or {}).get("nodes", ()),
         control_at=float(control_at) if control_at else None,
         unreadable=reader.unreadable,
     )

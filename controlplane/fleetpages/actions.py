@@ -8,7 +8,7 @@ from django.db import transaction
 from controlplane.audit.services import Actor, record
 from controlplane.policies.models import Policy
 from fleet import document as documents
-from fleet import nodes, rollback, selectors, services
+from fleet import forgetting, nodes, rollback, selectors, services
 from fleet.kinds.option import Problem, suggestion
 from fleet.models import Instance, Node, Pool, PoolVersion
 from fleet.services import Applied
@@ -105,6 +105,15 @@ def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
         node = NODE_VERBS[verb](name, actor.name, reason)
         record(actor, f"node.{verb}", name, reason, before, _openness(node))
     return node
+
+
+def forget_node(name: str, actor: Actor, reason: str) -> None:
+    """Node.DoesNotExist; NotPossible while it reports or holds instances."""
+    with transaction.atomic():
+        node = forgetting.forget(name, actor.name, reason)
+        seen = node.last_seen and node.last_seen.isoformat()
+        before = {"hostname": node.hostname, "address": node.address, "labels": node.labels, "last_seen": seen}
+        record(actor, "node.forget", name, reason, before, None)
 
 
 def _openness(node: Node) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
@@ -12,7 +13,11 @@ from controlplane.fleetpages.lifecycle_views import reason_of
 from controlplane.fleetpages.node_rows import NodeRow, node_rows
 from controlplane.fleetpages.rows import instance_rows
 from controlplane.fleetpages.views import Verb, permissions, render_part
+from fleet import forgetting, selectors
 from fleet.models import Node
+from fleet.services import NotPossible
+
+EVENTS = 50
 
 CORDON = Verb("cordon", "Cordon", "Starts nothing new here; what runs stays.")
 UNCORDON = Verb("uncordon", "Open", "Takes instances again.")
@@ -21,13 +26,20 @@ DRAIN = Verb("drain", "Drain", "Moves what runs here to other nodes, where its p
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    return render_part(request, "nodes", {"rows": node_rows(Node.objects.all()), **permissions(request)})
+    context = {"rows": node_rows(Node.objects.all()), "events": selectors.events_of_nodes(EVENTS)}
+    return render_part(request, "nodes", {**context, **permissions(request)})
 
 
 @require_GET
 def node_page(request: HttpRequest, name: str) -> HttpResponse:
     row = _find(name)
-    context = {"row": row, "instances": instance_rows(row.instances), "verbs": _verbs(row.node)}
+    context = {
+        "row": row,
+        "instances": instance_rows(row.instances),
+        "verbs": _verbs(row.node),
+        "events": selectors.node_events(name, EVENTS),
+        "not_forgettable": "" if row.reports else forgetting.why_not(row.node, timezone.now()),
+    }
     return render_part(request, "node", {**context, **permissions(request)})
 
 
@@ -53,3 +65,19 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     actions.act_on_node(verb, name, actor_of(request), reason_of(request))
     messages.success(request, f"{name}: {verb} asked for.")
     return redirect("fleet-node", name=name)
+
+
+@operator_required
+@require_POST
+def forget(request: HttpRequest, name: str) -> HttpResponse:
+    _find(name)
+    if request.POST.get("confirm", "").strip() != name:
+        messages.error(request, f"Nothing was done: type {name} to confirm that it is to be forgotten.")
+        return redirect("fleet-node", name=name)
+    try:
+        actions.forget_node(name, actor_of(request), reason_of(request))
+    except NotPossible as error:
+        messages.error(request, str(error))
+        return redirect("fleet-node", name=name)
+    messages.success(request, f"Node {name} is forgotten. If it reports again it is a new one.")
+    return redirect("fleet-nodes")

@@ -13,6 +13,7 @@ urlpatterns = [
     path("fleet/pools/<slug:name>/resume", lifecycle_views.resume, name="fleet-resume"),
     path("fleet/nodes/", node_views.index, name="fleet-nodes"),
     path("fleet/nodes/<slug:name>/", node_views.node_page, name="fleet-node"),
+    path("fleet/nodes/<slug:name>/forget", node_views.forget, name="fleet-node-forget"),
     path("fleet/nodes/<slug:name>/<slug:verb>", node_views.act, name="fleet-node-act"),
     path("fleet/instances/<slug:name>/", views.instance_page, name="fleet-instance"),
     path("fleet/instances/<slug:name>/<slug:verb>", views.act, name="fleet-act"),

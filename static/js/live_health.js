@@ -15,6 +15,11 @@ export function healthBanners(frame) {
   const silent = health.samples_expected > 0 && (sampled == null || sampled > LATE_S);
   toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the figures below are old. Requests are still routed.",
     sampled == null ? "" : `last sample ${age(sampled)} ago`);
+  const nodes = frame.nodes ?? { name: [] };
+  const missed = nodes.name.map((name, i) => ({ name, seconds: nodes.silent_s[i], there: nodes.instances[i] })).filter((node) => node.seconds != null && node.there);
+  toggle(missed.length > 0 && !silent, "silent-nodes", "warning",
+    missed.map((node) => `Node ${node.name} does not report: figures of its ${node.there} instance${node.there === 1 ? "" : "s"} are old.`).join(" "),
+    missed.map((node) => `last heard of ${age(node.seconds)} ago`).join(", "));
   const known = Object.keys(frame.pools).length > 0;
   toggle(known && health.routers_alive === 0, "router", "error",
     health.routers_known ? "The router is down: requests are not being served." : "No router is running: requests are not being served.");

@@ -22,12 +22,16 @@ def frame_of(**changes: Any) -> dict[str, Any]:
     return build_frame(NOW, Inputs(**{**inputs, **changes}))
 
 
+def node(missed_at: float | None) -> dict[str, Any]:
+    return {"name": "gpu-1", "last_seen": missed_at or NOW, "missed_at": missed_at}
+
+
 def rules(**changes: Any) -> dict[str, str]:
     return {item["rule"]: item["reason"] for item in frame_of(**changes)["attention"]}
 
 
 def test_a_healthy_fleet_needs_none() -> None:
-    assert frame_of()["attention"] == []
+    assert frame_of(nodes=[node(None)])["attention"] == []
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,12 @@ def test_a_healthy_fleet_needs_none() -> None:
     [
         ({"samples": {"demo-0": sample(NOW - 5)}}, "worker_gone", "no instance has been sampled for 5 s"),
         ({"control_at": NOW - 9}, "worker_gone", "has not run for 9 s"),
+        (
+            {"nodes": [node(NOW - 45)], "fleets": {"demo": fleet({**instance("demo-0"), "node": "gpu-1"})}},
+            "node_silent",
+            "not reported for 45 s: 1 instance there, with figures as old",
+        ),
+        ({"nodes": [node(NOW - 45)]}, "node_silent", "holds no instance: forget it if it is gone for good"),
         ({"routers": {"r": router(NOW - 6)}}, "router_gone", "not been heard of for 6 s"),
         ({"routers": {}}, "router_gone", "no router is running"),
         ({"routers": {"r": {**router(), "degraded": ["Redis is away"]}}}, "router_degraded", "Redis is away"),

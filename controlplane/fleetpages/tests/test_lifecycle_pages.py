@@ -1,5 +1,6 @@
 """Pools that change and nodes, on the pages and over REST, as an operator and a viewer see them."""
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -90,6 +91,26 @@ def test_a_node_tells_what_it_has_and_is_closed_and_opened(operator: Client, poo
     assert post(operator, "/nodes/mars/drain").status_code == 404
 
 
+def gone(name: str = "gpu-9") -> Node:
+    """It has not reported for ten minutes."""
+    return Node.objects.create(name=name, last_seen=timezone.now() - dt.timedelta(minutes=10))
+
+
+def test_a_node_that_is_gone_is_forgotten_over_rest_once_it_holds_nothing(operator: Client, pool: Pool) -> None:
+    gone()
+    row = Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="gpu-9", state=State.UNREACHABLE)
+    refused = post(operator, "/nodes/gpu-9/forget", reason="scrapped")
+    assert (refused.status_code, "still holds p-0 (unreachable)" in refused.json()["detail"]) == (409, True)
+    row.delete()
+    assert post(operator, "/nodes/gpu-9/forget", reason="scrapped").status_code == 204
+    assert AuditEntry.objects.get(action="node.forget").reason == "scrapped"
+    (event,) = operator.get("/api/v1/nodes/gpu-9/events").json()
+    assert (event["kind"], event["reason"], event["seconds"] >= 600) == ("forgotten", "scrapped", True)
+    assert event["actor"] == AuditEntry.objects.get(action="node.forget").actor_name
+    assert post(operator, "/nodes/gpu-9/forget").status_code == 404
+    assert "alive" in post(operator, "/nodes/local/forget").json()["detail"]
+
+
 def test_a_document_with_a_node_that_is_not_known_is_taken_with_a_warning(operator: Client, pool: Pool) -> None:
     made = document(2, flavour=2)
     made["spec"]["pools"][0]["node"] = "mars"
@@ -98,9 +119,10 @@ def test_a_document_with_a_node_that_is_not_known_is_taken_with_a_warning(operat
     assert "node mars is not known yet" in answer.json()["warnings"][0]
 
 
-@pytest.mark.parametrize("path", ["/pools/p/scale", "/pools/p/rollback", "/pools/p/resume", "/nodes/local/drain"])
+@pytest.mark.parametrize("path", ["pools/p/rollback", "pools/p/resume", "nodes/local/drain", "nodes/local/forget"])
 def test_a_viewer_changes_no_pool_and_no_node_over_rest(viewer: Client, pool: Pool, path: str) -> None:
-    assert post(viewer, path, replicas=3).status_code == 403
+    assert post(viewer, f"/{path}").status_code == 403
+    assert post(viewer, "/pools/p/scale", replicas=3).status_code == 403
 
 
 # Pages
@@ -182,3 +204,32 @@ def test_the_page_for_documents_warns_of_a_node_that_is_not_known(operator: Clie
     made["spec"]["pools"][0]["node"] = "mars"
     answer = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(made)})
     assert "It can be applied, but: pool p: node mars is not known yet" in text_of(answer)
+
+
+def test_the_page_of_a_node_that_is_gone_says_so_and_forgets_it_when_its_name_is_typed(
+    operator: Client, pool: Pool
+) -> None:
+    gone()
+    said = text_of(operator.get("/fleet/nodes/gpu-9/"))
+    assert "It has not reported for 10 min. It holds no instance." in said
+    typo = operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-8"}, follow=True)
+    assert "Nothing was done: type gpu-9 to confirm" in text_of(typo)
+    done = text_of(operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9", "reason": "sold"}, follow=True))
+    assert "Node gpu-9 is forgotten." in done
+    assert "gpu-9 forgotten forgotten by" in done, "the history outlives it"
+    assert operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}).status_code == 404
+
+
+def test_a_node_that_holds_instances_says_why_it_cannot_be_forgotten(operator: Client, pool: Pool) -> None:
+    gone()
+    Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="gpu-9", state=State.UNREACHABLE)
+    assert "Not now: gpu-9 still holds p-0 (unreachable)." in text_of(operator.get("/fleet/nodes/gpu-9/"))
+    answer = operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}, follow=True)
+    assert "gpu-9 still holds p-0" in text_of(answer)
+    assert "Forget it" not in text_of(operator.get("/fleet/nodes/local/")), "it is alive"
+
+
+def test_a_viewer_forgets_no_node(viewer: Client, pool: Pool) -> None:
+    gone()
+    assert viewer.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}).status_code == 403
+    assert Node.objects.filter(name="gpu-9").exists()
