@@ -16,7 +16,7 @@ from fleet import launch
 from fleet.models import Instance, State
 
 AGAIN_S = 30.0  # between two looks, and a pause in a node's steps after which the next begins with one
-_PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
+PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
 log = logging.getLogger(__name__)
 
 
@@ -64,7 +64,7 @@ def fence(node: str) -> list[str]:
     if not found:
         return []
     names = {held.get("WEIR_INSTANCE", "") for _, _, held in found}
-    rows = Instance.objects.filter(name__in=names, node=node, state__in=_PRESENT)
+    rows = Instance.objects.filter(name__in=names, node=node, state__in=PRESENT)
     present = {(name, str(epoch)) for name, epoch in rows.values_list("name", "epoch")}
     ended = []
     for pid, started, held in found:

@@ -65,6 +65,9 @@ class Launcher(Protocol):
     def inventory(self) -> dict[str, Any]:
         """What the node has; asked once a minute."""
 
+    def close(self) -> None:
+        """Let go of connections and threads; what runs runs on."""
+
     def moving(self) -> dict[str, Any]:
         """What of the inventory changes with each heartbeat."""
 
@@ -83,3 +86,6 @@ def _pods(namespace: str, context: str, file: str) -> Launcher:
     from fleet.kubernetes.pods import Pods  # the client takes half a second to load, and most nodes are hosts
 
     return Pods.of(namespace, context, file)
+
+
+forget = _pods.cache_clear

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from django.conf import settings
@@ -49,6 +50,20 @@ _HEADER = "== weir: epoch "
 def header(epoch: int, at: dt.datetime, command_line: str) -> str:
     """The line that begins each start in the log."""
     return f"{_HEADER}{epoch} at {at:%Y-%m-%d %H:%M:%S} UTC: {command_line}\n"
+
+
+def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) -> Path:
+    """The file to append to, with the header of this start written."""
+    path = prepare(instance_name)
+    with path.open("a") as file:
+        file.write(header(epoch, at, command_line))
+    return path
+
+
+def append(instance_name: str, lines: Sequence[str]) -> None:
+    """What somebody else has kept of its output."""
+    with prepare(instance_name).open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def of_latest_start(lines: list[str]) -> list[str]:

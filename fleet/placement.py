@@ -23,6 +23,7 @@ class NodeView:
     cpus: float | None = None  # None: not known, so no limit
     memory_gib: float | None = None
     gpus: int = 0
+    trouble: str = ""  # why its worker can start nothing just now
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ def refusal(wanted: Placement, node: NodeView) -> str:
         return misplaced
     if not node.seen:
         return "has no worker"
+    if node.trouble:
+        return f"can start nothing: {node.trouble}"
     if node.draining:
         return "is being drained"
     return "is cordoned" if node.cordoned else ""

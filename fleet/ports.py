@@ -9,9 +9,15 @@ from django.db import IntegrityError, transaction
 
 from fleet.models import Instance, Port
 
+POD_PORT = 8000  # the first of a Pod: each has an address of its own, so all have the same ports
+
 
 class NoPort(Exception):
     """The range is used up; the message names it."""
+
+
+def in_pod(uses: Iterable[str]) -> dict[str, int]:
+    return {use: POD_PORT + index for index, use in enumerate(uses)}
 
 
 def ports_for(instance: Instance, uses: Iterable[str]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from fleet.kinds.kind import Launch, Requirement
 from fleet.kinds.option import build
 from fleet.masking import masked
 from fleet.models import Instance, Port, State
+from fleet.ports import in_pod
 from fleet.spec import PoolSpec, config
 
 
@@ -36,18 +37,39 @@ class Prepared:
     volume: str = ""  # folder of its KV tier on disk
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a command line takes from the place where it will run."""
+
+    host: str  # address that the engine listens on
+    python: str  # interpreter with Weir's own modules
+    base: str  # Weir's folder there
+    folder: str  # the instance's own there
+    gpus: tuple[str, ...] = ()  # to be told to the engine; empty: it has those that it sees
+
+
+def here(instance: Instance) -> Where:
+    gpus = tuple(str(gpu) for gpu in instance.gpus)
+    folder = str(folder_of(instance.name))
+    return Where(settings.NODE_ADDRESS, sys.executable, str(settings.BASE_DIR), folder, gpus)
+
+
 def folder_of(instance_name: str) -> Path:
     """The instance's own: its configuration files, and what it writes when the document names no other folder."""
     return Path(settings.DATA_DIR) / "instances" / instance_name
 
 
 def prepare(
-    given: Mapping[str, Any], instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str]
+    given: Mapping[str, Any],
+    instance: Instance,
+    ports: Mapping[str, int],
+    peers: Mapping[str, str],
+    where: Where | None = None,
 ) -> Prepared:
-    """Of a kind, a model and options (`fleet.spec.config`)."""
+    """Of a kind, a model and options (`fleet.spec.config`), to run on this host or elsewhere."""
     kind = KINDS[given["kind"]]
     options = build(kind.spec, given["engine"])
-    wanted = _launch(given["model"], instance, ports, peers)
+    wanted = _launch(given["model"], instance, ports, peers, where or here(instance))
     url = f"http://{wanted.host}:{ports['http']}" if kind.launched else kind.url(options, wanted)
     return Prepared(
         argv=kind.command(options, wanted),
@@ -60,18 +82,18 @@ def prepare(
     )
 
 
-def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str]) -> Launch:
+def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str], where: Where) -> Launch:
     return Launch(
         instance=instance.name,
         model=model,
-        host=settings.NODE_ADDRESS,
+        host=where.host,
         ports=ports,
-        python=sys.executable,
+        python=where.python,
         ordinal=instance.ordinal,
-        folder=str(folder_of(instance.name)),
-        base=str(settings.BASE_DIR),
+        folder=where.folder,
+        base=where.base,
         peers=peers,
-        gpus=tuple(str(gpu) for gpu in instance.gpus),
+        gpus=where.gpus,
     )
 
 
@@ -83,7 +105,7 @@ def volume_of(instance: Instance) -> str:
     if kind is None:
         return ""  # started by a version that kept no configuration, or knew another kind
     anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
-    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}))
+    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}, here(instance)))
 
 
 def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
@@ -95,10 +117,17 @@ def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
 def _service(pool: str) -> str:
     rows = Instance.objects.filter(pool__name=pool, state=State.READY).select_related("pool").order_by("ordinal")
     for row in rows:
-        port = row.ports.filter(use=KINDS[row.pool.kind].service).first()
+        port = _service_port(row)
         if port is not None:
-            return f"{address_of(row)}:{port.number}"
+            return f"{address_of(row)}:{port}"
     raise NotReady(f"pool {pool}, which it needs, has no instance ready")
+
+
+def _service_port(row: Instance) -> int | None:
+    kind = KINDS[row.pool.kind]
+    if row.pod:
+        return in_pod(kind.ports).get(kind.service)
+    return row.ports.filter(use=kind.service).values_list("number", flat=True).first()
 
 
 def address_of(row: Instance) -> str:
@@ -117,14 +146,19 @@ def write_files(prepared: Prepared, folder: Path) -> None:
         file.chmod(0o600)
 
 
+def known_peers(given: Mapping[str, Any]) -> dict[str, str]:
+    """As `peers_of`, to show: what has no address yet is named in angle brackets."""
+    kind = KINDS[given["kind"]]
+    return {pool: _known(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
+
+
 def preview(pool: PoolSpec, ordinal: int = 0) -> Prepared:
     """The next start of that instance, secrets hidden; what is only known then is named in angle brackets."""
     kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
     instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
     held = dict(Port.objects.filter(instance__name=name).values_list("use", "number"))
     ports = {use: held.get(use, f"<{use} port>") for use in kind.ports}
-    needed = {peer: _known(peer) for peer in kind.needs(build(kind.spec, pool.engine))}
-    made = prepare(config(pool), instance, cast("dict[str, int]", ports), needed)
+    made = prepare(config(pool), instance, cast("dict[str, int]", ports), known_peers(config(pool)))
     return replace(made, environment=masked(made.environment))
 
 

@@ -1,7 +1,6 @@
 """Instances as processes of this host: sessions of their own that outlive whoever started them (fleet/launch.py)."""
 
 import signal
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -37,7 +36,7 @@ class Processes:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
         made = prepare(instance.config, instance, ports, peers_of(instance.config))
         write_files(made, folder_of(instance.name))
-        log = _open_log(instance, made.argv)
+        log = logs.begin(instance.name, instance.epoch, timezone.now(), launch.command_line(made.argv))
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
         env = launch.environment(settings.BASE_DIR, markers, made.environment)
         pid, pid_started = launch.start(made.argv, env, log)
@@ -63,6 +62,9 @@ class Processes:
     def inventory(self) -> dict[str, Any]:
         return inventory(settings.DATA_DIR)
 
+    def close(self) -> None:
+        pass
+
     def moving(self) -> dict[str, Any]:
         """Of GPUs, where there are any: their use."""
         gpus, _ = read_gpus()
@@ -75,10 +77,3 @@ PROCESSES = Processes()
 def runs(instance: Instance) -> bool:
     """Whether the recorded process is there: same pid, same start time, same boot."""
     return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
-
-
-def _open_log(instance: Instance, argv: list[str]) -> Path:
-    log = logs.prepare(instance.name)
-    with log.open("a") as file:
-        file.write(logs.header(instance.epoch, timezone.now(), launch.command_line(argv)))
-    return log

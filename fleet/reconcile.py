@@ -198,8 +198,9 @@ def _loading(pool: DesiredPool, instance: ObservedInstance, around: Around) -> A
     why = leaving(pool, instance)
     if why:
         return act("stop", instance, why)  # nothing has been sent there yet
-    if around.now - instance.since >= pool.load_timeout_s:
-        return act("kill", instance, f"not ready within {pool.load_timeout_s:g} s of its start", failure=True)
+    limit_s = pool.load_timeout_s + instance.allowance_s
+    if around.now - instance.since >= limit_s:
+        return act("kill", instance, f"not ready within {limit_s:g} s of its start", failure=True)
     return None
 
 

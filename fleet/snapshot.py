@@ -22,6 +22,7 @@ from router import wire
 
 NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
 IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then
+POD_S = 600.0  # to find a machine and to pull an image, before an engine begins to load
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +46,7 @@ def _node_view(node: Node, since: dt.datetime) -> NodeView:
         cpus=node.inventory.get("cpus"),
         memory_gib=None if memory is None else memory / 2**30,
         gpus=len(node.inventory.get("gpus") or ()),
+        trouble=node.inventory.get("trouble", ""),
     )
 
 
@@ -131,6 +133,7 @@ def observed_of(row: Instance, sample: dict[str, Any] | None) -> ObservedInstanc
         was_ready=row.ready_at is not None,
         asleep=row.asleep,
         ordered_at=row.ordered_at.timestamp() if row.ordered_at else None,
+        allowance_s=POD_S if row.pod else 0.0,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
+from fleet.kinds.image import IMAGE
 from fleet.kinds.kind import Kind, check_engine
 from fleet.kinds.option import Problem, build, suggestion
 from fleet.section_checks import CHECKS
@@ -221,6 +222,8 @@ def config(pool: PoolSpec) -> dict[str, Any]:
 
 def config_hash(pool: PoolSpec) -> str:
     """Of everything that a running engine was started with: when it differs, the instance is replaced."""
-    engine = build(KINDS[pool.kind].spec, pool.engine)
-    content = {"model": pool.model, "kind": pool.kind, "engine": vars(engine)}
+    engine = dict(vars(build(KINDS[pool.kind].spec, pool.engine)))
+    if engine.get(IMAGE) is None:
+        engine.pop(IMAGE, None)  # it came later: an upgrade of Weir starts nothing anew
+    content = {"model": pool.model, "kind": pool.kind, "engine": engine}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

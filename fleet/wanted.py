@@ -56,6 +56,7 @@ class ObservedInstance:
     was_ready: bool = False  # in this epoch
     asleep: int | None = None  # level of its sleep
     ordered_at: float | None = None  # when it was last told to sleep or wake
+    allowance_s: float = 0.0  # in addition to the load time-out of its kind
 
 
 @dataclass(frozen=True, slots=True)

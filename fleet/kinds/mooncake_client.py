@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from router.figures import NO_SCRAPE
@@ -47,6 +48,7 @@ class ClientSpec:
     environment: Mapping[str, str] | None = option(
         None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
     )
+    image: str | None = image_option()
 
 
 def folder_of(spec: ClientSpec, launch: Launch) -> str:

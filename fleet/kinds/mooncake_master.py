@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from router.figures import MOONCAKE_SCRAPE
@@ -40,6 +41,7 @@ class MasterSpec:
     environment: Mapping[str, str] | None = option(
         None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
     )
+    image: str | None = image_option()
 
 
 def command(spec: MasterSpec, launch: Launch) -> list[str]:

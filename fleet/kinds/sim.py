@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.engine import profiles
+from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from router.figures import VLLM_SCRAPE
@@ -109,6 +110,7 @@ class SimSpec:
     store_pool: str | None = option(
         None, title="Store pool", kind="text", help="Pool of the kind sim-store that they share; with mooncake_store."
     )
+    image: str | None = image_option()
 
 
 def command(spec: SimSpec, launch: Launch) -> list[str]:

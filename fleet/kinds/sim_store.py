@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from router.figures import MOONCAKE_SCRAPE
@@ -30,6 +31,7 @@ class StoreSpec:
         maximum=10_000,
         help="Out of the store; transfers at the same time share it.",
     )
+    image: str | None = image_option()
 
 
 def command(spec: StoreSpec, launch: Launch) -> list[str]:

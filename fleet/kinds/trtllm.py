@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import (
@@ -108,6 +109,7 @@ class TrtllmSpec:
     environment: Mapping[str, str] | None = option(
         None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
     )
+    image: str | None = image_option()
 
 
 def role(spec: TrtllmSpec, launch: Launch) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.kinds.image import image_option
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES
 from fleet.kinds.transfer import MODES
@@ -146,3 +147,4 @@ class VllmSpec:
     environment: Mapping[str, str] | None = option(
         None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
     )
+    image: str | None = image_option()

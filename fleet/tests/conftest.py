@@ -1,11 +1,14 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 import redis
 
+from fleet import launcher
 from fleet.kinds import KINDS
+from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
 
 hypothesis.settings.register_profile("fleet", hypothesis.settings.get_profile("weir"), max_examples=50)
@@ -27,3 +30,28 @@ def world(
     made = World()
     yield made
     made.close()
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
+    """Makes stand-ins for API servers; the kubeconfig of the latest is the one in force."""
+    made: list[Cluster] = []
+
+    def make(kubelet: bool = False) -> Cluster:
+        made.append(Cluster(tmp_path, kubelet))
+        monkeypatch.setenv("KUBECONFIG", str(made[-1].kubeconfig()))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def on_kubernetes(settings: object) -> Iterator[None]:
+    """This process is a node whose instances are Pods."""
+    settings.KUBERNETES_NAMESPACE = "weir"  # type: ignore[attr-defined]
+    launcher.forget()
+    yield
+    launcher.current().close()
+    launcher.forget()

@@ -2,39 +2,77 @@ import os
 import re
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Command(BaseCommand):
-    help = "Be a node of the fleet: the worker that starts, watches and ends the engines of this host."
+    help = "Be a node of the fleet: the worker that starts, watches and ends the engines of this host (or Pods)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--name", required=True, help="as the fleet document names it")
         parser.add_argument("--address", default="", help="under which routers reach its engines")
         parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+        pods = parser.add_argument_group("a namespace of a Kubernetes cluster instead of this host")
+        pods.add_argument("--kubernetes", action="store_true", help="engines are Pods")
+        pods.add_argument("--namespace", default="", help="default: in a cluster the worker's own, else default")
+        pods.add_argument("--context", default="", help="of the kubeconfig; default: its current one")
+        pods.add_argument("--pods", default="", metavar="FILE", help="images, capacity and template of the Pods")
 
     def handle(self, *args: object, **options: Any) -> None:
         name = options["name"]
         if not _NAME.fullmatch(name):
             raise CommandError(f"--name {name}: must be lower-case letters, digits and dashes, 1 to 63 of them")
         os.environ |= self._environment(options)
+        os.environ |= _cluster(options)
         # This process becomes the worker, so that whoever supervises it stops it by its own pid.
         os.execv(sys.executable, command(name))  # noqa: S606 - our own interpreter, no shell
 
     def _environment(self, options: dict[str, Any]) -> dict[str, str]:
         address = options["address"] or settings.NODE_ADDRESS
-        if not options["address"] and address == "127.0.0.1":
+        if not options["address"] and address == "127.0.0.1" and not options["kubernetes"]:
             self.stderr.write("The address is 127.0.0.1: only routers on this host reach its engines (--address)")
         labels = [*(f"{key}={value}" for key, value in settings.NODE_LABELS), *options["label"]]
         for label in labels:
             if not label.partition("=")[0] or not label.partition("=")[2]:
                 raise CommandError(f"--label {label}: must be KEY=VALUE")
         return {"WEIR_NODE_ADDRESS": address, "WEIR_NODE_LABELS": ",".join(labels)}
+
+
+def _cluster(options: dict[str, Any]) -> dict[str, str]:
+    """Settings of a node that is a namespace; what cannot be used is said now, not by a worker in the background."""
+    given = [f"--{name}" for name in ("namespace", "context", "pods") if options[name]]
+    if not options["kubernetes"]:
+        if given:
+            raise CommandError(f"{given[0]} goes with --kubernetes")
+        return {}
+    from fleet.kubernetes.pods import Pods
+
+    namespace = options["namespace"] or settings.KUBERNETES_NAMESPACE or _own_namespace()
+    context = options["context"] or settings.KUBERNETES_CONTEXT
+    file = str(Path(options["pods"]).absolute()) if options["pods"] else settings.KUBERNETES_PODS
+    try:
+        Pods.of(namespace, context, file).close()
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{file}: {error}" if isinstance(error, ValueError) else str(error)) from None
+    return {
+        "WEIR_KUBERNETES_NAMESPACE": namespace,
+        "WEIR_KUBERNETES_CONTEXT": context,
+        "WEIR_KUBERNETES_PODS": file,
+    }
+
+
+def _own_namespace() -> str:
+    try:
+        return SERVICE_ACCOUNT.read_text().strip()
+    except OSError:
+        return "default"
 
 
 def command(name: str) -> list[str]:

@@ -1,0 +1,233 @@
+"""The few requests that a node makes of its cluster's API server, through the official client (kubernetes).
+
+The client brings what is hard: kubeconfig and in-cluster configuration, credentials that are renewed, TLS, proxies.
+Objects stay the JSON that the server sends: a server newer than the client may say what the client's models refuse.
+
+KubernetesError
+├── NotReached   no answer, or one that says to come back later
+├── Forbidden    not allowed; the message names the verb and the resource
+├── Absent       there is no such object (404)
+├── Exists       there is such an object already (409)
+└── Expired      a watch from a version that the server no longer has (410)
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.config import incluster_config
+from kubernetes.config.config_exception import ConfigException
+from urllib3.exceptions import HTTPError, MaxRetryError
+
+from fleet.launcher import LaunchError
+
+Json = dict[str, Any]
+CONNECT_S = 3.0
+READ_S = 10.0
+_LATER = frozenset({429, 500, 502, 503, 504})
+
+
+class KubernetesError(LaunchError):
+    pass
+
+
+class NotReached(KubernetesError):
+    pass
+
+
+class Forbidden(KubernetesError):
+    pass
+
+
+class Absent(KubernetesError):
+    pass
+
+
+class Exists(KubernetesError):
+    pass
+
+
+class Expired(KubernetesError):
+    pass
+
+
+_ERRORS: Mapping[int, type[KubernetesError]] = {403: Forbidden, 404: Absent, 409: Exists, 410: Expired}
+_ADVICE = {
+    401: "the credentials are not taken: renew the kubeconfig or the service account's token",
+    403: "give the role that docs/kubernetes.md lists",
+}
+
+
+class Api:
+    """One namespace of one cluster. Safe to use from several threads."""
+
+    def __init__(self, namespace: str, context: str = "") -> None:
+        self.namespace = namespace
+        settings = configuration(context)
+        self.server = settings.host
+        self._client = client.ApiClient(settings)
+
+    def version(self) -> str:
+        return str(self._json("GET", "/version").get("gitVersion", "?"))
+
+    def list_pods(self, selector: str) -> tuple[list[Json], str]:
+        """The Pods with these labels, and the version from which a watch goes on."""
+        found = self._json("GET", self._path("pods"), {"labelSelector": selector})
+        return found["items"], found["metadata"]["resourceVersion"]
+
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[Json]:
+        """Events {type, object} from that version on, until the server ends it after `timeout_s`. Expired."""
+        query = {"labelSelector": selector, "watch": "true", "resourceVersion": version}
+        query |= {"timeoutSeconds": str(int(timeout_s)), "allowWatchBookmarks": "true"}
+        response = self._send("GET", self._path("pods"), query, read_s=timeout_s + CONNECT_S)
+        try:
+            _check(response)
+            for line in _lines(response):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _error(int(event["object"].get("code", 500)), event["object"])
+                yield event
+        except (HTTPError, ValueError) as error:  # the connection broke, perhaps in the middle of an event
+            raise NotReached(f"the watch of {self.server} broke off: {error}") from None
+        finally:
+            response.close()
+            response.release_conn()
+
+    def create(self, resource: str, body: Json) -> Json:
+        """`resource`: "pods", "secrets". Exists when the name is taken."""
+        return self._json("POST", self._path(resource), body=body)
+
+    def read_pod(self, name: str) -> Json:
+        return self._json("GET", self._path("pods", name))
+
+    def delete_pod(self, name: str, grace_s: float) -> bool:
+        """Tell it to end, and to be killed after the grace; False when it is not there."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": max(1, int(grace_s))}
+        try:
+            self._json("DELETE", self._path("pods", name), body=options)
+        except Absent:
+            return False
+        return True
+
+    def log(self, pod: str, lines: int) -> list[str]:
+        response = self._send("GET", self._path("pods", pod, "log"), {"tailLines": str(lines), "container": "engine"})
+        _check(response)
+        return response.data.decode(errors="replace").splitlines()
+
+    def nodes(self) -> list[Json]:
+        found: list[Json] = self._json("GET", "/api/v1/nodes")["items"]
+        return found
+
+    def quotas(self) -> list[Json]:
+        found: list[Json] = self._json("GET", self._path("resourcequotas"))["items"]
+        return found
+
+    def may(self, verb: str, resource: str, part: str = "") -> bool:
+        """Whether these credentials may, as the server itself says (SelfSubjectAccessReview)."""
+        asked = {"namespace": self.namespace, "verb": verb, "resource": resource, "subresource": part}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
+        }
+        said = self._json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        return bool(said["status"]["allowed"])
+
+    def close(self) -> None:
+        self._client.rest_client.pool_manager.clear()
+
+    def _path(self, *words: str) -> str:
+        return "/".join(("/api/v1/namespaces", self.namespace, *words))
+
+    def _json(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Json | None = None) -> Json:
+        response = self._send(method, path, query, body)
+        _check(response)
+        try:
+            return dict(json.loads(response.data))
+        except (ValueError, TypeError):
+            raise KubernetesError(f"{self.server}{path} answered with something that is no object") from None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        read_s: float = READ_S,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "weir"}
+        try:
+            self._client.update_params_for_auth(headers, [], ["BearerToken"])  # renews a token that has run out
+            response: urllib3.BaseHTTPResponse = self._client.rest_client.pool_manager.request(
+                method,
+                f"{self.server}{path}?{urlencode(query)}" if query else f"{self.server}{path}",
+                body=json.dumps(body) if body is not None else None,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s),
+                preload_content=False,
+            )
+        except MaxRetryError as error:
+            raise NotReached(f"the API server {self.server} is not reached: {error.reason}") from None
+        except (HTTPError, ConfigException, OSError) as error:
+            raise NotReached(f"the API server {self.server} is not reached: {_first_line(error)}") from None
+        return response
+
+
+def configuration(context: str) -> client.Configuration:
+    """Of the cluster that this runs in, or of the kubeconfig (its current context, or the one named)."""
+    found = client.Configuration()
+    # Names are unique and carry the epoch, so asking again never starts or ends anything twice.
+    found.retries = urllib3.Retry(
+        total=4, connect=1, read=1, status=3, backoff_factor=0.2, status_forcelist=_LATER,
+        allowed_methods=None, raise_on_status=False, retry_after_max=5,
+    )  # fmt: skip
+    try:
+        if not context and _in_cluster():
+            config.load_incluster_config(found)
+        else:
+            file = os.environ.get("KUBECONFIG") or None
+            config.load_kube_config(file, context or None, client_configuration=found, persist_config=False)
+    except (ConfigException, OSError, ValueError) as error:
+        where = f"context {context} of the kubeconfig" if context else "the kubeconfig"
+        raise KubernetesError(f"{where} cannot be used: {_first_line(error)} (KUBECONFIG, --context)") from None
+    return found
+
+
+def _in_cluster() -> bool:
+    return Path(incluster_config.SERVICE_TOKEN_FILENAME).exists()
+
+
+def _check(response: urllib3.BaseHTTPResponse) -> None:
+    """Raises when the answer does not say yes."""
+    if response.status < 300:
+        return
+    text = response.data.decode(errors="replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    raise _error(response.status, said if isinstance(said, dict) else {"message": text[:300]})
+
+
+def _error(status: int, said: Mapping[str, Any]) -> KubernetesError:
+    message = str(said.get("message") or f"the API server answers {status}")
+    if status in _LATER:
+        return NotReached(f"the API server answers {status}: {message}")
+    advice = "" if "exceeded quota" in message else _ADVICE.get(status, "")
+    return _ERRORS.get(status, KubernetesError)(f"{message}; {advice}" if advice else message)
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    for chunk in response.stream(None, decode_content=True):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in whole if line.strip())
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,101 @@
+"""The Pods of one node as the API server last told them: one list, then one watch that goes on where the last ended.
+
+Several threads read it; one keeps it up to date. While the server is away it says so and keeps what it knew: a Pod
+that cannot be asked about is not a Pod that is gone.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fleet.kubernetes.api import Expired, Json, KubernetesError
+
+WATCH_S = 10.0  # a server that is away, and never said so, is noticed within that time
+_AGAIN_S = 1.0
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    def list_pods(self, selector: str) -> tuple[list[Json], str]: ...
+
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Any: ...
+
+
+class Mirror:
+    def __init__(self, source: Source, selector: str) -> None:
+        self._source, self._selector = source, selector
+        self._lock, self._stopping = threading.Lock(), threading.Event()
+        self._pods: dict[str, Json] = {}
+        self._version = ""  # to watch from; empty: everything has to be listed
+        self.trouble = "its Pods have not been listed yet"  # why what is known may be old; empty: it is not
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="pods", daemon=True).start()
+
+    def stop(self) -> None:
+        """Its thread ends with the watch that is under way."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.step()
+            except Exception as error:
+                # Whatever the server sends, the next list sets it right; without this thread the node is blind.
+                log.exception("the watch of Pods %s failed", self._selector)
+                self._blind(str(error))
+            if self.trouble:
+                self._stopping.wait(_AGAIN_S)
+
+    def step(self) -> None:
+        """List, when that is due, then watch until the server ends it."""
+        try:
+            if not self._version:
+                self._list()
+            for event in self._source.watch_pods(self._selector, self._version, WATCH_S):
+                self._take(event)
+            self.trouble = ""
+        except Expired:
+            self._version = ""
+        except KubernetesError as error:
+            self._blind(str(error))
+
+    def pods(self) -> dict[str, Json]:
+        with self._lock:
+            return dict(self._pods)
+
+    def get(self, name: str) -> Json | None:
+        with self._lock:
+            return self._pods.get(name)
+
+    def note(self, pod: Json) -> None:
+        """One that was just created: the watch may take a moment to tell of it."""
+        with self._lock:
+            self._pods.setdefault(pod["metadata"]["name"], pod)
+
+    def forget(self, name: str) -> None:
+        """One of which the server says that it is not there."""
+        with self._lock:
+            self._pods.pop(name, None)
+
+    def _list(self) -> None:
+        found, version = self._source.list_pods(self._selector)
+        with self._lock:
+            self._pods = {pod["metadata"]["name"]: pod for pod in found}
+        self._version, self.trouble = version, ""
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        pod = event["object"]
+        self._version, self.trouble = pod["metadata"]["resourceVersion"], ""
+        name = pod["metadata"].get("name")
+        with self._lock:
+            if event["type"] == "DELETED":
+                self._pods.pop(name, None)
+            elif event["type"] != "BOOKMARK":
+                self._pods[name] = pod
+
+    def _blind(self, why: str) -> None:
+        if self.trouble != why:
+            log.warning("Pods %s: %s", self._selector, why)
+        self.trouble = why

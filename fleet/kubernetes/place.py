@@ -1,0 +1,117 @@
+"""How the Pods of a node look: images, what the node has, and what is laid over each Pod. Read from a YAML file. Pure.
+
+images: {vllm: vllm/vllm-openai:v0.32.0}
+capacity: {cpus: 64, memory_gib: 512, gpus: 8}
+template: {spec: {nodeSelector: {…}, volumes: […], containers: [{name: engine, volumeMounts: […]}]}}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet import document
+from fleet.kinds import KINDS
+from fleet.kinds.option import Problem
+
+# Those whose makers publish an image under a name of their own, and Weir's own.
+IMAGES: Mapping[str, str] = {
+    "vllm": "vllm/vllm-openai:v0.32.0",
+    "sim": "weir:0.1.0",
+    "sim-store": "weir:0.1.0",
+}
+_CAPACITY = ("cpus", "memory_gib", "gpus")
+_MINE = ("restartPolicy",)  # of the Pod's spec: the plan relies on it
+
+
+class BadPlace(ValueError):
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    namespace: str = "default"
+    images: Mapping[str, str] = field(default_factory=dict)  # kind → image
+    capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: as the cluster says
+    template: Mapping[str, Any] = field(default_factory=dict)  # metadata and spec, laid over each Pod
+
+    def image(self, kind: str, asked: str | None) -> str:
+        """LookupError when nobody has said which."""
+        found = asked or self.images.get(kind) or IMAGES.get(kind)
+        if not found:
+            raise LookupError(f"no image for the kind {kind}: set engine.image, or images.{kind} of the node's file")
+        return found
+
+
+def read(text: str, namespace: str) -> Place:
+    """BadPlace or UnreadableDocument, with every problem."""
+    given = document.load(text) or {}
+    problems = _problems(given)
+    if problems:
+        raise BadPlace(problems)
+    return Place(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
+
+
+def _problems(given: Any) -> list[Problem]:
+    if not isinstance(given, Mapping):
+        return [Problem("", given, "must be a mapping with images, capacity and template")]
+    found = [
+        Problem(str(name), given[name], "unknown key; allowed: images, capacity, template")
+        for name in given
+        if name not in ("images", "capacity", "template")
+    ]
+    parts = {name: given.get(name, {}) for name in ("images", "capacity", "template")}
+    wrong = [Problem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)]
+    if wrong:
+        return found + wrong
+    return [*found, *_images(parts["images"]), *_capacity(parts["capacity"]), *_template(parts["template"])]
+
+
+def _images(given: Mapping[str, Any]) -> list[Problem]:
+    kinds = ", ".join(name for name, kind in KINDS.items() if kind.launched)
+    wrong = [name for name in given if name not in KINDS or not KINDS[name].launched]
+    found = [Problem(f"images.{name}", given[name], f"unknown kind; allowed: {kinds}") for name in wrong]
+    empty = [name for name, image in given.items() if not isinstance(image, str) or not image.strip()]
+    return found + [Problem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
+
+
+def _capacity(given: Mapping[str, Any]) -> list[Problem]:
+    unknown = [name for name in given if name not in _CAPACITY]
+    found = [
+        Problem(f"capacity.{name}", given[name], f"unknown key; allowed: {', '.join(_CAPACITY)}") for name in unknown
+    ]
+    numbers = {name: value for name, value in given.items() if name in _CAPACITY}
+    return found + [
+        Problem(f"capacity.{name}", value, "must be a number; allowed: 0 to 1,000,000")
+        for name, value in numbers.items()
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000
+    ]
+
+
+def _template(given: Mapping[str, Any]) -> list[Problem]:
+    found = [
+        Problem(f"template.{name}", given[name], "unknown key; allowed: metadata, spec")
+        for name in given
+        if name not in ("metadata", "spec")
+    ]
+    parts = {name: part for name, part in given.items() if name in ("metadata", "spec")}
+    found += [
+        Problem(f"template.{name}", part, "must be a mapping")
+        for name, part in parts.items()
+        if not isinstance(part, Mapping)
+    ]
+    spec = parts.get("spec")
+    if isinstance(spec, Mapping):
+        found += [
+            Problem(f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan")
+            for name in _MINE
+            if name in spec
+        ]
+        found += _containers(spec.get("containers", []))
+    return found
+
+
+def _containers(given: Any) -> list[Problem]:
+    if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
+        return []
+    return [Problem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")]

@@ -1,0 +1,253 @@
+"""Instances as Pods: the launcher of a node that is a namespace of a cluster.
+
+An instance's Pod is named after it and its epoch. The API server refuses a second one of that name, so a start that is
+told twice is one start; Pods of earlier epochs are gone before a new one is made, and the fence ends strays.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from fleet import launch, logs
+from fleet.fencing import PRESENT
+from fleet.kinds import KINDS
+from fleet.kinds.option import build
+from fleet.kubernetes import capacity, manifests, place, status
+from fleet.kubernetes.api import Absent, Api, Exists, Forbidden, Json, KubernetesError, NotReached
+from fleet.kubernetes.mirror import Mirror
+from fleet.kubernetes.place import Place
+from fleet.launcher import LaunchError, Sight, Started, Unready
+from fleet.models import Instance, Pool, State
+from fleet.ports import in_pod
+from fleet.prepare import peers_of, prepare
+from fleet.sections import placement_of
+
+CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a start is put off
+TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
+_POLL_S = 0.2
+_AT_ONCE = 1  # s of grace; 0 would take the Pod off the server's books while it still runs
+_TAIL = 200
+log = logging.getLogger(__name__)
+
+
+class Pods:
+    def __init__(self, api: Api, where: Place) -> None:
+        self._api, self._place = api, where
+        self._mirrors: dict[str, Mirror] = {}  # one for each node that this process is: one
+
+    @classmethod
+    def of(cls, namespace: str, context: str, file: str) -> "Pods":
+        """OSError or ValueError when the file or the configuration of the client cannot be used."""
+        where = place.read(Path(file).read_text(), namespace) if file else Place(namespace)
+        return cls(Api(namespace, context), where)
+
+    def close(self) -> None:
+        for mirror in self._mirrors.values():
+            mirror.stop()
+        self._api.close()
+
+    # What the node does each second
+
+    def refresh(self, node: str) -> None:
+        """Fill in the addresses that have become known."""
+        mirror = self.mirror(node)
+        new = Instance.objects.filter(node=node, state=State.LOADING, url="").exclude(pod="")
+        for row in new:
+            pod = mirror.get(row.pod)
+            found = status.located(pod) if pod is not None else None
+            if found is not None:
+                Instance.objects.filter(pk=row.pk, pod=row.pod).update(url=found[0], wire=found[1])
+
+    def fence(self, node: str) -> list[str]:
+        try:
+            pods, _ = self._api.list_pods(manifests.selector(node))
+        except KubernetesError as error:
+            log.warning("node %s could not look for stray Pods: %s", node, error)
+            return []
+        strays = [pod for pod in pods if not _is_present(pod, node) and status.deletion_of(pod) is None]
+        for pod in strays:
+            name = pod["metadata"]["name"]
+            log.warning("deleting Pod %s: that epoch of it is no longer to run on node %s", name, node)
+            self._delete(name, _AT_ONCE)
+        return [status.instance_of(pod) for pod in strays]
+
+    def sight(self, instance: Instance) -> Sight:
+        mirror, waited_s = self.mirror(instance.node), (timezone.now() - instance.since).total_seconds()
+        pod = mirror.get(instance.pod)
+        if pod is not None:
+            return status.sight(pod, time.time(), waited_s)
+        told = not mirror.trouble and waited_s >= TOLD_S
+        return Sight(False, ended="its Pod is gone") if told else Sight(True)
+
+    def last_words(self, instance: Instance) -> str:
+        pod = self.mirror(instance.node).get(instance.pod)
+        if pod is None:
+            return "it was deleted by somebody else, or with its machine"
+        return status.last_words(pod, self._keep_log(instance))
+
+    def inventory(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"cpus": None, "memory_bytes": None, "disks": [], "gpus": None}
+        try:
+            found["system"] = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
+            found |= self._machines() | capacity.of_quotas(self._quotas())
+        except KubernetesError as error:
+            found["gpus_why"] = str(error)
+        return found | capacity.of_file(self._place.capacity)
+
+    def moving(self) -> dict[str, Any]:
+        """Why nothing can be started or told just now; empty: it can."""
+        return {"trouble": next((mirror.trouble for mirror in self._mirrors.values()), "")}
+
+    # Starting and ending
+
+    def claim(self, instance: Instance) -> int | None:
+        born = _born(instance.pool)
+        pods = self._of(instance)
+        started = [status.epoch_of(pod) for pod in pods if status.born_of(pod) == born]
+        latest = max(started, default=0)
+        if latest > instance.epoch:
+            return latest
+        self._clear(instance, [pod for pod in pods if (status.born_of(pod), status.epoch_of(pod)) != _id(instance)])
+        return None
+
+    def start(self, instance: Instance) -> Started:
+        wanted = start_of(instance)
+        try:
+            pod = self._create(wanted)
+            self._create_secret(wanted, pod)
+        except NotReached as error:
+            raise Unready(str(error)) from None
+        except Forbidden as error:
+            if "exceeded quota" in str(error):
+                raise Unready(f"waits for room in the namespace: {error}") from None
+            raise
+        self.mirror(instance.node).note(pod)
+        made = replace(wanted.made, url="", wire={}, argv=manifests.shown(wanted.made.argv))
+        logs.begin(instance.name, instance.epoch, timezone.now(), launch.command_line(made.argv))
+        return Started(made, f"started as Pod {wanted.name}", {"pod": wanted.name})
+
+    def revoke(self, started: Started) -> None:
+        self._delete(started.fields["pod"], _AT_ONCE)
+
+    def signal(self, instance: Instance, kill: bool) -> bool:
+        grace_s = _AT_ONCE if kill else KINDS[instance.pool.kind].grace_s
+        there = self._delete(instance.pod, grace_s)
+        if not there:
+            self.mirror(instance.node).forget(instance.pod)
+        return there
+
+    def mirror(self, node: str) -> Mirror:
+        if node not in self._mirrors:
+            self._mirrors[node] = Mirror(self._api, manifests.selector(node))
+            self._mirrors[node].start()
+        return self._mirrors[node]
+
+    def _create(self, wanted: manifests.Start) -> Json:
+        """The Pod; that of the same start, when it is there already."""
+        try:
+            return self._api.create("pods", manifests.pod(wanted, self._place))
+        except Exists:
+            there = self._api.read_pod(wanted.name)
+        if (status.born_of(there), status.epoch_of(there)) != (wanted.born, wanted.epoch):
+            raise LaunchError(f"there is a Pod {wanted.name} already that is not of this fleet: delete it")
+        return there
+
+    def _create_secret(self, wanted: manifests.Start, pod: Json) -> None:
+        secret = manifests.secret(wanted, self._place, pod["metadata"])
+        if secret is None:
+            return
+        try:
+            self._api.create("secrets", secret)
+        except Exists:
+            return
+        except KubernetesError:
+            self._delete(wanted.name, _AT_ONCE)
+            raise
+
+    def _of(self, instance: Instance) -> list[Json]:
+        try:
+            found, _ = self._api.list_pods(manifests.selector(instance.node, instance.name))
+        except NotReached as error:
+            raise Unready(str(error)) from None
+        return [pod for pod in found if status.instance_of(pod) == instance.name]
+
+    def _clear(self, instance: Instance, earlier: Iterable[Json]) -> None:
+        """End them; Unready when one is still there after a while."""
+        names = {pod["metadata"]["name"] for pod in earlier}
+        for name in names:
+            self._delete(name, _AT_ONCE)
+        end = time.monotonic() + CLEAR_S
+        while names:
+            left = [pod for pod in self._of(instance) if not status.is_over(pod, time.time())]
+            names &= {pod["metadata"]["name"] for pod in left}
+            if names and time.monotonic() > end:
+                raise Unready(f"waits for the Pod {min(names)} of an earlier start to end")
+            time.sleep(_POLL_S if names else 0)
+
+    def _delete(self, name: str, grace_s: float) -> bool:
+        try:
+            return self._api.delete_pod(name, grace_s)
+        except KubernetesError as error:
+            log.warning("Pod %s could not be deleted: %s", name, error)
+            return True  # as far as anybody knows; whoever wanted it gone asks again
+
+    def _keep_log(self, instance: Instance) -> list[str]:
+        try:
+            lines = self._api.log(instance.pod, _TAIL)
+        except KubernetesError as error:
+            return [] if isinstance(error, Absent) else [f"its log cannot be read: {error}"]
+        logs.append(instance.name, lines)
+        return lines
+
+    def _machines(self) -> dict[str, Any]:
+        try:
+            return capacity.of_machines(self._api.nodes())
+        except Forbidden:
+            # Machines belong to the cluster: a node worker may well be kept to its namespace.
+            return {"gpus_why": "the machines of the cluster may not be listed, and its file names no capacity"}
+
+    def _quotas(self) -> list[Json]:
+        try:
+            return self._api.quotas()
+        except Forbidden:
+            return []
+
+
+def start_of(instance: Instance) -> manifests.Start:
+    """What its next start consists of. NotReady when a pool that it needs is not there."""
+    return described(instance, instance.config, peers_of(instance.config), _born(instance.pool))
+
+
+def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.Start:
+    kind, engine = KINDS[config["kind"]], manifests.in_image(config["engine"])
+    ports = in_pod(kind.ports)
+    return manifests.Start(
+        instance=instance.name,
+        pool=instance.pool.name,
+        node=instance.node,
+        epoch=instance.epoch,
+        born=born,
+        kind=kind,
+        options=build(kind.spec, engine),
+        placement=placement_of(instance.pool.placement, instance.pool.node),
+        ports=ports,
+        made=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
+    )
+
+
+def _born(pool: Pool) -> str:
+    return str(int(pool.created_at.timestamp() * 1000))
+
+
+def _id(instance: Instance) -> tuple[str, int]:
+    return _born(instance.pool), instance.epoch
+
+
+def _is_present(pod: Json, node: str) -> bool:
+    rows = Instance.objects.select_related("pool").filter(name=status.instance_of(pod), node=node, state__in=PRESENT)
+    return any(_id(row) == (status.born_of(pod), status.epoch_of(pod)) for row in rows)

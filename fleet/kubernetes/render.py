@@ -1,0 +1,39 @@
+"""The objects that a fleet document comes to, without a cluster: to read, to review, to compare."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleet.kinds import KINDS
+from fleet.kubernetes import manifests
+from fleet.kubernetes.place import Place
+from fleet.kubernetes.pods import described
+from fleet.masking import HIDDEN
+from fleet.models import Instance, Pool
+from fleet.prepare import known_peers
+from fleet.spec import FleetSpec, PoolSpec, config
+
+NODE = "kubernetes"  # named where the document names none
+
+
+def objects(spec: FleetSpec, place: Place) -> Iterator[dict[str, Any]]:
+    """Of the first start of each instance; values of secrets hidden. LookupError when an image is not known."""
+    for pool in spec.pools:
+        if KINDS[pool.kind].launched:
+            for ordinal in range(pool.replicas):
+                yield from objects_of(pool, ordinal, place)
+
+
+def objects_of(pool: PoolSpec, ordinal: int, place: Place) -> list[dict[str, Any]]:
+    start = described(_first(pool, ordinal), config(pool), known_peers(config(pool)), "0")
+    found = [manifests.pod(start, place)]
+    secret = manifests.secret(start, place)
+    if secret is not None:
+        shown = {key: HIDDEN if key.startswith("env.") else text for key, text in secret["stringData"].items()}
+        found.append({**secret, "stringData": shown})
+    return found
+
+
+def _first(pool: PoolSpec, ordinal: int) -> Instance:
+    row = Pool(name=pool.name, kind=pool.kind, placement=dict(pool.placement), node=pool.node)
+    named = pool.node or next(iter(pool.placement.get("nodes", ())), NODE)
+    return Instance(pool=row, name=f"{pool.name}-{ordinal}", ordinal=ordinal, node=named, epoch=1)

@@ -1,0 +1,148 @@
+"""What a Pod's status says of the instance in it, in the fleet's words. Pure: the Pod as the server sends it in."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fleet import failure
+from fleet.kubernetes.manifests import ENGINE, POD_IP
+from fleet.launcher import Sight
+
+PATIENCE_S = 60.0  # an image that cannot be pulled for so long, or a container that cannot be made: it failed
+LOST_S = 30.0  # past its end for so long and still there: nobody answers on its machine
+_FINAL = ("Failed", "Succeeded")
+_TROUBLE: Mapping[str, str] = {
+    "ErrImagePull": "its image cannot be pulled: correct engine.image, or name imagePullSecrets in the node's template",
+    "ImagePullBackOff": "its image cannot be pulled: correct engine.image, or name imagePullSecrets in the template",
+    "ErrImageNeverPull": "its image is not on the machine, and is never pulled",
+    "InvalidImageName": "its image has no valid name: correct engine.image",
+    "CreateContainerConfigError": "its container cannot be made: something that it refers to is missing",
+    "CreateContainerError": "its container cannot be made",
+    "RunContainerError": "its container cannot be run",
+}
+_CAUSES: Mapping[str, str] = {
+    "OOMKilled": "the container exceeded its memory limit: raise placement.memory_gib",
+    "Evicted": "evicted by its machine",
+    "ContainerCannotRun": "its command cannot be run in that image: correct engine.image",
+    "StartError": "its command cannot be run in that image: correct engine.image",
+    "NodeShutdown": "its machine was shut down",
+    "Terminated": "its machine was shut down",
+    "Preempting": "it had to give way to a Pod of higher priority",
+}
+
+
+def epoch_of(pod: Mapping[str, Any]) -> int:
+    """0 for one that is not ours."""
+    text = _annotation(pod, "weir/epoch")
+    return int(text) if text.isdecimal() else 0
+
+
+def instance_of(pod: Mapping[str, Any]) -> str:
+    return _annotation(pod, "weir/instance")
+
+
+def born_of(pod: Mapping[str, Any]) -> str:
+    return _annotation(pod, "weir/born")
+
+
+def located(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """(URL, what routers are told), once its address is known."""
+    address = str(pod.get("status", {}).get("podIP") or "")
+    if not address:
+        return None
+    address = f"[{address}]" if ":" in address else address
+    wire = _annotation(pod, "weir/wire").replace(POD_IP, address)
+    return _annotation(pod, "weir/url").replace(POD_IP, address), json.loads(wire or "{}")
+
+
+def sight(pod: Mapping[str, Any], at: float, waited_s: float) -> Sight:
+    """`at`: Unix seconds; `waited_s`: since it was told to start."""
+    if is_over(pod, at):
+        return Sight(False, ended="its Pod ended")
+    if deletion_of(pod) is not None:
+        return Sight(True, away=f"its Pod is being deleted: {_why_deleted(pod)}")
+    reason, message = _waiting(pod)
+    if reason in _TROUBLE and waited_s >= PATIENCE_S:
+        return Sight(False, ended="its Pod did not start")
+    return Sight(True, waits=_waits(pod, reason, message))
+
+
+def is_over(pod: Mapping[str, Any], at: float) -> bool:
+    """Nothing runs in it any more, or nobody can tell."""
+    if pod.get("status", {}).get("phase") in _FINAL or _terminated(pod):
+        return True
+    deadline = deletion_of(pod)
+    return deadline is not None and at - deadline >= LOST_S
+
+
+def deletion_of(pod: Mapping[str, Any]) -> float | None:
+    """Until when it has time to end (Unix seconds); None: it is not being deleted."""
+    text = pod["metadata"].get("deletionTimestamp")
+    return dt.datetime.fromisoformat(text).timestamp() if text else None
+
+
+def last_words(pod: Mapping[str, Any], log: Sequence[str]) -> str:
+    """Why it ended, and what to do about it."""
+    status = pod.get("status", {})
+    ended, (reason, message) = _terminated(pod), _waiting(pod)
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return _told(str(status["reason"]), str(status.get("message", "")))
+    if ended.get("reason") in _CAUSES:
+        return _told(str(ended["reason"]), str(ended.get("message", "")))
+    if ended:
+        return f"exit status {ended.get('exitCode', '?')}: {failure.last_words(log)}"
+    if reason in _TROUBLE:
+        return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
+    return f"its machine {pod.get('spec', {}).get('nodeName', '')} does not say that it has ended".replace("  ", " ")
+
+
+def _told(reason: str, message: str) -> str:
+    cause = _CAUSES.get(reason, "")
+    told = f"{reason}{message and f': {message[:300]}'}"
+    return f"{cause} ({told})" if cause else told
+
+
+def _waits(pod: Mapping[str, Any], reason: str, message: str) -> str:
+    """Why it does not run yet; empty once it does."""
+    if pod.get("status", {}).get("phase", "Pending") != "Pending":
+        return ""
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"waits for room in the cluster ({scheduled.get('reason')}: {str(scheduled.get('message', ''))[:300]})"
+    if reason in _TROUBLE:
+        return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
+    if not _container(pod):
+        return "its Pod waits for a machine"
+    return f"its container is being made ({reason or 'Pending'}): images may take minutes"
+
+
+def _why_deleted(pod: Mapping[str, Any]) -> str:
+    target = _condition(pod, "DisruptionTarget")
+    if target.get("status") == "True":
+        return f"{target.get('reason')}: {str(target.get('message', ''))[:300]}"
+    return "somebody else asked for it"
+
+
+def _container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = pod.get("status", {}).get("containerStatuses") or ()
+    return next((one for one in found if one.get("name") == ENGINE), {})
+
+
+def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _container(pod).get("state", {}).get("terminated") or {}
+
+
+def _waiting(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """(reason, message) of a container that has not run yet."""
+    found = _container(pod).get("state", {}).get("waiting") or {}
+    return str(found.get("reason", "")), str(found.get("message", ""))
+
+
+def _condition(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    conditions: Iterator[Mapping[str, Any]] = iter(pod.get("status", {}).get("conditions") or ())
+    return next((one for one in conditions if one.get("type") == name), {})
+
+
+def _annotation(pod: Mapping[str, Any], name: str) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(name, ""))

@@ -1,0 +1,47 @@
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.core.management.base import BaseCommand, CommandError
+
+from fleet import document
+from fleet.document import UnreadableDocument
+from fleet.spec import FleetSpec, InvalidFleet, parse_fleet
+
+
+class Command(BaseCommand):
+    help = "Print the Kubernetes objects that a fleet document comes to, as YAML; it takes no cluster."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", help="the fleet document, YAML or JSON; - reads standard input")
+        parser.add_argument("--namespace", default="default", help="that the objects are for; default: %(default)s")
+        parser.add_argument("--pods", default="", metavar="FILE", help="images, capacity and template of the node")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        from fleet.kubernetes import place, render
+
+        spec = _spec(options["file"])
+        try:
+            where = place.read(_text(options["pods"]) if options["pods"] else "", options["namespace"])
+            found = list(render.objects(spec, where))
+        except (ValueError, LookupError) as error:
+            raise CommandError(f"{options['pods'] or options['file']}: {error}") from None
+        self.stdout.write(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True, width=120), ending="")
+
+
+def _spec(name: str) -> FleetSpec:
+    try:
+        return parse_fleet(document.load(_text(name)))
+    except UnreadableDocument as error:
+        raise CommandError(f"{name}: {error}") from None
+    except InvalidFleet as error:
+        raise CommandError("\n".join(f"{name}: {problem}" for problem in error.problems)) from None
+
+
+def _text(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{name}: {getattr(error, 'strerror', None) or error}") from None

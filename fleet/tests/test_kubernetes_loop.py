@@ -1,0 +1,72 @@
+"""A fleet document to Pods and back, by the same plan as ever: against a stand-in API server that runs the commands."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.utils import timezone
+
+from fleet import nodes, selectors, services
+from fleet.models import InstanceEvent, State
+from fleet.steps import reconcile_step
+from fleet.tests.cluster import Cluster
+from fleet.tests.world import World, deliver
+
+NODE = "cluster"
+
+
+class ClusterWorld(World):
+    """As World, on a node that is a namespace."""
+
+    def tick(self) -> None:
+        now = timezone.now()
+        self.scraper.step(now, NODE)
+        reconcile_step(now, deliver)
+
+
+@pytest.fixture
+def cluster(clusters: Callable[..., Cluster]) -> Cluster:
+    return clusters(kubelet=True)
+
+
+@pytest.fixture
+def there(cluster: Cluster, on_kubernetes: None, db: None, live_redis: object) -> Iterator[ClusterWorld]:
+    nodes.beat(NODE, timezone.now())
+    made = ClusterWorld()
+    yield made
+    made.close()
+
+
+def document(replicas: int = 1, **engine: object) -> dict[str, object]:
+    pool = {"name": "p", "model": "m", "kind": "sim", "replicas": replicas, "node": NODE, "engine": engine}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "t"}, "spec": {"pools": [pool]}}
+
+
+def texts(name: str = "p-0") -> list[str]:
+    return list(InstanceEvent.objects.filter(instance=name).values_list("text", flat=True))
+
+
+@pytest.mark.slow
+def test_a_pod_is_started_routed_to_killed_replaced_drained_and_deleted(there: ClusterWorld, cluster: Cluster) -> None:
+    services.apply_fleet(document(1), "ada")
+    there.until_ready(1)
+    first = there.one()
+    assert (first.pod, first.pid) == ("p-0-e1", None)
+    assert there.published()["p-0"]["routable"] is True
+    assert there.published()["p-0"]["url"] == first.url == f"http://{cluster.pods()['p-0-e1']['status']['podIP']}:8000"
+    assert there.published()["p-0"]["events"] == first.url
+    assert "$(WEIR_POD_IP)" in first.command
+    kubelet = cluster._kubelet
+    assert kubelet is not None
+    kubelet.kill("p-0-e1")
+    there.until(there.is_in(State.FAILED))
+    assert "its Pod ended while ready: exit status 137" in there.one().reason
+    assert there.published()["p-0"]["routable"] is False
+    there.age(60)
+    there.until_ready(1)
+    assert (there.one().pod, set(cluster.pods())) == ("p-0-e2", {"p-0-e2"})
+    services.apply_fleet(document(1, seed=7), "ada")
+    there.until(lambda: there.one().pod == "p-0-e3")
+    there.until_ready(1)
+    services.apply_fleet(document(0), "ada")
+    there.until(lambda: not selectors.instances().exists())
+    assert cluster.pods() == {}
