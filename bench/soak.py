@@ -2,27 +2,32 @@
 
     .venv/bin/python -m bench.soak [--minutes 30] [--every 60] [--shape burst80]
 
-Engines and clients are those of bench/router.py, the router is Weir with everything on and its Redis. Half load is a
-client process that runs half of the time, second by second. The first tenth of the time is warm-up, in which prefix
-index and sessions fill up; after it the resident memory may differ by 5 % from its mean. Exit status 1 when it differs
-more, or when a request failed.
+Engines and clients are those of bench/router.py, the router is Weir with everything on and its Redis. What a router
+remembers of past requests has limits (docs/router.md, Memory), and a router that has not reached them yet grows by
+right: so 100,000 sessions come first, as many as are remembered. Half load is a client process that runs half of the
+time, second by second. The first tenth of the time is warm-up; after it the resident memory may differ by 5 % from its
+mean. Exit status 1 when it differs more, or when a request failed.
 """
 
 import argparse
+import re
 import signal
 import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
 from bench.peers import Running, cpu_s, memory_mb, tree
-from bench.router import SHAPES, Bench
+from bench.router import SHAPES, Bench, Shape
 
 BURST_S = 0.5  # of load, then as long without
 WARM_SHARE = 0.1
 TOLERANCE = 0.05
+FILLING = Shape("sessions of one request", "unary", 3_072, 512, 1, 16)
+FILLING_S = 5.0  # of load between two looks at how many sessions there are
 
 
 def main() -> None:
@@ -38,8 +43,33 @@ def main() -> None:
         router = bench.start("weir")
         if isinstance(router, str):
             sys.exit(router)
+        fill(bench, router)
         rows = soak(bench, router, options)
+        print("\nwhat it remembers: " + ", ".join(f"{name} {at:,} of {most:,}" for name, (at, most) in kept(router)))
     sys.exit(judge(rows))
+
+
+def kept(router: Running) -> list[tuple[str, tuple[int, int]]]:
+    """(store, (entries, entries at most)), as the router's /metrics say."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{router.port}/metrics") as answer:
+        page = answer.read().decode()
+    found = {}
+    for which in ("", "_limit"):
+        lines = re.findall(rf'^weir_router_kept_entries{which}{{.*store="(\w+)"}} (\S+)$', page, re.MULTILINE)
+        found[which] = {name: int(float(value)) for name, value in lines}
+    return [(name, (entries, found["_limit"][name])) for name, entries in found[""].items()]
+
+
+def fill(bench: Bench, router: Running) -> None:
+    """Sessions of one request each, until the router forgets old ones for new ones."""
+    pids = tree(router.process.pid)
+    print(f"before the first request {memory_mb(pids):.1f} MB", flush=True)
+    bench.prepare(FILLING)
+    entries, most = 0, 1
+    while entries < most:
+        bench.play(FILLING, [router.port], FILLING_S)
+        entries, most = dict(kept(router))["sessions"]
+    print(f"with {entries:,} sessions {memory_mb(pids):.1f} MB\n", flush=True)
 
 
 def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[tuple[float, float, int]]:

@@ -28,6 +28,11 @@ class Affinity:
     def __len__(self) -> int:
         return len(self._bound)
 
+    @property
+    def unnamed(self) -> int:
+        """Conversations that are known by the end of their last prompt; KEPT at most."""
+        return len(self._tails)
+
     def get(self, session: str, now: float, ttl_s: int) -> Bound | None:
         bound = self._bound.get(session)
         if bound is None or now - bound.used_at > ttl_s:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from router import prefix_figures
+from router import prefix_figures, stores
 from router.histogram import Histogram
 from router.recorder import Recorder
 
@@ -34,6 +34,7 @@ class RouterCollector(Collector):
         yield from self._instances()
         yield from self._pools_state()
         yield from prefix_figures.metrics(self._pools.all())
+        yield from stores.metrics(self._pools.all())
         yield from self._keys()
         yield _single("tasks", "Tasks of the event loop: about one a request, and a few that stay", _tasks())
         yield from self._source.metrics()

@@ -89,8 +89,8 @@ class PrefixIndex:
         """`max_chunks`: of all instances together, shared out evenly, about 10 bytes each; `max_stretches`: the same of
         prompts that went different ways, about 700 bytes each (bench/decide.py). `instance_chunks`: the limit of an
         instance until `limit` says better."""
-        self._max_chunks = max_chunks
-        self._max_stretches = max_stretches
+        self.max_chunks = max_chunks
+        self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks
         self._runs = Forest()
         self._shelves: dict[str, _Shelf] = {}
@@ -182,6 +182,16 @@ class PrefixIndex:
         shelf = self._shelves.get(instance)
         return shelf.size if shelf is not None else 0
 
+    @property
+    def stretches(self) -> int:
+        """Of all instances together; `max_stretches` at most."""
+        return sum(len(shelf.stretches) for shelf in self._shelves.values())
+
+    @property
+    def copies(self) -> int:
+        """Chunks of all instances together, each counted for each that holds it; `max_chunks` at most."""
+        return sum(shelf.size for shelf in self._shelves.values())
+
     def __len__(self) -> int:
         """Different chunks held by anybody."""
         return self._runs.chunks
@@ -208,7 +218,7 @@ class PrefixIndex:
         return shelf
 
     def _room(self, shelf: _Shelf) -> int:
-        return min(shelf.room, max(1, self._max_chunks // len(self._shelves)))
+        return min(shelf.room, max(1, self.max_chunks // len(self._shelves)))
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; kept, since a thousand of them may share a system prompt."""
@@ -228,7 +238,7 @@ class PrefixIndex:
             self._forget(shelf, stretch, low)
 
     def _evict_stretches(self, shelf: _Shelf) -> None:
-        room = max(1, self._max_stretches // len(self._shelves))
+        room = max(1, self.max_stretches // len(self._shelves))
         if len(shelf.stretches) > room:
             for stretch in list(islice(shelf.stretches, len(shelf.stretches) - room + room // SPARE_SHARE)):
                 self._forget(shelf, stretch, stretch.start)

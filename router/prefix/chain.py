@@ -27,7 +27,7 @@ class Chains:
 
     def __init__(self, spans: int = 32_768) -> None:
         """`spans`: how many are kept, those used last; about 0.5 KB each, so 5 KB for a session of 80 KB."""
-        self._kept = spans
+        self.kept = spans
         self._spans: OrderedDict[int, array[int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -49,6 +49,6 @@ class Chains:
             spans.move_to_end(key)
             return known
         known = spans[key] = array("Q", chunk_hashes(text, salt=link))
-        if len(spans) > self._kept:
+        if len(spans) > self.kept:
             spans.popitem(last=False)
         return known
