@@ -106,7 +106,7 @@ def sent(call: Call, member: Member, chunks: int) -> None:
 def computing(call: Call, member: Member) -> Sent | None:
     """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
     feed, index = member.feed, call.pool.told.index
-    size = feed.block_size if feed is not None else 0
+    size = (feed.block_size or member.block_size) if feed is not None else 0
     hashes = next((hashes for known, hashes in call.block_hashes if known == size), None)
     if not hashes or index is None:
         return None

@@ -87,7 +87,8 @@ def judge(pool: Pool) -> None:
     for member in pool.members.values():
         feed, before = member.feed, member.belief
         if feed is not None and told.index is not None:
-            told.index.limit(member.id, member.kv_tokens // (feed.block_size or member.block_size))
+            blocks = member.kv_tokens // (feed.block_size or member.block_size)
+            told.index.limit(member.id, max(blocks - 1, 0))  # vLLM keeps one to itself
         trouble = (feed.trouble or told.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
         member.belief = believe(trouble, complete, member.exact, member.approximate)
