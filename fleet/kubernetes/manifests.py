@@ -53,11 +53,12 @@ class Start:
 
 
 def in_image(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they are inside an image: what lies in Weir's folder is on its path, and its devices are its own."""
+    """Options as they are inside an image: what lies in Weir's folder is on the path there, devices are its own."""
     inside = {name: value for name, value in engine.items() if name not in ("gpus", "cores")}
-    for name in ("python", "program"):
-        if str(inside.get(name, "")).startswith("./"):
-            inside[name] = str(inside[name]).rpartition("/")[2]
+    if str(inside.get("python", "")).startswith("./"):
+        inside["python"] = IN_POD.python
+    if str(inside.get("program", "")).startswith("./"):
+        inside["program"] = _file(inside["program"])
     return inside
 
 
@@ -196,8 +197,8 @@ def _resources(start: Start) -> Json:
     if wanted.memory_gib:
         limits["memory"] = f"{math.ceil(wanted.memory_gib * 1024)}Mi"
     # CPUs are asked for but not limited: an engine that is throttled is slow for everybody.
-    requests = {"cpu": f"{math.ceil(wanted.cpus * 1000)}m"} if wanted.cpus else {}
-    requests |= {name: limits[name] for name in limits}
+    requests = {"cpu": f"{wanted.cpus:g}"} if wanted.cpus else {}
+    requests |= limits
     return {name: part for name, part in {"requests": requests, "limits": limits}.items() if part}
 
 
