@@ -23,3 +23,4 @@ def failed(pool: Pool, member: Member, enough: int | None = None) -> None:
     """`enough`: failures in a row that open its breaker; else as the policy says."""
     limit = enough or pool.policy["failure.breaker_failures"]
     member.breaker.failed(asyncio.get_running_loop().time(), limit)
+    member.touch()

@@ -23,6 +23,7 @@ class Member:
         "belief",
         "block_size",
         "breaker",
+        "changes",
         "connector",
         "decodes",
         "engine_id",
@@ -67,6 +68,7 @@ class Member:
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.belief = GUESS
+        self.changes: set[str] = set()  # of its pool: the ids of those that have changed
         self._view: Instance | None = None
         self.update(entry)
 
@@ -81,7 +83,7 @@ class Member:
         self.role = _role(entry.get("role", "both"))
         self.connector: str = str(entry.get("connector") or "")
         self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # what its connector's flow needs
-        self._view = None
+        self.touch()
 
     def refusal(self, now: float, open_s: float) -> str:
         """Why it cannot take a request, in words; `now` is the loop's time."""
@@ -109,6 +111,11 @@ class Member:
             )
         return view
 
+    def touch(self) -> None:
+        """Something that the policy sees of it has changed."""
+        self._view = None
+        self.changes.add(self.id)
+
     def take_sample(self, sample: dict[str, Any], now: float) -> None:
         """The scraped figures; one of an earlier life or too old says nothing. `now` is Unix time."""
         at = float(sample["at"])
@@ -120,18 +127,18 @@ class Member:
             if not self.kv_tokens:
                 self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)
         self.sampled_at = at
-        self._view = None
+        self.touch()
 
     def take_others(self, load: tuple[int, int, int]) -> None:
         if load != self.others:
             self.others = load
-            self._view = None
+            self.touch()
 
     def lease(self, tokens: int) -> "Lease":
         """A request with so many new tokens is sent to it."""
         self.requests += 1
         self.prefill_tokens += tokens
-        self._view = None
+        self.touch()
         return Lease(self, tokens)
 
 
@@ -160,7 +167,7 @@ class Lease:
         if member is not None and not self._decoding:
             self._tokens += tokens
             member.prefill_tokens += tokens
-            member._view = None
+            member.touch()
 
     def first_byte(self) -> None:
         """The prompt has been computed."""
@@ -170,7 +177,7 @@ class Lease:
             self.alone = self.alone and member.requests == 1
             member.prefill_tokens -= self._tokens
             member.decodes += 1
-            member._view = None
+            member.touch()
 
     def end(self) -> None:
         member, self._member = self._member, None
@@ -181,4 +188,4 @@ class Lease:
             member.decodes -= 1
         else:
             member.prefill_tokens -= self._tokens
-        member._view = None
+        member.touch()

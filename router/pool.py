@@ -12,6 +12,7 @@ from router.policy.decide import decide
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request, RequestClass
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, Chains
+from router.standing import Standing
 from router.tokens import TokenRatio
 from router.told import Told
 from router.wire import OFFLINE_S
@@ -37,6 +38,7 @@ class Pool:
         self.told_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
         self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
         self.trouble = ""  # with whoever amends them, in words
+        self.standing = Standing()
         self.chains = Chains()
         self.index = PrefixIndex()
         self.told = Told()
@@ -103,6 +105,7 @@ class Pool:
 
     def _replace(self, members: dict[str, Member]) -> None:
         before, self.members = self.members, members
+        self.standing.take(members)
         for member in before.values():
             now = members.get(member.id)
             if now is not member:
@@ -132,9 +135,8 @@ class Pool:
 
     def decide(self, request: Request, tried: Mapping[str, str], now: float) -> Decision:
         """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
-        open_s = self.policy["failure.breaker_open_s"]
-        views = [member.view(tried.get(member.id) or member.refusal(now, open_s)) for member in self.members.values()]
-        return decide(request, views, self.policy, random())  # noqa: S311 - ties, no secret
+        fleet = self.standing.fleet(tried, now, self.policy["failure.breaker_open_s"])
+        return decide(request, fleet, self.policy, random())  # noqa: S311 - ties, no secret
 
     def able(self, tried: Mapping[str, str], now: float) -> bool:
         """Somebody would take a request if there were room."""

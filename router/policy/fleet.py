@@ -73,8 +73,8 @@ class Fleet(Sequence[Instance]):
         self.instances[place] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
-        for (figure, *given), column in self._columns.items():
-            column[place] = figure(instance, *given)
+        for key, column in self._columns.items():
+            column[place] = key[0](instance) if len(key) == 1 else key[0](instance, *key[1:])
 
     def only(self, stays: Sequence[bool]) -> "Fleet":
         return self._part(lambda column: list(compress(column, stays)))

@@ -2,15 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import repeat
 from operator import add
+from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import Fleet, dropped
 from router.policy.types import Instance, Policy, Request, RequestClass
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)  # no slots: the lists below are made when a route first asks, and kept
+
+class kept(Generic[T]):
+    """functools.cached_property without its lock, which costs as much as what is made here."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = make.__name__
+
+    def __get__(self, view: Any, owner: type) -> T:
+        made = view.__dict__[self._name] = self._make(view)
+        return made
+
+
+@dataclass  # no slots: the lists below are made when a route first asks, and kept
 class View:
     """A request and the instances that may take it (at least one)."""
 
@@ -20,23 +34,23 @@ class View:
     draw: float  # [0, 1): decides between instances that are equally good
     fleet: Fleet  # everybody, those that may not take it too: who may compute prompts for others
 
-    @cached_property
+    @kept
     def cached(self) -> list[int]:
         """h_i; an index that claims more than the prompt has is not believed."""
         return cached_tokens(self.request, self.instances)
 
-    @cached_property
+    @kept
     def new(self) -> list[int]:
         """n_i = L − h_i"""
         prompt = self.request.prompt_tokens
         return [prompt - cached for cached in self.cached]
 
-    @cached_property
+    @kept
     def ongoing(self) -> list[float]:
         """PP_i + request_tokens · R_i: prefill still to be computed, and each request as if it were so many tokens."""
         return self.instances.column(ongoing, self.policy["load.request_tokens"])
 
-    @cached_property
+    @kept
     def work(self) -> list[float]:
         """n_i + ongoing_i: what the instance has to do with this request on it. Losing the cache counts as work."""
         return list(map(add, self.new, self.ongoing))
