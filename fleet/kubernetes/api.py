@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
@@ -158,7 +159,7 @@ class Api:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
-        read_s: float = READ_S,
+        read_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "weir"}
         try:
@@ -168,7 +169,7 @@ class Api:
                 f"{self.server}{path}?{urlencode(query)}" if query else f"{self.server}{path}",
                 body=json.dumps(body) if body is not None else None,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s),
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s or READ_S),
                 preload_content=False,
             )
         except MaxRetryError as error:
@@ -192,7 +193,7 @@ def configuration(context: str) -> client.Configuration:
         else:
             file = os.environ.get("KUBECONFIG") or None
             config.load_kube_config(file, context or None, client_configuration=found, persist_config=False)
-    except (ConfigException, OSError, ValueError) as error:
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
         where = f"context {context} of the kubeconfig" if context else "the kubeconfig"
         raise KubernetesError(f"{where} cannot be used: {_first_line(error)} (KUBECONFIG, --context)") from None
     return found

@@ -33,6 +33,7 @@ class Refusal:
     message: str
     times: int
     headers: dict[str, str] = field(default_factory=dict)
+    raw: str = ""  # instead of a status object
 
 
 def status_body(code: int, reason: str, message: str) -> Json:
@@ -61,7 +62,7 @@ class Cluster:
         self.folder = folder
         self.changed = threading.Condition(threading.RLock())
         self.generation = 0  # of connections: `cut` ends those of earlier ones
-        self._version = itertools.count(100)
+        self._version = itertools.count(101)
         self.version = 100
         self._kubelet = Kubelet(self) if kubelet else None
         self._server: ThreadingHTTPServer | None = None
@@ -69,6 +70,9 @@ class Cluster:
         self.start()
 
     # What a test does
+
+    def before(self) -> None:
+        """Before each answer; a test may put something in its place."""
 
     def start(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
@@ -229,10 +233,11 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         cluster, query = self.cluster, {name: values[0] for name, values in parse_qs(parts.query).items()}
         cluster.requests.append((method, self.path))
+        cluster.before()
         refusal = cluster.refusal(method, self.path)
         if refusal is not None:
             words = status_body(refusal.status, "Failure", refusal.message)
-            self._say(refusal.status, words, refusal.headers)
+            self._say(refusal.status, refusal.raw or words, refusal.headers)
         elif self.headers.get("Authorization", "").lower() != f"bearer {TOKEN}":
             self._say(401, status_body(401, "Unauthorized", "Unauthorized"))
         else:

@@ -1,0 +1,128 @@
+"""What a Pod's status means for its instance."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from fleet.kubernetes import status
+from fleet.kubernetes.status import LOST_S, PATIENCE_S
+
+NOW = 1_800_000_000.0
+LOG = ["loading", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"]
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no GPU"}
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "by kubectl"}
+
+
+def pod(
+    phase: str = "Running", state: Any = None, conditions: Any = (), deleted_s: float | None = None, **more: Any
+) -> Any:
+    annotations = {
+        "weir/instance": "p-0",
+        "weir/epoch": "3",
+        "weir/born": "7",
+        "weir/url": "http://pod-ip.invalid:8000",
+    }
+    metadata: dict[str, Any] = {"name": "p-0-e3", "annotations": annotations}
+    if deleted_s is not None:
+        metadata["deletionTimestamp"] = dt.datetime.fromtimestamp(NOW + deleted_s, dt.UTC).strftime(
+            "%Y-%m-%dT%H:%M:%SZ"
+        )
+    containers = [{"name": "sidecar", "state": {}}, {"name": "engine", "state": state}] if state is not None else []
+    told = {"phase": phase, "containerStatuses": containers, "conditions": list(conditions), **more}
+    return {"metadata": metadata, "spec": {"nodeName": "m1"}, "status": told}
+
+
+def waiting(reason: str, message: str = "") -> Any:
+    return pod("Pending", {"waiting": {"reason": reason, "message": message}})
+
+
+def ended(reason: str = "Error", code: int = 1) -> Any:
+    return pod("Failed", {"terminated": {"exitCode": code, "reason": reason}})
+
+
+@pytest.mark.parametrize(
+    ("seen", "waits"),
+    [
+        (pod("Pending"), "its Pod waits for a machine"),
+        (
+            pod("Pending", conditions=[UNSCHEDULABLE]),
+            "waits for room in the cluster (Unschedulable: 0/3 nodes: no GPU)",
+        ),
+        (waiting("ContainerCreating"), "its container is being made (ContainerCreating): images may take minutes"),
+        (waiting("ImagePullBackOff", "no such tag"), "its image cannot be pulled: correct engine.image"),
+        (pod("Running", {"running": {}}), ""),
+        (pod("Unknown"), ""),
+    ],
+)
+def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits: str) -> None:
+    found = status.sight(seen, NOW, 5)
+    assert (found.alive, found.away) == (True, "")
+    assert found.waits.startswith(waits)
+    assert bool(found.waits) == bool(waits)
+
+
+@pytest.mark.parametrize(
+    "reason", ["ErrImagePull", "InvalidImageName", "CreateContainerConfigError", "RunContainerError"]
+)
+def test_what_cannot_start_has_failed_after_a_while(reason: str) -> None:
+    seen = waiting(reason, "manifest unknown")
+    assert status.sight(seen, NOW, PATIENCE_S - 1).alive is True
+    found = status.sight(seen, NOW, PATIENCE_S)
+    assert (found.alive, found.ended) == (False, "its Pod did not start")
+    assert f"({reason}: manifest unknown)" in status.last_words(seen, [])
+
+
+def test_room_is_waited_for_without_an_end() -> None:
+    assert status.sight(pod("Pending", conditions=[UNSCHEDULABLE]), NOW, 86_400).alive is True
+
+
+@pytest.mark.parametrize("seen", [ended(), ended("Completed", 0), pod("Failed", reason="Evicted"), pod("Succeeded")])
+def test_what_has_ended_is_not_alive(seen: Any) -> None:
+    found = status.sight(seen, NOW, 5)
+    assert (found.alive, found.ended) == (False, "its Pod ended")
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (ended(), "exit status 1: the GPU has too little memory: "),
+        (ended("OOMKilled", 137), "the container exceeded its memory limit: raise placement.memory_gib (OOMKilled)"),
+        (ended("StartError", 128), "its command cannot be run in that image: correct engine.image (StartError)"),
+        (
+            pod("Failed", reason="Evicted", message="The node was low on resource: memory."),
+            "evicted by its machine (Evicted: The node was low on resource: memory.)",
+        ),
+        (pod("Failed", reason="OutOfnvidia.com/gpu", message="none left"), "OutOfnvidia.com/gpu: none left"),
+        (pod("Running", {"running": {}}, deleted_s=-60), "its machine m1 does not say that it has ended"),
+    ],
+)
+def test_why_it_ended_is_told_with_what_to_do(seen: Any, words: str) -> None:
+    assert status.last_words(seen, LOG).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "who"), [([PREEMPTED], "EvictionByEvictionAPI: by kubectl"), ([], "somebody else asked for it")]
+)
+def test_what_is_being_deleted_gets_no_requests(conditions: Any, who: str) -> None:
+    found = status.sight(pod("Running", {"running": {}}, conditions, deleted_s=20), NOW, 500)
+    assert (found.alive, found.away) == (True, f"its Pod is being deleted: {who}")
+
+
+def test_what_should_long_be_gone_is_given_up() -> None:
+    assert status.is_over(pod("Running", deleted_s=-LOST_S + 1), NOW) is False
+    assert status.is_over(pod("Running", deleted_s=-LOST_S), NOW) is True
+
+
+def test_its_address_is_filled_in_where_it_stands() -> None:
+    seen = pod(podIP="10.1.2.3")
+    seen["metadata"]["annotations"]["weir/wire"] = '{"events": "http://pod-ip.invalid:8000"}'
+    assert status.located(seen) == ("http://10.1.2.3:8000", {"events": "http://10.1.2.3:8000"})
+    assert status.located(pod()) is None
+    assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", {})
+
+
+def test_whose_it_is_stands_in_its_annotations() -> None:
+    assert (status.instance_of(pod()), status.epoch_of(pod()), status.born_of(pod())) == ("p-0", 3, "7")
+    stranger = {"metadata": {"name": "x"}}
+    assert (status.instance_of(stranger), status.epoch_of(stranger)) == ("", 0)
