@@ -16,6 +16,9 @@ from router.prefix.outcomes import Outcomes
 from router.prefix.stretches import Tokens as Tiers
 from router.tokenize.tokenizer import NotTokenized
 
+_APPROXIMATE = ("approximate",)
+_NOT_NONE = ("approximate", "exact")
+
 
 def read_tokens(call: Call) -> bool:
     """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
@@ -78,13 +81,17 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
 
 def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
     """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
-    found = {}
+    found: dict[str, int] = {}
+    known: dict[tuple[int, int], int] = {}  # many hold the same and are alike: the system prompt
+    members, believed = call.pool.members, _NOT_NONE if everybody else _APPROXIMATE
     for name, chunks in call.pool.index.match(call.chunks).items():
-        member = call.pool.members.get(name)
-        if member is not None and (
-            member.belief.index == "approximate" or (everybody and member.belief.index != "none")
-        ):
-            found[name] = _tokens(call, member, chunks)
+        member = members.get(name)
+        if member is not None and member.belief.index in believed:
+            key = chunks, member.block_size
+            tokens = known.get(key)
+            if tokens is None:
+                tokens = known[key] = _tokens(call, member, chunks)
+            found[name] = tokens
     return found
 
 
