@@ -5,40 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from fleet.causes import CAUSES
 from fleet.models import Instance
 from fleet.state import backoff_s
-
-_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"larger than the available KV cache memory|No available memory for the cache blocks", re.I),
-        "its KV cache is too small for the longest request: give it more memory, or lower max_model_len",
-    ),
-    (
-        re.compile(
-            r"not a valid model identifier|does not appear to have a file named|Repo id must|HFValidation", re.I
-        ),
-        "the model was not found: correct engine.model",
-    ),
-    (
-        re.compile(r"Unsupported connector type|is not available for (nixl|mooncake)|requires? .{0,40}connector", re.I),
-        "the KV connector does not go with this build: choose another engine.kv",
-    ),
-    (
-        re.compile(r"Failed to (connect|setup).{0,40}(master|mooncake)|master.{0,30}(unreachable|refused)", re.I),
-        "the Mooncake master was not reached",
-    ),
-    (re.compile(r"address already in use|errno 98|cannot assign requested address", re.I), "its port is in use"),
-    (re.compile(r"CUDA out of memory|OutOfMemoryError", re.I), "the GPU has too little memory"),
-    (re.compile(r"MemoryError|cannot allocate memory|errno 12\b", re.I), "the host has too little memory"),
-    (
-        re.compile(r"unrecognized arguments|invalid choice|expected one argument|invalid \w+ value", re.I),
-        "an option is wrong",
-    ),
-    (re.compile(r"No module named|command not found", re.I), "a program is not installed"),
-    (re.compile(r"No space left on device", re.I), "the disk is full"),
-    (re.compile(r"Permission denied", re.I), "a permission is missing"),
-)
-
 
 _ERROR = re.compile(r"(^|\s)\w*(Error|Exception): ")
 _GENERAL = re.compile(r"Engine core initialization failed")
@@ -50,7 +19,7 @@ def last_words(lines: Sequence[str]) -> str:
     if not said:
         return "it wrote nothing to its log (killed?)"
     for line in reversed(said):
-        for pattern, cause in _CAUSES:
+        for pattern, cause in CAUSES:
             if pattern.search(line):
                 return f"{cause}: {line[:300]}"
     return f"its log ends with: {_telling(said)[:300]}"

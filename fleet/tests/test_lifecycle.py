@@ -180,7 +180,7 @@ def test_an_orphan_of_a_launcher_that_died_is_ended_before_the_next_start(world:
 def test_an_engine_that_dies_at_once_says_why(world: World) -> None:
     world.apply(1, dies="OSError: [Errno 98] Address already in use")
     world.until(world.is_in(State.FAILED))
-    assert "its port is in use: OSError" in world.one().reason
+    assert "its port is in use: " in world.one().reason
 
 
 def test_stop_and_start_on_request(world: World) -> None:

@@ -1,0 +1,124 @@
+"""What engines write to their logs when they cannot start or go on, as a cause and what to do about it. Pure.
+
+The texts are those of vLLM 0.32, NIXL 1.5, Mooncake 0.3 and of what they stand on (PyTorch, Hugging Face, the kernel).
+"""
+
+import re
+
+_KNOWN = (
+    (
+        r"larger than the available KV cache memory|No available memory for the cache blocks",
+        "its KV cache is too small for the longest request: give it more memory, or lower max_model_len",
+    ),
+    (
+        r"Free memory on device .*(less than|Desired GPU memory)|less than desired GPU memory utilization",
+        "the GPU is in use by something else: free it, or lower gpu_memory_utilization",
+    ),
+    (
+        r"on kv cache allocation is less than requested memory|DefaultCPUAllocator: can't allocate",
+        "the host has too little memory: lower cpu_kv_gib, or free some",
+    ),
+    (
+        r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|HIP out of memory",
+        "the GPU has too little memory: lower max_num_seqs or max_model_len, or spread it over more GPUs",
+    ),
+    (
+        r"User-specified max_model_len .* is greater",
+        "max_model_len is more than the model allows: lower it",
+    ),
+    (
+        r"must be divisible by tensor parallel size|tensor.parallel.size .* (exceeds|larger)|World size .* is larger",
+        "tensor_parallel does not go with the model or the GPUs: choose a size that divides its attention heads",
+    ),
+    (
+        r"gated repo|401 Client Error|403 Client Error|RepositoryNotFoundError",
+        "the model may not be read by this account: set HF_TOKEN in engine.environment, or name a local folder",
+    ),
+    (
+        r"not a valid model identifier|does not appear to have a file named|Repo id must|HFValidation"
+        r"|Cannot find any model weights|Invalid repository ID or local directory|Can't load the configuration of",
+        "the model was not found: correct engine.model",
+    ),
+    (
+        r"couldn't connect to 'https?://\S+' to load|Cannot reach https?://|LocalEntryNotFoundError|MaxRetryError.*hugg",
+        "the model could not be downloaded: give this host a way there, or name a local folder in engine.model",
+    ),
+    (
+        r"trust_remote_code=True|contains custom code which must be executed",
+        "the model brings code of its own: read it, then add --trust-remote-code to engine.arguments",
+    ),
+    (
+        r"Model architectures .* are not supported|Model architectures .* failed to be inspected",
+        "this build does not know the model: take a newer vLLM, or another model",
+    ),
+    (
+        r"Error while deserializing header|InvalidHeader|SafetensorError|incomplete metadata",
+        "the model's files are broken: download them again",
+    ),
+    (
+        r"Unsupported connector type|Unsupported kv_role|is not available for (nixl|mooncake)"
+        r"|requires? .{0,40}connector|kv_buffer is not supported|kv_buffer_device",
+        "the KV connector does not go with this build: choose another engine.kv",
+    ),
+    (
+        r"NIXL is not available|No module named 'nixl",
+        "NIXL is not installed beside vLLM: pip install nixl, or choose another engine.kv",
+    ),
+    (
+        r"Mooncake is not available|Please install mooncake|No module named 'mooncake",
+        "Mooncake is not installed beside vLLM: pip install mooncake-transfer-engine, or choose another engine.kv",
+    ),
+    (
+        r"NIXL compatibility hash mismatch|Failed to decode Nixl|kv_cache_layout \(local",
+        "prefill and decode instances do not go together: give both the same vLLM, model and options",
+    ),
+    (
+        r"Failed to (connect|setup).{0,40}(master|mooncake)|master.{0,30}(unreachable|refused)",
+        "the Mooncake master was not reached: look at the pool named in engine.master",
+    ),
+    (
+        r"Failed to register .* with the Mooncake bootstrap server",
+        "the Mooncake bootstrap server was not reached: look at the prefill instances and the network to them",
+    ),
+    (
+        r"MOONCAKE_CONFIG_PATH' is not set",
+        "the Mooncake store has no configuration: choose engine.kv mooncake-store, which writes one",
+    ),
+    (
+        r"no RDMA devices found|No available RNIC|ibv_open_device|ibv_get_device_list",
+        "the host has no RDMA device that it may use: correct rdma_device, or set protocol to tcp",
+    ),
+    (
+        r"Failed to infer device type|no NVIDIA driver|CUDA driver version is insufficient|libcuda\.so\.1: cannot open"
+        r"|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|no kernel image is available",
+        "no GPU that this build can use was found: look at the driver and engine.gpus, or set engine.device to cpu",
+    ),
+    (
+        r"Sleep mode is not supported",
+        "sleep mode is not offered on this device: turn sleep_mode off",
+    ),
+    (
+        r"address already in use|errno 98\b",
+        "its port is in use: end what listens there, or change WEIR_ENGINE_PORTS",
+    ),
+    (
+        r"cannot assign requested address|errno 99\b",
+        "the node's address is not one of this host: correct --address of manage.py node",
+    ),
+    (r"Too many open files|errno 24\b", "it may open too few files: raise the limit (ulimit -n)"),
+    (
+        r"MemoryError|cannot allocate memory|errno 12\b|std::bad_alloc",
+        "the host has too little memory: free some, or lower what it takes",
+    ),
+    (
+        r"unrecognized arguments|invalid choice|expected one argument|invalid \w+ value",
+        "an option is wrong: correct engine.arguments",
+    ),
+    (
+        r"No module named|command not found|error while loading shared libraries",
+        "a program is not installed: manage.py doctor says which",
+    ),
+    (r"No space left on device|errno 28\b", "the disk is full: free space, or name another folder"),
+    (r"Permission denied|errno 13\b", "a permission is missing: look at the owner of the file that it names"),
+)
+CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple((re.compile(text, re.I), cause) for text, cause in _KNOWN)
