@@ -3,12 +3,13 @@
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from typing import Any
 
 import redis
-from celery import bootsteps
+from celery import bootsteps, signals
 from celery.beat import EmbeddedService
 
 from router import wire
@@ -16,6 +17,16 @@ from router import wire
 PRESENCE_S = 2.0
 WATCH_S = 1.0
 log = logging.getLogger(__name__)
+
+
+@signals.worker_init.connect
+def wait_for_database(**_: Any) -> None:
+    from controlplane import migrated
+
+    try:
+        migrated.wait(migrated.LIMIT_S)
+    except migrated.NotMigrated as error:
+        sys.exit(f"weir: {error}")
 
 
 class Beat(bootsteps.StartStopStep):

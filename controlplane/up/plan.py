@@ -1,15 +1,15 @@
 """Which processes `up` runs, with their command lines. Pure."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Stage = Literal["store", "servers", "workers", "traffic"]
-# Then the traffic, once the fleet is ready.
-START_ORDER: tuple[tuple[Stage, ...], ...] = (("store",), ("servers", "workers"))
+# In the order of their start: the store; servers and workers, while the database is prepared (migrated.py); the
+# background when the pages answer, so that they have the machine to themselves; the traffic when the fleet is ready.
+Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # The workers go before the engines (or they would start them again), the servers after (running answers end first).
-STOP_ORDER: tuple[Stage, ...] = ("traffic", "workers", "servers", "store")
+STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
 STOPPED_WITHIN_S = 10.0  # the graces of all stages, and the engines, fit into this
 
@@ -86,7 +86,7 @@ def processes(options: Options, around: Surroundings) -> tuple[Process, ...]:
         web(options, around),
         *(router(options, around, number) for number in range(1, options.routers + 1)),
         worker(around, "control", "control,node.local", "--concurrency=4", "--with-beat"),
-        worker(around, "experiments", "experiments", "--concurrency=1"),
+        replace(worker(around, "experiments", "experiments", "--concurrency=1"), stage="background"),
         *((traffic(options, around),) if options.demo else ()),
     )
 
@@ -102,7 +102,7 @@ def web(options: Options, around: Surroundings) -> Process:
     proxies = ("--proxy-headers", "--forwarded-allow-ips", ",".join(around.trusted_proxies))
     argv = (
         *(around.python, "-m", "uvicorn", "controlplane.asgi:application"),
-        *("--host", options.host, "--port", str(options.web_port), "--lifespan", "off", "--ws", "websockets-sansio"),
+        *("--host", options.host, "--port", str(options.web_port), "--lifespan", "on", "--ws", "websockets-sansio"),
         *("--no-access-log", "--log-level", "warning", "--no-server-header", "--timeout-graceful-shutdown", "1"),
         *(proxies if around.trusted_proxies else ("--no-proxy-headers",)),
     )

@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from controlplane.up import CannotStart, record
 from controlplane.up.child import Child, trim
 from controlplane.up.console import complain, say
-from controlplane.up.plan import START_ORDER, STOP_ORDER, Process, Stage, failures_after, restart_delay_s
+from controlplane.up.plan import STOP_ORDER, Process, Stage, failures_after, restart_delay_s
 from controlplane.up.ready import wait
 
 TRIM_EVERY_S = 60.0
@@ -22,8 +23,8 @@ ENGINES_S = 3.0  # what stopping the engines may take
 class Hooks:
     """What belongs to Weir rather than to supervising."""
 
-    after_store: Callable[[], Awaitable[None]]  # Redis answers: bring database and fleet up to date
-    after_servers: Callable[[], Awaitable[None]]  # the pages answer: tell the operator
+    prepare: Callable[[], Coroutine[Any, Any, None]]  # Redis answers: bring database and fleet up to date
+    announce: Callable[[], Awaitable[None]]  # the pages answer: tell the operator
     before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False when there is nothing to send to
     stop_engines: Callable[[], Awaitable[None]]
     kill_engines: Callable[[], None]
@@ -64,19 +65,23 @@ class Supervisor:
     async def _live(self) -> None:
         record.end(record.leftovers(self.recorded))
         async with asyncio.TaskGroup() as tasks:
-            for stages in START_ORDER:
-                await self._bring_up(stages, tasks)
+            await self._bring_up(("store",), tasks)
+            # Whoever needs the database waits for it by himself, and imports what he needs meanwhile.
+            await self._bring_up(("servers", "workers"), tasks, self.hooks.prepare())
+            await self.hooks.announce()
+            tasks.create_task(self._bring_up(("background",), tasks))
             tasks.create_task(self._traffic(tasks))
             tasks.create_task(self._keep_logs_short())
 
-    async def _bring_up(self, stages: tuple[Stage, ...], tasks: asyncio.TaskGroup) -> None:
+    async def _bring_up(
+        self, stages: tuple[Stage, ...], tasks: asyncio.TaskGroup, *meanwhile: Coroutine[Any, Any, None]
+    ) -> None:
         children = self._in(*stages)
         async with asyncio.TaskGroup() as starts:
-            for child in children:
-                starts.create_task(self._start(child))
+            for other in (*(self._start(child) for child in children), *meanwhile):
+                starts.create_task(other)
         for child in children:
             tasks.create_task(self._watch(child))
-        await (self.hooks.after_store() if "store" in stages else self.hooks.after_servers())
 
     async def _start(self, child: Child) -> None:
         await self._launch(child)
@@ -117,9 +122,9 @@ class Supervisor:
                 trim(child.log)
 
     async def _take_down(self) -> None:
-        for stage in STOP_ORDER:
-            await asyncio.gather(*(child.stop() for child in self._in(stage)))
-            if stage == "workers":
+        for stages in STOP_ORDER:
+            await asyncio.gather(*(child.stop() for child in self._in(*stages)))
+            if "workers" in stages:
                 await self._stop_engines()
         self.recorded.unlink(missing_ok=True)
 

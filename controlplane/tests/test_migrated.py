@@ -1,0 +1,87 @@
+"""Processes that start before the database is prepared wait for it."""
+
+import pytest
+from django.db import DatabaseError
+from django.db.migrations.recorder import MigrationRecorder
+
+from controlplane import migrated, worker
+
+UNKNOWN = ("fleet", "9999_of_tomorrow")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Instead of the database: answers in turn, the last one for ever."""
+
+    def answering(*answers):
+        left = list(answers)
+        monkeypatch.setattr(migrated, "STEP_S", 0.0)
+        monkeypatch.setattr(migrated, "missing", lambda wanted: left.pop(0) if len(left) > 1 else left[0])
+        return left
+
+    return answering
+
+
+async def starting():
+    """What a server is told by the lifespan protocol."""
+    said = []
+
+    async def receive():
+        return {"type": "lifespan.startup" if not said else "lifespan.shutdown"}
+
+    async def send(message):
+        said.append(message)
+
+    await migrated.lifespan({"type": "lifespan"}, receive, send)
+    return said
+
+
+@pytest.mark.django_db
+def test_a_database_with_every_migration_lacks_nothing(monkeypatch):
+    monkeypatch.setattr(migrated.connection, "close", lambda: None)  # the test's own
+    assert migrated.missing(migrated.wanted()) == set()
+    assert migrated.missing({UNKNOWN}) == {UNKNOWN}
+
+
+def test_a_database_that_does_not_answer_lacks_everything(monkeypatch):
+    def refuses(recorder):
+        raise DatabaseError("away")
+
+    monkeypatch.setattr(MigrationRecorder, "applied_migrations", refuses)
+    monkeypatch.setattr(migrated.connection, "close", lambda: None)
+    assert migrated.missing({UNKNOWN}) == {UNKNOWN}
+
+
+def test_it_is_asked_until_nothing_is_lacking(asked):
+    left = asked({UNKNOWN}, {UNKNOWN}, set())
+    migrated.wait(60)
+    assert left == [set()]
+
+
+def test_in_the_end_what_is_lacking_is_named_and_who_brings_it(asked):
+    asked({UNKNOWN})
+    with pytest.raises(migrated.NotMigrated, match=r"lacks fleet\.9999_of_tomorrow after 0 s.*serve prepare"):
+        migrated.wait(limit_s=0)
+
+
+async def test_a_server_listens_once_the_database_is_there(asked):
+    asked({UNKNOWN}, set())
+    assert [message["type"] for message in await starting()] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
+
+
+async def test_a_server_without_its_database_ends_and_says_why(asked, monkeypatch):
+    asked({UNKNOWN})
+    monkeypatch.setattr(migrated, "LIMIT_S", 0.0)
+    (failed,) = await starting()
+    assert failed["type"] == "lifespan.startup.failed"
+    assert "9999_of_tomorrow" in failed["message"]
+
+
+def test_a_worker_without_its_database_ends_and_says_why(asked, monkeypatch):
+    asked({UNKNOWN})
+    monkeypatch.setattr(migrated, "LIMIT_S", 0.0)
+    with pytest.raises(SystemExit, match="weir: the database lacks"):
+        worker.wait_for_database()
