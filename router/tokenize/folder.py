@@ -16,6 +16,7 @@ import tokenizers
 import xxhash
 
 from router.prompt import Prompt
+from router.tokenize.conversation import as_chat
 from router.tokenize.template import Template
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 
@@ -57,7 +58,8 @@ class FolderTokenizer:
         if endpoint == "/v1/chat/completions":
             return self.text_tokens(self._template.render(prompt.document))
         if endpoint != "/v1/completions":
-            raise NotTokenized(f"how the engine lays out {endpoint} is its own")
+            chat = as_chat(prompt.document, endpoint, system_first=self._template.system_first)
+            return self.text_tokens(self._template.render(chat))
         if prompt.document.get("add_special_tokens") is False or prompt.document.get("cache_salt"):
             raise NotTokenized("add_special_tokens and cache_salt are the engine's to understand")
         ids = given_ids(prompt.document)

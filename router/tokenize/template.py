@@ -11,6 +11,7 @@ import jinja2.ext
 import jinja2.sandbox
 import orjson
 
+from router.tokenize.conversation import function_tool
 from router.tokenize.tokenizer import NotTokenized
 
 # What changes the prompt in ways that are the engine's own.
@@ -20,6 +21,7 @@ _OWN = (
     "continue_final_message",
     "documents",
     "mm_processor_kwargs",
+    "reasoning_effort",
     "truncate_prompt_tokens",
 )
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -38,13 +40,14 @@ class Template:
         made = _environment()
         self._templates = {name: made.from_string(source) for name, source in sources.items()}
         self._in_parts = {name: bool(_PARTS.search(source)) for name, source in sources.items()}
+        self.system_first = not sources or any(map(_wants_system_first, sources.values()))
 
     def render(self, document: dict[str, Any]) -> str:
         """Raises NotTokenized."""
         used = next((name for name in _OWN if document.get(name)), None)
         if used is not None:
             raise NotTokenized(f"{used} is the engine's to understand")
-        tools = document.get("tools") or None
+        tools = _tools(document)
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
         if template is None:
@@ -92,6 +95,29 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
 
 def _refuse(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
+
+
+def _wants_system_first(source: str) -> bool:
+    """Whether it refuses a system message in the middle, tried out as vLLM does."""
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
+    try:
+        made.from_string(source).render(messages=messages, add_generation_prompt=False)
+    except (jinja2.TemplateError, TypeError):
+        return True
+    return False
+
+
+def _tools(document: dict[str, Any]) -> list[dict[str, Any]] | None:
+    tools = document.get("tools")
+    if not tools:
+        return None
+    try:
+        return [function_tool(tool["function"]) for tool in tools]
+    except (TypeError, KeyError, AttributeError):
+        raise NotTokenized("a tool is no function") from None
 
 
 def _messages(given: object, *, in_parts: bool) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
         ("/v1/completions", {"prompt": [1, -1]}, "no token id"),
         ("/v1/completions", {"prompt": "a", "add_special_tokens": False}, "add_special_tokens"),
         ("/v1/completions", {}, "no prompt"),
-        ("/v1/messages", {"messages": HELLO}, "its own"),
+        ("/v1/embeddings", {"input": "a"}, "its own"),
     ],
 )
 def test_what_it_cannot_tokenise_says_why(

@@ -1,0 +1,99 @@
+"""Messages and responses become the chat completion that vLLM makes of them.
+
+conversations.json holds what vLLM 0.32 made of each document, by its own code; texts there go by one name, `text`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.tests.tokenize.conftest import prompt_of, save, trained
+from router.tokenize.conversation import as_chat
+from router.tokenize.folder import FolderTokenizer
+from router.tokenize.tokenizer import NotTokenized
+
+CASES = json.loads((Path(__file__).parent / "conversations.json").read_text())
+MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_what_vllm_makes_of_it(case: dict[str, Any]) -> None:
+    made = as_chat(case["document"], case["endpoint"], system_first=case["system_first"])
+    assert (made["messages"], made["tools"]) == (case["messages"], case["tools"])
+
+
+def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(blocks)}]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "document", "why"),
+    [
+        (MESSAGES, {"messages": user({"type": "image", "source": {}})}, "a block of type 'image'"),
+        (MESSAGES, {"messages": user({"type": "thinking", "thinking": "hm"})}, "a block of type 'thinking'"),
+        (
+            MESSAGES,
+            {"messages": user({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]})},
+            "a tool's answer is more than text",
+        ),
+        (MESSAGES, {"messages": [], "thinking": {"type": "disabled"}}, "how much a model is to think"),
+        (MESSAGES, {"messages": "hello"}, "it is no request to /v1/messages"),
+        (RESPONSES, {"input": "hi", "previous_response_id": "r"}, "previous_response_id is the engine's"),
+        (RESPONSES, {"input": "hi", "reasoning": {"effort": "low"}}, "reasoning is the engine's"),
+        (RESPONSES, {"input": "hi", "truncation": "auto"}, "where the engine cuts a prompt"),
+        (RESPONSES, {"input": "hi", "tools": [{"type": "mcp"}]}, "tools of the engine's own"),
+        (RESPONSES, {"input": user({"type": "input_image"})}, "a part of a message is no text"),
+        (RESPONSES, {"input": [{"type": "reasoning", "summary": []}]}, "an item of type 'reasoning'"),
+        (RESPONSES, {"input": [{"role": "assistant", "content": "so", "status": "incomplete"}]}, "to be gone on with"),
+        (RESPONSES, {}, "it is no request to /v1/responses"),
+        ("/v1/embeddings", {"input": "hi"}, "how the engine lays out /v1/embeddings"),
+    ],
+)
+def test_what_cannot_be_told_from_the_request_alone_is_refused(
+    endpoint: str, document: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(NotTokenized, match=why):
+        as_chat(document, endpoint, system_first=False)
+
+
+def test_the_same_conversation_has_the_same_tokens_by_each_endpoint(folder: Path) -> None:
+    tokenizer = FolderTokenizer(folder)
+    said = [{"role": "user", "content": "hello"}]
+    chat = [{"role": "system", "content": "be brief"}, *said]
+    wanted = tokenizer.tokens(prompt_of("/v1/chat/completions", messages=chat), "/v1/chat/completions")
+    assert tokenizer.tokens(prompt_of(MESSAGES, system="be brief", messages=said), MESSAGES) == wanted
+    assert tokenizer.tokens(prompt_of(RESPONSES, instructions="be brief", input=said), RESPONSES) == wanted
+
+
+@pytest.mark.parametrize("endpoint", [MESSAGES, RESPONSES, "/v1/chat/completions"])
+def test_a_salt_of_the_client_is_left_to_the_engine(folder: Path, endpoint: str) -> None:
+    said = {"input" if endpoint == RESPONSES else "messages": [{"role": "user", "content": "hello"}]}
+    with pytest.raises(NotTokenized, match="cache_salt"):
+        FolderTokenizer(folder).tokens(prompt_of(endpoint, cache_salt="s", **said), endpoint)
+
+
+def test_a_reminder_in_the_middle_is_moved_for_a_template_that_wants_it_first(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}"
+        "[{{ m.content }}]{% endfor %}"
+    )
+    tokenizer = FolderTokenizer(save(tmp_path, trained(), template))
+    messages = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "user", "content": "c"}]
+    assert tokenizer.tokens(prompt_of(MESSAGES, messages=messages), MESSAGES) == tokenizer.whole("[b][a][c]")
+
+
+def test_tools_reach_the_template_as_vllm_writes_them(tmp_path: Path) -> None:
+    tokenizer = FolderTokenizer(save(tmp_path, trained(), "{{ tools | tojson }}"))
+    tool = {"name": "read", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
+    written = (
+        '[{"type": "function", "function": {"name": "read", "description": null, "parameters": {"type": "object"}}}]'
+    )
+    said = [{"role": "user", "content": "hello"}]
+    assert tokenizer.tokens(prompt_of(MESSAGES, messages=said, tools=[tool]), MESSAGES) == tokenizer.whole(written)
+    chat = {"function": {"parameters": {"type": "object"}, "name": "read"}, "type": "function"}
+    made = tokenizer.tokens(prompt_of("/v1/chat/completions", messages=said, tools=[chat]), "/v1/chat/completions")
+    assert made == tokenizer.whole(written)
+    with pytest.raises(NotTokenized, match="a tool is no function"):
+        tokenizer.tokens(prompt_of("/v1/chat/completions", messages=said, tools=["no"]), "/v1/chat/completions")
