@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet import events
-from fleet.launcher import current
+from fleet.launcher import Launcher, current
 from fleet.models import InstanceEvent, Node
 from fleet.redis import connect
 from router import wire
@@ -25,11 +25,12 @@ log = logging.getLogger(__name__)
 
 def beat(name: str, now: dt.datetime) -> Node:
     """Called by the node's own worker every few seconds."""
+    launcher = current()
     values = {
         "hostname": socket.gethostname(),
         "address": settings.NODE_ADDRESS,
         "last_seen": now,
-        "inventory": _inventory(int(time.monotonic() / INVENTORY_S)) | current().moving(),
+        "inventory": _inventory(launcher, int(time.monotonic() / INVENTORY_S)) | launcher.moving(),
         "labels": dict(settings.NODE_LABELS),
     }
     node, created = Node.objects.update_or_create(name=name, defaults=values)
@@ -43,9 +44,9 @@ def beat(name: str, now: dt.datetime) -> Node:
 
 
 @functools.lru_cache(maxsize=1)
-def _inventory(period: int) -> dict[str, Any]:
+def _inventory(launcher: Launcher, period: int) -> dict[str, Any]:
     """Looked at once in each period: NVML takes its time."""
-    return current().inventory()
+    return launcher.inventory()
 
 
 def cordon(name: str, actor: str, reason: str = "") -> Node:

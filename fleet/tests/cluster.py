@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         for pattern, route in _ROUTES.items():
             found = re.fullmatch(pattern, path)
             if found is not None:
-                resource = found.groupdict().get("resource", "nodes")
+                resource = found.groupdict().get("resource", "")
                 if (_VERBS[method], resource) in self.cluster.forbidden:
                     self._say(403, _forbidden(_VERBS[method], resource))
                 else:
@@ -352,7 +352,7 @@ def _forbidden(verb: str, resource: str) -> Json:
 _ROUTES: dict[str, Callable[..., None]] = {
     "/version": _Handler.version,
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": _Handler.review,
-    "/api/v1/nodes": _Handler.machines,
+    "/api/v1/(?P<resource>nodes)": _Handler.machines,
     "/api/v1/namespaces/[^/]+/(?P<resource>pods|secrets|resourcequotas)": _Handler.many,
     "/api/v1/namespaces/[^/]+/(?P<resource>pods)/(?P<name>[^/]+)": _Handler.one,
     "/api/v1/namespaces/[^/]+/pods/(?P<name>[^/]+)/log": _Handler.log,

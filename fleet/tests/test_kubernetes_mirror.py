@@ -1,0 +1,99 @@
+"""What a node knows of its Pods between two looks, whatever becomes of the watch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleet.kubernetes.api import Expired, Json, NotReached
+from fleet.kubernetes.mirror import Mirror
+
+
+def pod(name: str, version: int, phase: str = "Running") -> Json:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}, "status": {"phase": phase}}
+
+
+def event(kind: str, *words: Any) -> Json:
+    return {"type": kind, "object": pod(*words)}
+
+
+class Scripted:
+    """Lists and watches, in turn: what each gives, or the error in which it ends."""
+
+    def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
+        self.lists, self.watches, self.asked = lists, watches, []  # type: ignore[var-annotated]
+
+    def list_pods(self, selector: str) -> tuple[list[Json], str]:
+        given = self.lists.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given, "10"
+
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[Json]:
+        self.asked.append(version)
+        for given in self.watches.pop(0):
+            if isinstance(given, Exception):
+                raise given
+            yield given
+
+
+def names(mirror: Mirror) -> set[str]:
+    return set(mirror.pods())
+
+
+def test_it_begins_with_a_list_and_goes_on_with_watches_from_there() -> None:
+    source = Scripted(
+        [[pod("a", 9)]], [[event("ADDED", "b", 11), event("DELETED", "a", 12)], [event("MODIFIED", "b", 13)]]
+    )
+    mirror = Mirror(source, "")
+    assert mirror.trouble == "its Pods have not been listed yet"
+    mirror.step()
+    mirror.step()
+    assert names(mirror) == {"b"}
+    assert (source.asked, mirror.trouble) == (["10", "12"], "")
+
+
+def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "50"}}}
+    source = Scripted([[pod("a", 9)]], [[bookmark], []])
+    mirror = Mirror(source, "")
+    mirror.step()
+    mirror.step()
+    assert (source.asked, names(mirror)) == (["10", "50"], {"a"})
+
+
+def test_what_has_expired_is_listed_anew() -> None:
+    source = Scripted([[pod("a", 9)], [pod("b", 90)]], [[Expired("too old")], []])
+    mirror = Mirror(source, "")
+    mirror.step()
+    assert names(mirror) == {"a"}
+    mirror.step()
+    assert (source.asked, names(mirror), mirror.trouble) == (["10", "10"], {"b"}, "")
+
+
+def test_while_the_server_is_away_it_keeps_what_it_knew_and_says_so() -> None:
+    source = Scripted([[pod("a", 9)]], [[event("ADDED", "b", 11), NotReached("refused")], [event("ADDED", "c", 12)]])
+    mirror = Mirror(source, "")
+    mirror.step()
+    assert (names(mirror), mirror.trouble) == ({"a", "b"}, "refused")
+    mirror.step()
+    assert (source.asked, mirror.trouble, names(mirror)) == (["10", "11"], "", {"a", "b", "c"})
+
+
+def test_a_server_that_was_never_there_is_asked_again() -> None:
+    source = Scripted([NotReached("refused"), [pod("a", 9)]], [[]])
+    mirror = Mirror(source, "")
+    mirror.step()
+    assert mirror.trouble == "refused"
+    mirror.step()
+    assert (names(mirror), mirror.trouble) == ({"a"}, "")
+
+
+def test_what_was_just_made_is_known_before_the_watch_tells_and_never_older_than_it() -> None:
+    mirror = Mirror(Scripted([[pod("a", 9)]], [[]]), "")
+    mirror.step()
+    mirror.note(pod("b", 11, "Pending"))
+    mirror.note(pod("a", 1, "Pending"))
+    assert mirror.get("b") is not None
+    assert mirror.pods()["a"]["status"]["phase"] == "Running"
+    mirror.forget("b")
+    mirror.forget("nobody")
+    assert names(mirror) == {"a"}

@@ -1,0 +1,325 @@
+"""A node that is a namespace, order by order: what is made, what is found there, and what is done when it cannot be."""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from fleet import agent, launcher, logs, nodes
+from fleet.kubernetes import pods as launched
+from fleet.kubernetes.pods import Pods
+from fleet.models import Instance, Node, Pool, State
+from fleet.placement import refusal
+from fleet.sections import Placement
+from fleet.snapshot import node_views, observed_of
+from fleet.tests.cluster import Cluster
+
+NODE = "k8s"
+BORN = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+pytestmark = pytest.mark.usefixtures("db", "live_redis", "on_kubernetes")
+
+
+@pytest.fixture
+def cluster(clusters: Callable[..., Cluster]) -> Cluster:
+    return clusters()
+
+
+@pytest.fixture
+def here(cluster: Cluster) -> Iterator[Pods]:
+    made = launcher.current()
+    assert isinstance(made, Pods)
+    yield made
+    cluster.cut()
+
+
+def row(epoch: int = 1, state: State = State.STARTING, **fields: Any) -> Instance:
+    pool, _ = Pool.objects.get_or_create(
+        name="p", defaults={"model": "m", "kind": "sim", "node": NODE, "created_at": BORN}
+    )
+    config = {"model": "m", "kind": "sim", "engine": {}}
+    since = timezone.now() - dt.timedelta(seconds=fields.pop("age_s", 0))
+    values = {"node": NODE, "epoch": epoch, "state": state, "config": config, "since": since, **fields}
+    made, _ = Instance.objects.update_or_create(name="p-0", defaults={"pool": pool, "ordinal": 0, **values})
+    return made
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def known(here: Pods, name: str, phase: str) -> Callable[[], bool]:
+    return lambda: (here.mirror(NODE).get(name) or {}).get("status", {}).get("phase") == phase
+
+
+def started(epoch: int = 1) -> Instance:
+    row(epoch)
+    assert agent.start_instance("p-0", epoch) is True
+    return Instance.objects.get()
+
+
+# Starting
+
+
+def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster) -> None:
+    made = started()
+    assert (made.state, made.pod, made.pid, made.url) == (State.LOADING, "p-0-e1", None, "")
+    assert made.reason == "started as Pod p-0-e1"
+    assert set(cluster.pods()) == {"p-0-e1"}
+    assert here.sight(made).alive is True
+    assert observed_of(made, None).allowance_s > 0
+
+
+def test_an_order_that_comes_twice_takes_over_the_pod_of_the_first(here: Pods, cluster: Cluster) -> None:
+    uid = cluster_uid(cluster, started())
+    row(1, pod="")  # the first died before it wrote down what it had made
+    assert agent.start_instance("p-0", 1) is True
+    assert cluster_uid(cluster, Instance.objects.get()) == uid
+
+
+def cluster_uid(cluster: Cluster, instance: Instance) -> str:
+    return str(cluster.pods()[instance.pod]["metadata"]["uid"])
+
+
+def test_pods_of_earlier_starts_are_gone_before_a_new_one_is_made(here: Pods, cluster: Cluster) -> None:
+    started(1)
+    row(2, pod="")
+    assert agent.start_instance("p-0", 2) is True
+    assert set(cluster.pods()) == {"p-0-e2"}
+
+
+def test_a_start_waits_for_an_earlier_pod_that_takes_its_time(
+    here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched, "CLEAR_S", 0.0)
+    started(1)
+    scheduled(cluster, "p-0-e1")
+    row(2, pod="")
+    assert agent.start_instance("p-0", 2) is False
+    waiting = Instance.objects.get()
+    assert (waiting.state, waiting.failures) == (State.STARTING, 0)
+    assert waiting.reason == "waits for the Pod p-0-e1 of an earlier start to end"
+    cluster.remove("p-0-e1")
+    assert agent.start_instance("p-0", 2) is True
+
+
+def scheduled(cluster: Cluster, name: str) -> None:
+    """On a machine, where it takes a kubelet to end it."""
+    pod = cluster.pods()[name]
+    cluster.put("pods", name, {**pod, "spec": {**pod["spec"], "nodeName": "m1"}})
+    cluster.container(name, "Running", running={})
+
+
+def test_an_earlier_pod_on_a_machine_that_is_lost_is_no_hindrance(here: Pods, cluster: Cluster) -> None:
+    started(1)
+    scheduled(cluster, "p-0-e1")
+    pod = cluster.pods()["p-0-e1"]
+    cluster.put("pods", "p-0-e1", {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    row(2, pod="")
+    assert agent.start_instance("p-0", 2) is True
+
+
+def test_a_database_that_is_behind_the_cluster_catches_up(here: Pods, cluster: Cluster) -> None:
+    started(5)
+    row(2, pod="")
+    assert agent.start_instance("p-0", 2) is False
+    behind = Instance.objects.get()
+    assert (behind.epoch, behind.state) == (5, State.STOPPED)
+    assert "has started epoch 5 of it already" in behind.reason
+
+
+def test_a_pod_of_an_earlier_life_of_the_pool_is_not_taken_over(here: Pods, cluster: Cluster) -> None:
+    uid = cluster_uid(cluster, started(1))
+    Pool.objects.update(created_at=BORN + dt.timedelta(days=1))
+    row(1, pod="")
+    assert agent.start_instance("p-0", 1) is True
+    assert cluster_uid(cluster, Instance.objects.get()) != uid
+
+
+def test_a_pod_of_that_name_that_is_not_ours_is_left_alone(here: Pods, cluster: Cluster) -> None:
+    cluster.create("pods", {"metadata": {"name": "p-0-e1"}, "spec": {}})
+    row(1)
+    assert agent.start_instance("p-0", 1) is False
+    failed = Instance.objects.get()
+    assert (failed.state, failed.failures) == (State.FAILED, 1)
+    assert "there is a Pod p-0-e1 already that is not of this fleet" in failed.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "state", "words"),
+    [
+        (403, 'pods "p-0-e1" is forbidden: exceeded quota: q', State.STARTING, "waits for room in the namespace"),
+        (
+            403,
+            'pods is forbidden: cannot create resource "pods"',
+            State.FAILED,
+            "could not be launched: pods is forbidden",
+        ),
+        (422, "spec.containers[0].image: Required value", State.FAILED, "could not be launched: spec.containers[0]"),
+        (503, "leader changed", State.STARTING, "the API server answers 503"),
+    ],
+)
+def test_what_is_nobodys_failure_is_tried_again_and_the_rest_says_why(
+    here: Pods, cluster: Cluster, status: int, message: str, state: State, words: str
+) -> None:
+    cluster.fail("POST", "/pods", status, message, times=9, retry_after="0")
+    row(1)
+    assert agent.start_instance("p-0", 1) is False
+    found = Instance.objects.get()
+    assert (found.state, found.failures) == (state, int(state == State.FAILED))
+    assert found.reason.startswith(words)
+
+
+def test_a_secret_that_cannot_be_made_takes_its_pod_along(here: Pods, cluster: Cluster) -> None:
+    cluster.forbidden.add(("create", "secrets"))
+    config = {"model": "m", "kind": "vllm", "engine": {"environment": {"HF_TOKEN": "x"}}}
+    row(1, config=config)
+    assert agent.start_instance("p-0", 1) is False
+    assert "secrets is forbidden" in Instance.objects.get().reason
+    assert cluster.pods() == {}
+    cluster.forbidden.clear()
+    row(2, config=config)
+    assert agent.start_instance("p-0", 2) is True
+    assert cluster.objects["secrets", "p-0-e2"]["stringData"] == {"env.HF_TOKEN": "x"}
+    cluster.remove("p-0-e2")
+    assert ("secrets", "p-0-e2") not in cluster.objects
+
+
+def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Pods.start
+
+    def slowly(self: Pods, instance: Instance) -> Any:
+        made = start(self, instance)
+        Instance.objects.update(epoch=9)
+        return made
+
+    monkeypatch.setattr(Pods, "start", slowly)
+    row(1)
+    assert agent.start_instance("p-0", 1) is False
+    assert cluster.pods() == {}
+
+
+# Looking
+
+
+def test_its_address_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -> None:
+    started()
+    here.refresh(NODE)
+    assert Instance.objects.get().url == ""
+    cluster.set_status("p-0-e1", phase="Running", podIP="10.1.2.3")
+    until(known(here, "p-0-e1", "Running"))
+    here.refresh(NODE)
+    found = Instance.objects.get()
+    assert (found.url, found.wire["events"]) == ("http://10.1.2.3:8000", "http://10.1.2.3:8000")
+
+
+def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(here: Pods, cluster: Cluster) -> None:
+    started()
+    made = row(1, State.READY, pod="p-0-e1", age_s=100)
+    cluster.set_status("p-0-e1", phase="Running")
+    until(known(here, "p-0-e1", "Running"))
+    cluster.stop()
+    until(lambda: here.mirror(NODE).trouble != "")
+    here.mirror(NODE).forget("p-0-e1")
+    assert here.sight(made).alive is True
+    assert f"http://127.0.0.1:{cluster.port}" in here.moving()["trouble"]
+    cluster.objects.clear()
+    cluster.oldest = 10**9  # what it knew before it went away is forgotten
+    cluster.start()
+    until(lambda: here.mirror(NODE).trouble == "")
+    found = here.sight(made)
+    assert (found.alive, found.ended) == (False, "its Pod is gone")
+    assert here.last_words(made) == "it was deleted by somebody else, or with its machine"
+
+
+def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pods, cluster: Cluster) -> None:
+    until(lambda: here.mirror(NODE).trouble == "")
+    cluster.stop()
+    until(lambda: here.mirror(NODE).trouble != "")
+    nodes.beat(NODE, timezone.now())
+    (view,) = node_views(timezone.now())
+    assert refusal(Placement(), view).startswith("can start nothing: the ")
+
+
+def test_last_words_take_the_log_along(here: Pods, cluster: Cluster) -> None:
+    made = started()
+    cluster.logs["p-0-e1"] = "loading\nValueError: bad option --x\n"
+    cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
+    until(known(here, "p-0-e1", "Failed"))
+    assert here.sight(made).alive is False
+    assert here.last_words(made) == "exit status 2: its log ends with: ValueError: bad option --x"
+    assert logs.of_latest_start(logs.tail(logs.path_of("p-0"), 50)) == ["loading", "ValueError: bad option --x"]
+
+
+# Ending
+
+
+@pytest.mark.parametrize(("kill", "grace_s"), [(False, 5), (True, 1)])
+def test_a_stop_deletes_its_pod_with_the_kinds_grace_and_a_kill_at_once(
+    here: Pods, cluster: Cluster, kill: bool, grace_s: int
+) -> None:
+    started()
+    scheduled(cluster, "p-0-e1")
+    row(1, State.STOPPING, pod="p-0-e1")
+    before = time.time()
+    assert agent.signal_instance("p-0", 1, kill=kill) is True
+    deadline = dt.datetime.fromisoformat(cluster.pods()["p-0-e1"]["metadata"]["deletionTimestamp"]).timestamp()
+    assert before + grace_s - 1 <= deadline <= time.time() + grace_s
+    cluster.remove("p-0-e1")
+    assert agent.signal_instance("p-0", 1, kill=kill) is False
+    assert here.mirror(NODE).get("p-0-e1") is None
+
+
+def test_the_fence_ends_what_is_not_to_be_there_and_nothing_else(here: Pods, cluster: Cluster) -> None:
+    started(1)
+    for name, labels in (("stray", {"app.kubernetes.io/managed-by": "weir", "weir/node": NODE}), ("theirs", {})):
+        cluster.create("pods", {"metadata": {"name": name, "labels": labels}, "spec": {}})
+    assert here.fence(NODE) == [""]
+    assert set(cluster.pods()) == {"p-0-e1", "theirs"}
+    row(1, State.FAILED)
+    assert here.fence(NODE) == ["p-0"]
+    assert set(cluster.pods()) == {"theirs"}
+
+
+def test_a_fence_that_cannot_look_ends_nothing(here: Pods, cluster: Cluster) -> None:
+    cluster.forbidden.add(("list", "pods"))
+    assert here.fence(NODE) == []
+
+
+# What it has
+
+
+MACHINE = {
+    "metadata": {"labels": {"nvidia.com/gpu.product": "H200", "nvidia.com/gpu.memory": "143771"}},
+    "spec": {},
+    "status": {"allocatable": {"cpu": "31500m", "memory": "256Gi", "nvidia.com/gpu": "2"}},
+}
+
+
+def test_it_reports_what_its_machines_have(here: Pods, cluster: Cluster) -> None:
+    cluster.nodes = [MACHINE, MACHINE, {**MACHINE, "spec": {"unschedulable": True}}]
+    found = here.inventory()
+    assert (found["cpus"], found["memory_bytes"], found["machines"]) == (63.0, 2 * 256 * 2**30, 2)
+    assert [(gpu["number"], gpu["name"]) for gpu in found["gpus"]] == [(n, "H200") for n in range(4)]
+    assert found["system"] == "Kubernetes v1.37.0, namespace weir"
+
+
+def test_a_quota_says_more_than_machines(here: Pods, cluster: Cluster) -> None:
+    cluster.nodes = [MACHINE]
+    cluster.quotas = [{"spec": {"hard": {"requests.cpu": "8", "requests.nvidia.com/gpu": "1"}}}]
+    found = here.inventory()
+    assert (found["cpus"], found["memory_bytes"], len(found["gpus"])) == (8.0, 256 * 2**30, 1)
+
+
+def test_what_may_not_be_listed_is_not_known(here: Pods, cluster: Cluster) -> None:
+    cluster.forbidden |= {("list", "nodes"), ("list", "resourcequotas")}
+    found = here.inventory()
+    assert (found["cpus"], found["gpus"]) == (None, None)
+    assert "may not be listed" in found["gpus_why"]
+    nodes.beat(NODE, timezone.now())
+    assert Node.objects.get().inventory["trouble"] == ""
