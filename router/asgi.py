@@ -18,7 +18,7 @@ HIGH_WATER = 64 * 1024  # bytes that wait for the client
 class AsgiClient:
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False
-        self.full = False
+        self._full = False
         self.on_room: Callable[[], None] | None = None
         self._receive = receive
         self._send = send
@@ -54,8 +54,8 @@ class AsgiClient:
 
     def _sent(self, size: int) -> None:
         self._waiting -= size
-        if self.full and self._waiting < HIGH_WATER:
-            self.full = False
+        if self._full and self._waiting < HIGH_WATER:
+            self._full = False
             if self.on_room is not None:
                 self.on_room()
 
@@ -91,10 +91,11 @@ class AsgiClient:
     def start(self, status: int, lines: bytes) -> None:
         self._put({"type": "http.response.start", "status": status, "headers": _headers(lines)})
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         self._waiting += len(data)
-        self.full = self._waiting >= HIGH_WATER
+        self._full = self._waiting >= HIGH_WATER
         self._put({"type": "http.response.body", "body": data, "more_body": True})
+        return self._full
 
     def end(self, data: bytes = b"") -> None:
         self._answered = True

@@ -20,15 +20,11 @@ class Incoming:
 
 
 class Client(Protocol):
-    on_room: Callable[[], None] | None  # called when `full` is over
+    on_room: Callable[[], None] | None  # called when it has caught up after a `write` that was too much
 
     @property
     def gone(self) -> bool:
         """It went away: its task is cancelled then."""
-
-    @property
-    def full(self) -> bool:
-        """It reads more slowly than it is written to."""
 
     async def read(self) -> bytes:
         """The request's, whole. Refusal when it is too large, ClientGone when it does not come."""
@@ -36,7 +32,8 @@ class Client(Protocol):
     def start(self, status: int, lines: bytes) -> None:
         """The answer's head, `lines` are its headers. It may wait for the first byte of the body."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> bool:
+        """True when it reads more slowly than it is written to: nothing more until `on_room`."""
 
     def end(self, data: bytes = b"") -> None:
         """The last bytes; the answer is whole."""

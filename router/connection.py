@@ -47,7 +47,6 @@ class Connection(asyncio.Protocol):
         self.status = 0
         self.headers: Headers = []
         self._chunks.clear()
-        self._buffered = 0
         self._head_bytes = 0
         self._complete = False
         self._keep_alive = False
@@ -116,7 +115,6 @@ class Connection(asyncio.Protocol):
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
-        self._buffered = 0
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float) -> None:
@@ -225,24 +223,21 @@ class Connection(asyncio.Protocol):
             self._broken("it switched protocols")
         except httptools.HttpParserError as error:
             self._broken(str(error) or type(error).__name__)
+        if self._sink is None or self._complete:
+            self._came(len(data))
+        elif self._chunks and self._sink(self._taken()):
+            self._hold()
+
+    def _came(self, size: int) -> None:
+        """So many bytes, which nobody pours on."""
         if not self.status:
-            self._head_bytes += len(data)
+            self._head_bytes += size
             if self._head_bytes > MAX_HEAD:
                 self._broken(f"its head is larger than {MAX_HEAD} bytes")
-        elif self._complete:
-            self._wake()
-        elif self._chunks:
-            self._came()
-
-    def _came(self) -> None:
-        if self._sink is not None:
-            if self._sink(self._taken()):
+        elif self._chunks or self._complete:
+            if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()
-            return
-        self._buffered = sum(map(len, self._chunks))
-        if self._buffered > HIGH_WATER:
-            self._hold()
-        self._wake()
+            self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

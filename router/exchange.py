@@ -63,10 +63,6 @@ class Exchange(RequestResponseCycle):
     def gone(self) -> bool:
         return self.disconnected
 
-    @property
-    def full(self) -> bool:
-        return self.flow.write_paused
-
     # The server's side
 
     async def run(self, tasks: "set[asyncio.Task[None]]") -> None:
@@ -141,13 +137,14 @@ class Exchange(RequestResponseCycle):
             lines += b"connection: close\r\n"
         self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         if self._chunked:
             data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
         elif self._head:
             data = self._head + data
         self._head = b""
         self.transport.write(data)
+        return self.flow.write_paused
 
     def end(self, data: bytes = b"") -> None:
         if not self._chunked:

@@ -62,4 +62,7 @@ def returned(headers: Headers, *, without_length: bool) -> bytes:
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:
-    return next((value for key, value in headers if key == name), b"")
+    for key, value in headers:
+        if key == name:
+            return value
+    return b""

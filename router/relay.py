@@ -78,13 +78,12 @@ class _Passing:
 
     def take(self, data: bytes) -> bool:
         """A connection's sink."""
-        self._first = self._first or data
+        if not self._first:
+            self._first = data
         self._tail.append(data)
         if self._strip is not None:
             data = self._strip.feed(data)
-        if data:
-            self._client.write(data)
-        return self._client.full
+        return self._client.write(data) if data else False
 
     def finish(self, data: bytes) -> None:
         self._tail.append(data)
@@ -108,7 +107,6 @@ def own_lines(call: Call) -> bytes:
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
-    lines = "x-request-id: {}\r\nx-weir-class: {}\r\nx-weir-policy: {}\r\nx-weir-flow: {}\r\n"
-    made = lines.format(call.id, decision.request_class, call.version, call.flow)
-    made = f"{made}x-weir-instance: {decision.instance}\r\n" if decision.instance else made
-    return made.encode() + call.limits
+    instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
+    policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
+    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.flow}\r\n{instance}".encode() + call.limits

@@ -65,7 +65,7 @@ async def test_a_slow_client_holds_the_engine_back(world):
         await asyncio.sleep(0.2)
     assert sent < 40
     connection = next(iter(w.router.pools.get("demo").members["demo-0"].upstream.connections))
-    assert connection._buffered <= HIGH_WATER + 256 * 1024
+    assert len(connection.peek()) <= HIGH_WATER + 256 * 1024
     while await reader.read(1 << 20):
         pass
     writer.close()
