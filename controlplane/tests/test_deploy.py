@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from controlplane.management.commands.serve import PROCESSES
+from fleet.kubernetes import place
 
 CODE = Path(__file__).resolve().parents[2]
 DEPLOY = CODE / "deploy"
 CHART = DEPLOY / "helm" / "weir"
+DOCS = CODE / "docs" / "kubernetes.md"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMMANDS = {"prepare", *PROCESSES}
 
@@ -130,3 +132,35 @@ def test_the_chart_leads_outside_paths_to_the_routers_and_the_pages():
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
     secure = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}["WEIR_SECURE_COOKIES"]
     assert secure == "1"
+
+
+RIGHTS = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+]
+
+
+@pytest.mark.deploy
+def test_the_chart_gives_a_kubernetes_node_the_rights_that_the_docs_list_and_no_others():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["kubernetesNode"]
+    assert not [name for kind, name in rendered() if name.endswith("-node")]
+    pods = {"images": {"sim": "registry/weir:1"}, "capacity": {"gpus": 8}}
+    objects = rendered(kubernetesNode=values | {"enabled": True, "namespace": "engines", "pods": pods})
+    role = objects["Role", "night-node"]
+    assert (role["rules"], role["metadata"]["namespace"]) == (RIGHTS, "engines")
+    listed = yaml.safe_load(re.search(r"```yaml\nrules:\n(.*?)```", DOCS.read_text(), re.S)[1])
+    assert listed == RIGHTS
+    assert objects["ClusterRole", "default-night-node"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    ]
+    pod = objects["Deployment", "night-node"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == objects["RoleBinding", "night-node"]["subjects"][0]["name"] == "night-node"
+    (container,) = pod["containers"]
+    words = ["node", "--name", "kubernetes", "--kubernetes", "--namespace", "engines", "--pods", "/etc/weir/pods.yaml"]
+    assert container["args"] == words
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert place.read(objects["ConfigMap", "night-node"]["data"]["pods.yaml"], "engines").images == pods["images"]
+    assert "automountServiceAccountToken" not in pod
+    assert rendered()["Deployment", "night-web"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False

@@ -45,7 +45,8 @@ class Place:
 
 def read(text: str, namespace: str) -> Place:
     """BadPlace or UnreadableDocument, with every problem."""
-    given = document.load(text) or {}
+    given = document.load(text)
+    given = {} if given is None else given
     problems = _problems(given)
     if problems:
         raise BadPlace(problems)

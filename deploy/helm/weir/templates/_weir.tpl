@@ -18,20 +18,25 @@ env:
     value: {{ .Values.trustedProxies | quote }}
   - name: WEIR_SECURE_COOKIES
     value: "{{ if .Values.ingress.tlsSecretName }}1{{ else }}0{{ end }}"
-volumeMounts:
-  - name: data
-    mountPath: /var/lib/weir
-  - name: tmp
-    mountPath: /tmp
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
+{{/* Last, as the volumes below: a template may add to the list. */}}
+volumeMounts:
+  - name: data
+    mountPath: /var/lib/weir
+  - name: tmp
+    mountPath: /tmp
 {{- end -}}
 
 {{- define "weir.pod" -}}
 automountServiceAccountToken: false
+{{ include "weir.confined" . }}
+{{- end -}}
+
+{{- define "weir.confined" -}}
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
