@@ -1,6 +1,6 @@
 """API keys at the door: whose a request is, whether its pool is open to it, and what is left of its limits.
 
-Without a source of keys (a router that runs alone) and without a key shown nothing is done here.
+Without a source of keys (a router alone that was given no file) and without a key shown nothing is done here.
 """
 
 import asyncio
@@ -9,16 +9,13 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from router.call import Call
 from router.client import Incoming
 from router.errors import Refusal
 from router.keys import MARK, Key, Keyring, parse, secret_of
-from router.quota import RETRY_S, Bucket, Budget, Loan, Wish, duration
-
-if TYPE_CHECKING:
-    from router.lender import Lender
+from router.quota import RETRY_S, Bucket, Budget, Lends, Loan, Wish, duration
 
 DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
 ROUNDING_S = 0.001
@@ -61,7 +58,7 @@ class Gate:
         self.ring: Keyring | None = None  # None: none have been published, or they are not known yet
         self.required_everywhere = False  # whatever is published
         self.exposed = False  # it listens on more than the loopback interface
-        self.lender: Lender | None = None  # None: there are no keys here
+        self.lender: Lends | None = None  # None: there are no keys here
         self.meters: dict[str, Meter] = {}  # by key id, those that were used
 
     def take(self, value: dict[str, Any]) -> None:

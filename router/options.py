@@ -23,7 +23,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
     parser.add_argument("--redis", metavar="URL", help="take pools and policies from this Redis (default: REDIS_URL)")
     parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy document (JSON)")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy (JSON, or YAML)")
+    parser.add_argument("--keys", type=Path, metavar="FILE", help="with --instances: hashes of API keys, their limits")
     parser.add_argument("--model", metavar="NAME", help="with --instances: what they serve (default: they are asked)")
     parser.add_argument("--require-keys", action="store_true", help="serve only who shows an API key, in every pool")
     parser.add_argument("--host", default="127.0.0.1")
@@ -46,10 +47,10 @@ def _fault(options: argparse.Namespace) -> str:
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
     if options.instances is not None and options.require_keys:
-        return "--require-keys goes with --redis only: API keys are published there"
+        return "--require-keys goes with --redis only: with --instances, --keys FILE says who is served"
     if options.instances is None:
         options.redis = options.redis or os.environ.get("REDIS_URL")
-        for name in ("policy", "model"):
+        for name in ("policy", "model", "keys"):
             if getattr(options, name) is not None:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
@@ -70,7 +71,9 @@ def source(options: argparse.Namespace, url: str) -> Source:
     if options.instances is not None:
         from router.standalone import Standalone
 
-        return Standalone(options.instances, options.policy, options.model or "", options.id)
+        alone = Standalone(options.instances, options.policy, options.model or "", options.id, options.keys)
+        alone.pools.gate.exposed = options.host not in LOOPBACK
+        return alone
     from router.shared import Shared  # the Redis client is half of the time that a start takes
 
     try:

@@ -6,7 +6,9 @@ is gone from the bucket: routers together never spend more than it held. What a 
 spent by the next one, and given back when there is none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 BLOCK_S = 0.1  # how far ahead a router borrows
 RETRY_S = 0.1  # after a refusal the bucket is not asked again for so long at least
@@ -84,6 +86,15 @@ class Loan:
     wait_s: float  # above 0: nothing was lent, and so long it takes until it can be
     granted: tuple[float, ...]  # in the order of the wishes
     left: tuple[float, ...]
+
+
+class Lends(Protocol):
+    """Whoever has the buckets: Redis for all routers (lender.py), or a router that is alone (own_buckets.py)."""
+
+    routers: int  # who share a limit
+
+    async def borrow(self, key_id: str, wishes: Sequence[Wish]) -> Loan | None:
+        """None when the buckets cannot be reached."""
 
 
 def duration(seconds: float) -> bytes:

@@ -19,11 +19,14 @@ from prometheus_client.core import Metric
 
 from router.call import Call
 from router.metrics import of_files
+from router.own_buckets import OwnBuckets
 from router.pools import Pools
 from router.receipts import encoded, receipt
 from router.recorder import Recorder
 from router.sessions import Sessions
-from router.standalone_files import BadInput, PolicyFile, read_instances, read_policy
+from router.standalone_files import PolicyFile, read_instances, read_policy
+from router.standalone_keys import KeysFile, read_keys
+from router.standalone_text import BadInput
 from router.standalone_watch import Watch
 
 log = logging.getLogger("weir.router")
@@ -40,7 +43,9 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 class Standalone:
     """`instances`: URLs or @FILE; `model`: what they serve, empty to ask them. BadInput when something is wrong."""
 
-    def __init__(self, instances: str, policy: Path | None, model: str, router_id: str) -> None:
+    def __init__(
+        self, instances: str, policy: Path | None, model: str, router_id: str, keys: Path | None = None
+    ) -> None:
         self.id = router_id
         self.pools = Pools()
         self.recorder = Recorder()
@@ -48,24 +53,33 @@ class Standalone:
         self.looked_at: float | None = None
         self._instances = instances
         self._policy = policy
+        self._keys = keys
         self._pool = self.pools.get_or_add(POOL)
         self._watch = Watch(self.pools, self._pool, model)
         self._ending = asyncio.Event()
         self._receipts: deque[Call] = deque(maxlen=RECEIPTS_KEPT)
         self._in_force: PolicyFile | None = None
+        self._keys_in_force: KeysFile | None = None
+        self._buckets = OwnBuckets()
+        self.pools.gate.lender = self._buckets if keys is not None else None
         self._refused = ""  # why the last reload was
         self._reloads: Counter[str] = Counter(taken=0, refused=0)
         self._load()
 
     def _load(self) -> None:
-        """Both files, or BadInput and neither of them."""
+        """All files, or BadInput and none of them."""
         listed = read_instances(self._instances)
         policy = read_policy(self._policy) if self._policy is not None else None
+        keys = read_keys(self._keys) if self._keys is not None else None
         if policy is not None and (self._in_force is None or policy.sha256 != self._in_force.sha256):
             value = {"policy": policy.path, "version": self._pool.version + 1, **asdict(policy)}
             self._pool.take_policy(value, time.time())
         self._in_force = policy
         self._watch.follow(listed)
+        if keys is not None:
+            self._keys_in_force = keys
+            self.pools.gate.take(keys.value)
+            self._buckets.keep_only(key["id"] for key in keys.value["keys"])
 
     def reload(self) -> None:
         try:
@@ -109,6 +123,7 @@ class Standalone:
 
     async def _look(self) -> None:
         await self._watch.step()
+        await self.pools.gate.give_back()
         self.looked_at = time.time()
         self._pool.limit_index()
 
@@ -124,8 +139,10 @@ class Standalone:
         return refused + self._pool.troubles(time.time())
 
     def health(self) -> Mapping[str, Any]:
-        policy = self._in_force
+        policy, keys = self._in_force, self._keys_in_force
+        read = {"path": keys.path, "modified_at": keys.modified_at, "keys": keys.count} if keys is not None else None
         return {
+            "keys_file": read,
             "policy_file": {
                 "path": policy.path if policy is not None else None,
                 "modified_at": policy.modified_at if policy is not None else None,

@@ -1,9 +1,5 @@
-"""What a router that runs alone is told: its instances, listed or in a file, and a policy document in a file.
+"""What a router that runs alone is told: its instances, listed or in a file, and a policy document in a file."""
 
-BadInput    its message is the one line that the operator gets: where, what was given, what is allowed
-"""
-
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +8,12 @@ from urllib.parse import urlsplit
 
 from router.policy import document
 from router.policy.types import Role
+from router.standalone_text import BadInput, structure, text
 
 CONNECTORS = ("nixl", "mooncake_store", "mooncake_p2p", "neuron")
 KEYS = ("id", "role", "connector", "events", "tokenizer", "kv.NAME")
 _ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
 _PROBLEMS_SHOWN = 3
-
-
-class BadInput(ValueError):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +38,19 @@ def read_instances(given: str) -> list[Listed]:
     if not given.startswith("@"):
         return _instances([("--instances", item) for item in given.split(",")])
     path = given[1:]
-    lines = [line.partition("#")[0] for line in _text("--instances", path).splitlines()]
+    lines = [line.partition("#")[0] for line in text("--instances", path).splitlines()]
     return _instances([(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()], path)
 
 
 def read_policy(path: Path) -> PolicyFile:
-    text = _text("--policy", str(path))
+    made = structure("--policy", path)
     try:
-        made = json.loads(text)
         document.parse(made)
     except document.InvalidDocument as error:
         shown = [f"{problem.path or 'document'}: {problem.message}" for problem in error.errors[:_PROBLEMS_SHOWN]]
         more = len(error.errors) - len(shown)
         raise BadInput(f"--policy {path}: {'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
-    except ValueError as error:
-        raise BadInput(f"--policy {path}: not JSON: {error}") from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
-
-
-def _text(flag: str, path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError as error:
-        raise BadInput(f"{flag} {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{flag} {path}: not UTF-8 text") from None
 
 
 def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:

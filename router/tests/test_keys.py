@@ -214,10 +214,11 @@ async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
     writer.close()
 
 
-def test_a_router_alone_has_no_keys_to_require(capsys):
+def test_a_router_alone_is_told_by_its_file_who_is_served(capsys):
     with pytest.raises(SystemExit):
         arguments(["--instances", "http://127.0.0.1:1", "--require-keys"])
-    assert capsys.readouterr().err == "router: --require-keys goes with --redis only: API keys are published there\n"
+    why = "--require-keys goes with --redis only: with --instances, --keys FILE says who is served"
+    assert capsys.readouterr().err == f"router: {why}\n"
 
 
 @pytest.mark.parametrize(

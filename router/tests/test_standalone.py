@@ -1,6 +1,7 @@
 """`python -m router --instances …`: the same router without Redis, as a process."""
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -212,3 +213,34 @@ def test_it_imports_neither_redis_nor_django():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert json.loads(ended.stdout) == []
+
+
+async def test_a_file_of_keys_says_who_is_served_and_is_read_again(alone, engines, client, tmp_path):
+    secrets = ["sk-weir-" + digit * 64 for digit in "12"]
+    path = tmp_path / "keys.yaml"
+
+    def write(*keys):
+        made = [
+            {"name": name, "sha256": hashlib.sha256(secret.encode()).hexdigest(), "requests_per_min": limit}
+            for name, secret, limit in keys
+        ]
+        path.write_text(json.dumps({"keys": made}))
+
+    async def ask(secret):
+        headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        answer = await client.post(router.url + "/v1/completions", json=BODY, headers=headers)
+        return answer.status_code, answer.json().get("error", {}).get("code")
+
+    write(("one", secrets[0], 1))
+    router = alone("--instances", urls(await engines(plain())), "--keys", path)
+    assert (await router.ready())["keys_file"]["keys"] == 1
+    assert [await ask(None), await ask(secrets[1])] == [(401, "missing_api_key"), (401, "invalid_api_key")]
+    assert [await ask(secrets[0]), await ask(secrets[0])] == [(200, None), (429, "rate_limit_exceeded")]
+    path.write_text("keys: [")
+    router.reload()
+    assert "--keys" in (await router.until(lambda health: health["policy_file"]["refused"]))["policy_file"]["refused"]
+    assert (await ask(secrets[1]))[0] == 401
+    write(("one", secrets[0], 1), ("two", secrets[1], None))
+    router.reload()
+    await router.until(lambda health: health["keys_file"]["keys"] == 2)
+    assert (await ask(secrets[1]))[0] == 200

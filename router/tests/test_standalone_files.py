@@ -5,10 +5,12 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from router.options import arguments
 from router.policy import document
-from router.standalone_files import BadInput, Listed, read_instances, read_policy
+from router.standalone_files import Listed, read_instances, read_policy
+from router.standalone_text import BadInput
 
 
 def test_instances_are_urls_with_their_facts():
@@ -74,11 +76,38 @@ def test_a_policy_is_read_with_its_hash(tmp_path):
     assert (found.document, found.sha256) == (document.default("lpwl"), document.sha256(document.default("lpwl")))
 
 
+@pytest.mark.parametrize("name", ["policy.yaml", "policy.YML"])
+def test_a_policy_may_be_yaml_and_has_the_same_hash(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump(document.default("lpwl")))
+    assert read_policy(path).sha256 == document.sha256(document.default("lpwl"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("a: [", "not YAML: "),
+        ("- !!python/object/apply:os.getcwd []", "not YAML: could not determine a constructor"),
+        ("schema: 1\nroute: {name: lpwl, name: random}", "not YAML: the key 'name' is given twice"),
+        ("schema: 1\nroute: {name: magic}", "route.name: "),
+        ("", "document: the document must be a JSON object"),
+    ],
+)
+def test_what_is_no_policy_in_yaml_is_told(tmp_path, content, says):
+    path = tmp_path / "policy.yaml"
+    path.write_text(content)
+    with pytest.raises(BadInput) as caught:
+        read_policy(path)
+    assert says in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (None, "No such file or directory"),
         ("{", "not JSON: "),
+        ('{"schema": 1, "schema": 1}', "not JSON: the key 'schema' is given twice"),
+        ("[" * 100_000, "not JSON: "),
         ("[]", "document: the document must be a JSON object"),
         ('{"schema": 1, "route": {"name": "magic"}}', "route.name: "),
         ('{"schema": 1, "classes": {"heavy_new_tokens": -1}}', "classes.heavy_new_tokens: "),
@@ -102,6 +131,7 @@ def test_what_is_no_policy_is_told(tmp_path, content, says):
         ("", "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"),
         ("--redis redis://x --policy p.json", "--policy goes with --instances only"),
         ("--redis redis://x --model m", "--model goes with --instances only"),
+        ("--redis redis://x --keys k.yaml", "--keys goes with --instances only"),
         ("--instances http://a:1 --port 70000", "--port 70000: allowed are 0 to 65535"),
         ("--instances http://a:1 --shared-port 0", "--shared-port 0: allowed are 1 to 65535"),
         ("--instances http://a:1 --port x", "argument --port: invalid int value: 'x'"),

@@ -1,0 +1,85 @@
+"""The file of API keys of a router alone: every fault is one line that names where, what and what is allowed."""
+
+import hashlib
+import json
+
+import pytest
+
+from router.keys import parse
+from router.standalone_keys import read_keys
+from router.standalone_text import BadInput
+
+SECRET = "sk-weir-" + "5" * 64
+HASH = hashlib.sha256(SECRET.encode()).hexdigest()
+OTHER = "0" * 64
+
+
+def written(folder, content, name="keys.yaml"):
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
+    path = written(
+        tmp_path,
+        f"keys:\n- name: ci\n  sha256: {HASH.upper()}\n  requests_per_min: 60\n  expires_at: 2027-01-31T12:00:00Z",
+    )
+    ring = parse(read_keys(path).value)
+    key = ring.holder(SECRET.encode())
+    assert (key.name, key.requests_per_min, key.tokens_per_min) == ("ci", 60, None)
+    assert key.expires_at == 1_801_396_800
+    assert ring.required_everywhere
+
+
+@pytest.mark.parametrize("expires_at", ["2027-01-31", "'2027-01-31'", "2027-01-31 01:00:00+01:00"])
+def test_a_day_without_a_zone_is_one_of_utc(tmp_path, expires_at):
+    path = written(tmp_path, f"keys: [{{name: ci, sha256: '{HASH}', expires_at: {expires_at}}}]")
+    assert read_keys(path).value["keys"][0]["expires_at"] == 1_801_353_600
+
+
+def test_whoever_shows_no_key_may_be_served_too(tmp_path):
+    path = written(tmp_path, {"required": False, "keys": [{"name": "ci", "sha256": HASH}]}, "keys.json")
+    assert not parse(read_keys(path).value).required_everywhere
+
+
+def key(**fields):
+    return {"keys": [{"name": "ci", "sha256": HASH, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("keys: [", "not YAML: "),
+        ("keys: []\nkeys: []", "not YAML: the key 'keys' is given twice"),
+        ("[]", "write `keys:` with a list of keys"),
+        ({"keys": {}}, "write `keys:` with a list of keys"),
+        ({"keys": [], "pools": []}, "'pools' is not known; allowed are keys, required"),
+        ({"keys": [], "required": "yes"}, "required: 'yes' is neither true nor false"),
+        ({"keys": ["ci"]}, "keys[0]: 'ci' is not a key; write name, sha256"),
+        (key(limit=3), "keys[0]: 'limit' is not known; allowed are name, sha256, requests_per_min"),
+        (key(name=""), "keys[0].name: '': allowed is text of 1 to 80 characters"),
+        (key(name=7), "keys[0].name: 7: allowed is text"),
+        (key(sha256=SECRET), "keys[0].sha256: this is a key itself; only its hash belongs here"),
+        (key(sha256="abc"), "keys[0].sha256: 'abc': allowed are 64 hexadecimal digits"),
+        (key(sha256=None), "keys[0].sha256: None: allowed are 64 hexadecimal digits"),
+        (key(requests_per_min=0), "keys[0].requests_per_min: 0: allowed is a whole number from 1 to 1,000,000,000"),
+        (key(tokens_per_min=True), "keys[0].tokens_per_min: True: allowed is a whole number"),
+        (key(expires_at="soon"), "keys[0].expires_at: 'soon': allowed is a moment like 2027-01-31T12:00:00Z"),
+        (key(expires_at=5), "keys[0].expires_at: 5: allowed is a moment"),
+        ({"keys": [*key()["keys"], {"name": "ci", "sha256": OTHER}]}, "two keys have the name ci"),
+        ({"keys": [*key()["keys"], {"name": "cd", "sha256": HASH}]}, f"two keys have the sha256 {HASH}"),
+    ],
+)
+def test_what_is_no_file_of_keys_is_told(tmp_path, content, says):
+    path = written(tmp_path, content)
+    with pytest.raises(BadInput) as caught:
+        read_keys(path)
+    assert str(caught.value).startswith(f"--keys {path}: ")
+    assert says in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(BadInput, match="No such file or directory"):
+        read_keys(tmp_path / "none.json")
