@@ -40,7 +40,7 @@ A policy whose document does not have its sha256 (router/policy/document.sha256)
 
 Instance: of the keys that a kind adds, `role` is what it is there for ("prefill" never decodes, "decode" computes no long prompt; absent:
 "both"), `connector` how KV blocks leave and reach it ("nixl", "mooncake_store", "mooncake_p2p", "neuron"; absent: they cannot), `kv` what
-that flow needs besides (router/flows/), `events` the base URL that answers GET /kv_event_sources, `tokenizer` the folder of the served
+that flow needs besides (router/flows/) with `bytes_per_token` where the model's size of KV is known, `events` the base URL that answers GET /kv_event_sources, `tokenizer` the folder of the served
 model or "sim". The last four are absent where there is no such thing.
 
 Sample: {schema, id, pool, epoch, at, kv_usage (0–1), kv_blocks, block_size, running, waiting, prefix_queries_total,

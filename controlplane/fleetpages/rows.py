@@ -47,6 +47,13 @@ class InstanceRow:
         return None if used is None or blocks is None else round(used * blocks)
 
     @property
+    def kv_room(self) -> float | None:
+        """Bytes of its whole KV cache, where a token's size is known."""
+        size = self.instance.wire.get("kv", {}).get("bytes_per_token")
+        blocks, each = self.figure("kv_blocks"), self.figure("block_size")
+        return blocks * each * size if size and blocks and each else None
+
+    @property
     def hit_percent(self) -> float | None:
         rate = self.figure("hit_rate")
         return None if rate is None else rate * 100

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fleet.kinds import kv_size
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.serving import (
     BOTH,
@@ -92,6 +93,9 @@ def wire(spec: VllmSpec, launch: Launch) -> dict[str, Any]:
         told["role"] = role
     if spec.kv_events:
         told["events"] = base_url(launch)
+    size = kv_size.of_model(model_of(spec, launch), spec.dtype, spec.arguments)
+    if size is not None:
+        told["kv"] = {**told.get("kv", {}), "bytes_per_token": size}
     return told
 
 

@@ -1,0 +1,40 @@
+"""How many bytes of KV one token takes in a model, from the configuration that lies beside its weights."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_BYTES = {"float32": 4, "float": 4}  # the others, and what `auto` makes of float32: 2
+_STATE = {"linear_attention", "mamba", "recurrent", "conv"}  # layers that keep a state instead of KV per token
+
+
+def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
+    """Of the whole model, however many GPUs share it. None: no such file here, or a model of another build."""
+    try:
+        config = json.loads(Path(folder, "config.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return of_config(config, _element_bytes(dtype, arguments)) if isinstance(config, dict) else None
+
+
+def of_config(config: Mapping[str, Any], element_bytes: int) -> int | None:
+    """`layers × 2 × KV heads × head size × bytes`; latent attention (MLA) keeps one compressed vector instead of 2."""
+    text: Mapping[str, Any] = config.get("text_config") or config
+    layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
+    if not isinstance(layers, int) or not isinstance(heads, int) or _STATE & set(text.get("layer_types") or ()):
+        return None
+    if text.get("kv_lora_rank"):
+        return int(layers * (text["kv_lora_rank"] + text.get("qk_rope_head_dim", 0)) * element_bytes)
+    head_size = text.get("head_dim") or text.get("hidden_size", 0) // max(heads, 1)
+    kv_heads = text.get("num_key_value_heads") or heads
+    return int(layers * 2 * kv_heads * head_size * element_bytes) or None
+
+
+def _element_bytes(dtype: str, arguments: Sequence[str]) -> int:
+    joined = " ".join(arguments).replace("=", " ").split()
+    if "--kv-cache-dtype" in joined[:-1]:
+        given = joined[joined.index("--kv-cache-dtype") + 1]
+        if given != "auto":
+            return 1 if given.startswith(("fp8", "int8")) else _BYTES.get(given, 2)
+    return _BYTES.get(dtype, 2)

@@ -1,0 +1,67 @@
+"""Bytes of KV per token, from a model's configuration."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.kinds.kind import Launch
+from fleet.kinds.kv_size import of_config, of_model
+from fleet.kinds.vllm import VLLM
+from fleet.kinds.vllm_spec import VllmSpec
+
+LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (LLAMA_8B, 131_072),
+        ({**LLAMA_8B, "head_dim": 64}, 65_536),
+        ({**LLAMA_8B, "num_key_value_heads": None}, 524_288),
+        ({"text_config": LLAMA_8B, "vision_config": {"num_hidden_layers": 2}}, 131_072),
+        # DeepSeek-V3: 61 layers of 512 + 64 numbers
+        ({**LLAMA_8B, "num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 70_272),
+        ({**LLAMA_8B, "layer_types": ["full_attention", "linear_attention"]}, None),
+        ({**LLAMA_8B, "layer_types": ["full_attention", "sliding_attention"]}, 131_072),
+        ({"num_hidden_layers": 32}, None),
+        ({}, None),
+    ],
+)
+def test_the_size_follows_from_layers_heads_and_number_format(config: dict[str, Any], size: int | None) -> None:
+    assert of_config(config, 2) == size
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arguments", "size"),
+    [
+        ("auto", (), 131_072),
+        ("float32", (), 262_144),
+        ("auto", ("--kv-cache-dtype", "fp8"), 65_536),
+        ("auto", ("--kv-cache-dtype=fp8_e5m2",), 65_536),
+        ("float32", ("--kv-cache-dtype", "bfloat16"), 131_072),
+        ("float32", ("--kv-cache-dtype", "auto"), 262_144),
+        ("auto", ("--kv-cache-dtype",), 131_072),
+    ],
+)
+def test_the_number_format_is_that_of_the_kv_cache(
+    tmp_path: Path, dtype: str, arguments: tuple[str, ...], size: int
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    assert of_model(str(tmp_path), dtype, arguments) == size
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", None])
+def test_a_model_without_a_readable_configuration_has_no_known_size(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    assert of_model(str(tmp_path), "auto", ()) is None
+
+
+def test_routers_are_told_the_size_of_a_vllm_instance(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    launch = Launch("p-0", "m", "127.0.0.1", {"http": 1, "events": 2, "replay": 3, "side": 4}, "python3")
+    told = VLLM.wire(VllmSpec(model=str(tmp_path), kv="mooncake-p2p"), launch)
+    assert told["kv"] == {"bootstrap": "http://127.0.0.1:4", "bytes_per_token": 131_072}
+    assert "kv" not in VLLM.wire(VllmSpec(model="hub/name"), launch)
