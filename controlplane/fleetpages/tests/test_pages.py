@@ -33,7 +33,7 @@ def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: 
 
 def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
     said = text_of(viewer.get("/fleet/"))
-    assert "p-0 ready answers /health and serves the model 25 % 0 0" in said
+    assert "p-0 ready answers /health and serves the model local 25 % 0 0" in said
 
 
 def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
