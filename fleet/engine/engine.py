@@ -276,8 +276,9 @@ class Engine:
         start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, cruise.first_s, cruise.growth_s)
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
-        for request in running:
+        for request in running:  # all of them before any is over and gives blocks back: that comes last
             self._scheduler.grow(request, steps)
+        for request in running:
             self._emit(request, steps, result)
         self._cruise = None if result.finished or not self._has_room(1) else cruise.after(steps)
         return result

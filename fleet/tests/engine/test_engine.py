@@ -259,6 +259,13 @@ def test_runs_in_closed_form_equal_single_steps(
         assert jumped == pytest.approx(stepped, rel=1e-9)
 
 
+def test_who_ends_a_run_gives_blocks_back_after_the_others_have_taken_theirs() -> None:
+    """Else what is evicted for a block differs from single steps, and so do later hits."""
+    plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
+    for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0.004), strict=True):
+        assert jumped == pytest.approx(stepped, rel=1e-9)
+
+
 def test_a_long_answer_alone_is_one_jump() -> None:
     alone = engine()
     alone.add_request(request("a", 100, 2000), 0.0)
