@@ -90,14 +90,14 @@ async def test_an_error_of_the_prefill_is_said_and_served_elsewhere(pair: Build)
 async def test_when_the_decoder_is_dead_another_one_gets_the_blocks(pair: Build) -> None:
     world = await pair("nixl", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
-    world.sims[2].suspend()  # so that the first choice is the dead one, by load if need be
-    os.kill(world.sims[2].process.pid, signal.SIGCONT)
-    receipts = [await world.receipt(await world.ask(f"{turn} " + PROMPT)) for turn in range(3)]
+    receipts: list[dict[str, Any]] = []
+    while not any(receipt["retries"] for receipt in receipts):  # two that are alike: which one is chosen is drawn
+        assert len(receipts) < 50
+        receipts.append(await world.receipt(await world.ask(f"{len(receipts)} " + PROMPT)))
     assert {receipt["status"] for receipt in receipts} == {200}
     assert {receipt["instance"] for receipt in receipts} == {"demo-2"}
     assert {receipt["flow"] for receipt in receipts} == {"offload_nixl"}
-    assert sum(receipt["retries"] for receipt in receipts) >= 1
-    assert world.sims[0].figure("request_success_total") == 3  # no prompt was computed twice
+    assert world.sims[0].figure("request_success_total") == len(receipts)  # no prompt was computed twice
     await world.nothing_is_left()
 
 
