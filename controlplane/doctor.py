@@ -105,6 +105,25 @@ def chromium() -> Finding:
     return Finding("Chromium", bool(found), found or "not found", advice)
 
 
+def kubernetes() -> list[Finding]:
+    """Of a node that is a namespace: whether its API server is there and lets it do what it does."""
+    namespace = settings.KUBERNETES_NAMESPACE
+    if not namespace:
+        return []
+    from fleet.kubernetes import rights  # half a second to load, for those who have a cluster
+    from fleet.kubernetes.api import Api, KubernetesError
+
+    try:
+        api = Api(namespace, settings.KUBERNETES_CONTEXT)
+        version, missing = api.version(), rights.missing(api)
+        api.close()
+    except KubernetesError as error:
+        return [Finding("Kubernetes", False, str(error), "check KUBECONFIG, and docs/kubernetes.md for the rights")]
+    text = f"{api.server}, {version}, namespace {namespace}"
+    text += f", may not {', '.join(missing)}" if missing else ""
+    return [Finding("Kubernetes", not missing, text, "give the role that docs/kubernetes.md lists")]
+
+
 def engines() -> list[Finding]:
     """What the pools of the fleet that run on this host need, and only what is missing of it."""
     try:

@@ -70,7 +70,7 @@ def _advice(advice: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 _INSTANCE_FIELDS = (
-    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "url", "command", "restarts",
+    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "pod", "url", "command", "restarts",
     "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
 )  # fmt: skip
 

@@ -97,6 +97,7 @@ class InstanceOut(Schema):
     epoch: int
     node: str
     pid: int | None
+    pod: str = Field(description="On a node that is a Kubernetes namespace, instead of a process; else empty")
     url: str
     ports: dict[str, int]
     command: list[str]

@@ -26,22 +26,28 @@ class NodeRow:
             return "offline"
         if self.node.draining:
             return "draining"
-        return "warning" if self.node.cordoned else "ready"
+        return "warning" if self.node.cordoned or self.trouble else "ready"
 
     @property
     def status_words(self) -> str:
         words = {
             "offline": "does not report",
             "draining": "being drained",
-            "warning": "cordoned",
+            "warning": "cordoned" if self.node.cordoned else "can start nothing",
             "ready": "takes instances",
         }
         return words[self.status]
 
     @property
+    def trouble(self) -> str:
+        """Why its worker can start nothing just now: a cluster's API server is away."""
+        return str(self.node.inventory.get("trouble", ""))
+
+    @property
     def gpu_use(self) -> str:
-        """Of each GPU, as of the latest heartbeat."""
-        return "; ".join(map(_use_in_words, self.node.inventory.get("gpus") or ()))
+        """Of each GPU, as of the latest heartbeat; a cluster does not say."""
+        found = self.node.inventory.get("gpus") or ()
+        return "; ".join(_use_in_words(gpu) for gpu in found if gpu["use"] is not None)
 
     @property
     def gpus(self) -> str:
@@ -70,7 +76,8 @@ _STATUS_WORDS = {
 
 
 def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
-    names = [f"{gpu['name']} ({_gib(gpu['memory_bytes']):.0f} GiB)" for gpu in gpus]
+    sizes = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in gpus]
+    names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 

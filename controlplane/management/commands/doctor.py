@@ -20,7 +20,7 @@ class Command(BaseCommand):
         documented = re.findall(r"^\| `([A-Z_]+)`", (settings.BASE_DIR / "docs/settings.md").read_text(), re.MULTILINE)
         for name, value in doctor.environment(tuple(documented)).items():
             self.stdout.write(f"{name}={value}")
-        findings = [*(check() for check in doctor.CHECKS), *doctor.engines()]
+        findings = [*(check() for check in doctor.CHECKS), *doctor.kubernetes(), *doctor.engines()]
         for finding in findings:
             self.stdout.write(line(finding))
         if any(not finding.good for finding in findings if finding.subject in ESSENTIAL):
