@@ -1,0 +1,46 @@
+"""The exact index beside two vLLM whose caches are smaller than what they are asked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.tests.engines.fleet import CODE, Fleet, running
+from controlplane.tests.engines.talks import Talk, hold, receipts
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
+BLOCK = 32  # tokens
+HITS = "vllm:prefix_cache_hits_total"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """8,192 tokens in each cache."""
+    text = (CODE / "examples/cpu-plain.yaml").read_text()
+    document: Path = tmp_path_factory.mktemp("fleet") / "cpu-plain-small.yaml"
+    small = text.replace('"1024"', '"256"').replace("max_model_len: 16384", "max_model_len: 4096")
+    document.write_text(small.replace("./.engines", str(CODE / ".engines")))
+    with running(document) as made:
+        yield made
+
+
+def test_cached_tokens_are_predicted_while_the_caches_evict(fleet: Fleet) -> None:
+    names = list(fleet.instances())
+    exact = lambda: all("exact" in fleet.page(f"/fleet/instances/{name}/") for name in names)  # noqa: E731
+    fleet.until(exact, "the index to be believed", 60)
+    before = {name: fleet.metric(name, HITS) for name in names}
+    talks = [Talk(number) for number in range(16)]
+    told = receipts(fleet, hold(fleet, talks, turns=8, words=100))
+    assert all(one["index"] == "exact" for one in told)
+    assert sum(one["prompt_tokens"] for one in told) > 10 * 2 * 8192
+    for name in names:  # what answers say is what the engine counts
+        counted = fleet.metric(name, HITS) - before[name]
+        assert counted == sum(one["cached_tokens"] for one in told if one["instance"] == name)
+    errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in told]
+    evicted = sum(one["cached_tokens"] == 0 for one in told) - len(talks)
+    within = sum(error <= BLOCK for error in errors) / len(errors)
+    mean = sum(errors) / len(errors)
+    print(f"ENGINES exact index: n={len(told)} mean error {mean:.1f} tokens, {within:.1%} within a block")
+    print(f"ENGINES exact index: prefixes gone when their next turn came: {evicted}")
+    assert evicted > 0
+    assert within >= 0.9
