@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from fleet import nodes, selectors, services
-from fleet.models import InstanceEvent, State
+from fleet.models import Node, State
 from fleet.steps import reconcile_step
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import World, deliver
@@ -15,7 +15,10 @@ NODE = "cluster"
 
 
 class ClusterWorld(World):
-    """As World, on a node that is a namespace."""
+    """As World, on a node that is a namespace; real engines take their time to start on a busy machine."""
+
+    def until(self, condition: Callable[[], bool], limit_s: float = 200.0) -> None:
+        super().until(condition, limit_s)
 
     def tick(self) -> None:
         now = timezone.now()
@@ -41,11 +44,8 @@ def document(replicas: int = 1, **engine: object) -> dict[str, object]:
     return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "t"}, "spec": {"pools": [pool]}}
 
 
-def texts(name: str = "p-0") -> list[str]:
-    return list(InstanceEvent.objects.filter(instance=name).values_list("text", flat=True))
-
-
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_pod_is_started_routed_to_killed_replaced_drained_and_deleted(there: ClusterWorld, cluster: Cluster) -> None:
     services.apply_fleet(document(1), "ada")
     there.until_ready(1)
@@ -70,3 +70,29 @@ def test_a_pod_is_started_routed_to_killed_replaced_drained_and_deleted(there: C
     services.apply_fleet(document(0), "ada")
     there.until(lambda: not selectors.instances().exists())
     assert cluster.pods() == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_while_its_api_server_is_away_what_serves_serves_on_and_nothing_is_started_twice(
+    there: ClusterWorld, cluster: Cluster
+) -> None:
+    services.apply_fleet(document(1), "ada")
+    there.until_ready(1)
+    cluster.stop()
+    there.until(lambda: Node.objects.get().inventory["trouble"] != "")
+    assert there.published()["p-0"]["routable"] is True
+    services.apply_fleet(document(2), "ada")
+    there.until(lambda: f"node {NODE} can start nothing" in there.states().get("p-1", ""))
+    kubelet = cluster._kubelet
+    assert kubelet is not None
+    kubelet.kill("p-0-e1")
+    there.until(there.is_in(State.UNREACHABLE))
+    there.age(15)
+    there.until(there.is_in(State.STOPPING))  # told to end, which nobody can tell it now
+    cluster.start()
+    there.until(there.is_in(State.FAILED))
+    there.age(60)
+    there.until_ready(2)
+    assert set(cluster.pods()) == {"p-0-e2", "p-1-e1"}
+    assert [method for method, path in cluster.requests if method == "POST" and path.endswith("/pods")] == ["POST"] * 3
