@@ -27,7 +27,7 @@ from router.sessions import Sessions
 from router.standalone_files import PolicyFile, read_instances, read_policy
 from router.standalone_keys import KeysFile, read_keys
 from router.standalone_text import BadInput
-from router.standalone_watch import Watch
+from router.standalone_watch import Watch, Watched
 
 log = logging.getLogger("weir.router")
 
@@ -150,16 +150,19 @@ class Standalone:
                 "version": self._pool.version,
                 "refused": self._refused or None,
             },
-            "instances": [
-                {
-                    "id": each.listed.id,
-                    "url": each.listed.url,
-                    "state": each.state,
-                    "reason": each.reason,
-                    "models": each.models,
-                }
-                for each in self._watch.watched
-            ],
+            "instances": [self._described(each) for each in self._watch.watched],
+        }
+
+    def _described(self, each: Watched) -> dict[str, Any]:
+        belief = self._pool.members[each.listed.id].belief
+        return {
+            "id": each.listed.id,
+            "url": each.listed.url,
+            "state": each.state,
+            "reason": each.reason,
+            "models": each.models,
+            "index": belief.index,
+            "index_reason": belief.why,
         }
 
     def metrics(self) -> Iterable[Metric]:
