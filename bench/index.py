@@ -51,6 +51,8 @@ def filled(blocks: int, rng: random.Random) -> ExactIndex:
     gc.collect()
     before = resident_bytes()
     index = ExactIndex(seed=rng.getrandbits(64))
+    for number in range(INSTANCES):
+        index.limit(f"demo-{number}", blocks // INSTANCES)
     worst_s = 0.0
     for number in range(blocks // CHUNK):
         names = [rng.getrandbits(64) for _ in range(CHUNK)]

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-SAMPLES = 8192  # blocks of an instance whose use is kept in order, at most; about 200 bytes each
+SAMPLES = 8192  # blocks of an instance whose use is kept in order, at most
 LATE_S = 1.0  # after a request's end its blocks are told of, or never will be
+_ENTRY_BYTES = 170
 ALL_KNOWN = 0.9  # of the blocks, by the samples: the rest is chance
 
 
@@ -64,6 +65,11 @@ class Ahead:
         self._leaving: deque[tuple[float, Sent]] = deque()  # those that are over: what they computed may be told yet
         self._cutoff: int | None = None  # what was used before will be evicted; None: to be found
         self.resize(room)
+
+    @property
+    def bytes(self) -> int:
+        """Memory, roughly."""
+        return (len(self._idle) + len(self._used) + len(self._expected)) * _ENTRY_BYTES
 
     def resize(self, room: int) -> None:
         """`room`: of the instance's KV cache; 0 when it is not known, then nothing is expected to be evicted."""

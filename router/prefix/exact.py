@@ -181,7 +181,7 @@ class ExactIndex:
     def bytes(self) -> int:
         """Memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
-        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES for part in parts)
+        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.ahead.bytes for part in parts)
         return own + self._holders.bytes + len(self._sets) * _SET_BYTES
 
     # Inside
