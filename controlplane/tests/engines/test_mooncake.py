@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.tests.engines.fleet import CODE, LONG, Fleet, running
 
+MOVED = 'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source="external_kv_transfer"}'
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
 
@@ -37,6 +38,22 @@ def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fle
     shared.until(lambda: shared.one("master-0")["sample"]["tiers"]["host"][0] > 0, "blocks in the store", 60)
     assert "Store, host" in shared.page("/fleet/instances/master-0/")
     shared.everybody()
+
+
+def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_one_alone(shared: Fleet) -> None:
+    shared.policy(**{"flow.heavy": "offload", "classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500})
+    before = {name: shared.metric(name, MOVED) for name in ("tiny-0", "tiny-1")}
+    said, usage, headers = shared.ask("store " + LONG)
+    assert headers["x-weir-flow"] == "offload_mooncake_store"
+    decoder = headers["x-weir-instance"]
+    moved = shared.metric(decoder, MOVED) - before[decoder]
+    print(f"ENGINES offload over the store: {moved:.0f} of {usage['prompt_tokens']} tokens moved")
+    assert usage["prompt_tokens"] - 64 <= moved <= usage["prompt_tokens"]  # whole blocks
+    other = next(name for name in ("tiny-0", "tiny-1") if name != decoder)
+    alone, usage, _ = shared.ask("store " + LONG, url=shared.one(other)["url"])
+    assert shared.cached(usage) > 1500  # it computed the prompt
+    assert said == alone
+    shared.policy(**{"flow.heavy": "colocated"})
 
 
 def test_serving_goes_on_without_the_master_and_the_store_comes_back_with_it(shared: Fleet) -> None:
