@@ -14,7 +14,7 @@ from itertools import islice
 
 SAMPLES = 8192  # blocks of an instance whose use is kept in order, at most
 LATE_S = 1.0  # after a request's end its blocks are told of, or never will be
-_ENTRY_BYTES = 170
+_ENTRY_BYTES = 110
 ALL_KNOWN = 0.9  # of the blocks, by the samples: the rest is chance
 
 
