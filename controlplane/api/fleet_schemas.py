@@ -113,8 +113,9 @@ class InstanceOut(Schema):
 
 class EventOut(Schema):
     at: datetime
-    instance: str
+    instance: str = Field(description="Empty: of the pool as a whole, or of a node")
     pool: str
+    node: str = Field(description="Of the node itself; empty for what runs there")
     epoch: int
     kind: str
     text: str
