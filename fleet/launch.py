@@ -81,11 +81,6 @@ def is_alive(pid: int | None, pid_started: float | None) -> bool:
     return state is not None and state.letter not in "ZX" and state.started == pid_started
 
 
-def is_suspended(pid: int) -> bool:
-    state = inspect(pid)
-    return state is not None and state.letter in "Tt"
-
-
 def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
     """Signal that process and all of its session; False when it is no longer there."""
     if not pid or not is_alive(pid, pid_started):
