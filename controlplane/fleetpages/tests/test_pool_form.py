@@ -117,6 +117,7 @@ def test_what_would_change_and_run_is_shown_before_it_is_applied(applied: None, 
     assert "hf-1234" not in page.split("<textarea")[0]
     assert "/no/such/python could not be asked" in page
     assert not Pool.objects.filter(name="chat").exists()
+    assert page.count('<form method="post" action="/fleet/apply"') == 2, "the form's own address applies nothing"
 
 
 def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -> None:
