@@ -108,7 +108,7 @@ def test_a_refusal_names_a_few_instances_and_how_many_more() -> None:
 
 def test_a_node_that_is_alive_is_not_forgotten() -> None:
     lost(seconds=NODE_GONE_S - 20)
-    with pytest.raises(NotPossible, match="is alive: it reported 1. s ago"):
+    with pytest.raises(NotPossible, match=r"is alive: it reported 1. s ago"):
         forget("gpu-1", "ada")
     with pytest.raises(Node.DoesNotExist):
         forget("gpu-7", "ada")
