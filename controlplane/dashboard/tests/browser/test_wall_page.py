@@ -38,6 +38,20 @@ def test_nothing_scrolls_is_clipped_or_too_small(
     assert page.evaluate(SMALLEST_PX) >= 18 * height / 1080 - 0.1
 
 
+@pytest.mark.parametrize(("width", "height"), [(1920, 1080), (3840, 2160)])
+def test_what_needs_attention_fits_beside_events(
+    running: RunningFleet, open_page: Any, width: int, height: int
+) -> None:
+    running.fleet.size = 12
+    running.fleet.states = {f"demo-{i}": ("failed", "CUDA out of memory") for i in range(8)}
+    running.fleet.write()
+    page = open_page(width=width, height=height).goto("/wall?kiosk=1")
+    page.wait_for_function(LIVE)
+    expect(page.locator("#attention li[data-severity]")).to_have_count(6)
+    page.evaluate("document.querySelector('.wall-events ol').innerHTML = '<li>03:32 an event</li>'.repeat(3)")
+    assert page.evaluate(CLIPPED) == []
+
+
 def test_more_than_fit_are_counted(running: RunningFleet, open_page: Any) -> None:
     running.fleet.size = 200
     running.fleet.write()
