@@ -11,7 +11,8 @@ from django.utils import timezone
 from fleet import events, launch
 from fleet.failure import failure_fields
 from fleet.kinds import KINDS
-from fleet.launcher import Launcher, Sight, Started, Unready, current
+from fleet.launcher import Launcher, Sight, Started, Unready
+from fleet.launchers import current
 from fleet.models import Instance, State
 from fleet.ports import NoPort
 from fleet.prepare import NotReady, peers_of, prepare

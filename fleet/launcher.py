@@ -3,11 +3,8 @@
 The plan, the states, the events and the pages are the same for both; only this differs.
 """
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from django.conf import settings
 
 from fleet.models import Instance
 from fleet.prepare import Prepared
@@ -70,22 +67,3 @@ class Launcher(Protocol):
 
     def moving(self) -> dict[str, Any]:
         """What of the inventory changes with each heartbeat."""
-
-
-def current() -> Launcher:
-    """That of this process: the settings say whether its node is a host or a namespace of a cluster."""
-    if not settings.KUBERNETES_NAMESPACE:
-        from fleet.processes import PROCESSES
-
-        return PROCESSES
-    return _pods(settings.KUBERNETES_NAMESPACE, settings.KUBERNETES_CONTEXT, settings.KUBERNETES_PODS)
-
-
-@functools.cache
-def _pods(namespace: str, context: str, file: str) -> Launcher:
-    from fleet.kubernetes.pods import Pods  # the client takes half a second to load, and most nodes are hosts
-
-    return Pods.of(namespace, context, file)
-
-
-forget = _pods.cache_clear

@@ -13,7 +13,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet import events
-from fleet.launcher import Launcher, current
+from fleet.launcher import Launcher
+from fleet.launchers import current
 from fleet.models import InstanceEvent, Node
 from fleet.redis import connect
 from router import wire

@@ -22,7 +22,8 @@ from fleet.failure import failure_fields
 from fleet.fencing import Fence
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.launcher import Sight, current
+from fleet.launcher import Sight
+from fleet.launchers import current
 from fleet.models import Instance, State
 from fleet.prepare import volume_of
 from fleet.publishing import publish_fleet

@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from router.connection import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
 from router.member import Member
 from router.pool import Pool
+from router.upstream_errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
 from router.wire import STALE_S
 
 

@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import httptools
 
 from router import hosts
-from router.upstream_errors import AnswerStalled as AnswerStalled
-from router.upstream_errors import ConnectFailed as ConnectFailed
-from router.upstream_errors import ConnectionBroken as ConnectionBroken
-from router.upstream_errors import FirstByteTimeout as FirstByteTimeout
-from router.upstream_errors import HostSilent as HostSilent
-from router.upstream_errors import ProtocolError as ProtocolError
-from router.upstream_errors import UpstreamError as UpstreamError
-
-if TYPE_CHECKING:
-    from router.upstream import Upstream
+from router.deadlines import Deadlines
+from router.upstream_errors import (
+    AnswerStalled,
+    ConnectionBroken,
+    FirstByteTimeout,
+    HostSilent,
+    ProtocolError,
+    UpstreamError,
+)
 
 HIGH_WATER = 256 * 1024  # bytes of an answer kept for a client that is slower than its engine
 MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
@@ -25,11 +24,22 @@ Headers = list[tuple[bytes, bytes]]
 Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
 
 
+class Home(Protocol):
+    """Where connections live between exchanges (router/upstream.py)."""
+
+    connections: "set[Connection]"
+
+    @property
+    def deadlines(self) -> "Deadlines[Connection]": ...
+    def give_back(self, connection: "Connection") -> None: ...
+    def forget(self, connection: "Connection") -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` or `pour`, `release`."""
 
-    def __init__(self, upstream: "Upstream", loop: asyncio.AbstractEventLoop) -> None:
-        self._upstream = upstream
+    def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
+        self._home = home
         self._loop = loop
         self._chunks: list[bytes] = []  # always the same list
         self.on_body = self._chunks.append  # the parser's: an event of a stream costs no call into Python
@@ -65,7 +75,7 @@ class Connection(asyncio.Protocol):
             self._fail(ConnectionBroken("the connection was closed"))
             return
         self._limit_s = timeout_s
-        self._upstream.deadlines.start(self, timeout_s)
+        self._home.deadlines.start(self, timeout_s)
         self._transport.write(request)
 
     async def first_bytes(self) -> None:
@@ -76,7 +86,7 @@ class Connection(asyncio.Protocol):
                     raise self._error
                 await self._wait()
         finally:
-            self._upstream.deadlines.stop(self)
+            self._home.deadlines.stop(self)
 
     async def read(self) -> bytes:
         """The bytes that have come since the last call, at least one; empty when the answer is whole."""
@@ -155,12 +165,12 @@ class Connection(asyncio.Protocol):
         if self._complete and self._keep_alive and self._error is None:
             if self._paused:
                 self.resume()
-            self._upstream.give_back(self)
+            self._home.give_back(self)
         else:
             self.abort()
 
     def abort(self) -> None:
-        self._upstream.deadlines.stop(self)
+        self._home.deadlines.stop(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -208,7 +218,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         hosts.ask_when_idle(transport)
-        self._upstream.connections.add(self)
+        self._home.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         if not self.busy or self._complete:  # an engine that speaks unasked: whatever it says would be misread
@@ -241,7 +251,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._upstream.forget(self)
+        self._home.forget(self)
         if self._until_close and exc is None and self._error is None and self.busy:
             self._complete = True
             self._wake()

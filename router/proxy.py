@@ -11,7 +11,6 @@ from router.blame import blame, failed
 from router.body import ClientGone
 from router.call import Attempt, Call
 from router.client import Client, Incoming
-from router.connection import UpstreamError
 from router.errors import Refusal
 from router.flows import serve
 from router.learning import learn
@@ -23,6 +22,7 @@ from router.relay import Answer
 from router.request import build
 from router.sessions import Sessions
 from router.stalls import Stalls
+from router.upstream_errors import UpstreamError
 
 BACK_PRESSURE = (429, 503)
 ROUTE_REFUSES = ("over_ttft_limit",)  # rules by which a route lets nobody take a request

@@ -8,7 +8,7 @@ from router import errors, headers, usage
 from router.answering import Answering
 from router.call import Call
 from router.client import Client
-from router.connection import UpstreamError
+from router.upstream_errors import UpstreamError
 
 WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
 TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for

@@ -6,8 +6,9 @@ from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
-from router.connection import ConnectFailed, Connection, ConnectionBroken
+from router.connection import Connection
 from router.deadlines import Deadlines
+from router.upstream_errors import ConnectFailed, ConnectionBroken
 
 MAX_IDLE = 512  # connections kept per instance
 IDLE_S = 30.0

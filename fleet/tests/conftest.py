@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 import redis
 
-from fleet import launcher
+from fleet import launchers
 from fleet.kinds import KINDS
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
@@ -51,7 +51,7 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 def on_kubernetes(settings: object) -> Iterator[None]:
     """This process is a node whose instances are Pods."""
     settings.KUBERNETES_NAMESPACE = "weir"  # type: ignore[attr-defined]
-    launcher.forget()
+    launchers.forget()
     yield
-    launcher.current().close()
-    launcher.forget()
+    launchers.current().close()
+    launchers.forget()

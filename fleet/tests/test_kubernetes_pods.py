@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from fleet import agent, launcher, logs, nodes
+from fleet import agent, launchers, logs, nodes
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
 from fleet.models import Instance, Node, Pool, State
@@ -29,7 +29,7 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def here(cluster: Cluster) -> Iterator[Pods]:
-    made = launcher.current()
+    made = launchers.current()
     assert isinstance(made, Pods)
     yield made
     cluster.cut()

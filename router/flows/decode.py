@@ -3,11 +3,12 @@
 import time
 
 from router.call import Call
-from router.connection import ConnectFailed, Connection
+from router.connection import Connection
 from router.flows.post import post
 from router.headers import value_of
 from router.member import Member
 from router.offload import Offload, PrefillFailed
+from router.upstream_errors import ConnectFailed
 
 
 async def decode(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from router.call import Call
-from router.connection import Connection, UpstreamError
+from router.connection import Connection
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
@@ -17,6 +17,7 @@ from router.flows.together import Together
 from router.member import Member
 from router.offload import Offload, PrefillFailed
 from router.upstream import Upstream
+from router.upstream_errors import UpstreamError
 
 QUERY_S = 5.0  # for the answer of a bootstrap server
 

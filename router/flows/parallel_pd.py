@@ -11,7 +11,7 @@ import orjson
 
 from router.answering import Answering
 from router.call import Call
-from router.connection import ConnectionBroken, Headers, Sink
+from router.connection import Headers, Sink
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
@@ -19,6 +19,7 @@ from router.flows.prefill import fetch
 from router.flows.together import Together
 from router.member import Member
 from router.offload import Offload, PrefillFailed
+from router.upstream_errors import ConnectionBroken
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 

@@ -9,10 +9,11 @@ import orjson
 from router import predict, usage
 from router.blame import blame, failed
 from router.call import Call
-from router.connection import Connection, ProtocolError, UpstreamError
+from router.connection import Connection
 from router.flows.post import post
 from router.member import Member
 from router.offload import Offload, PrefillFailed, PrefillLate
+from router.upstream_errors import ProtocolError, UpstreamError
 
 LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks of a long prompt
 

@@ -1,8 +1,8 @@
 """Asks an engine where it publishes its KV events."""
 
-from router.connection import UpstreamError
 from router.kvevents.sources import NoEvents, Source, parse
 from router.upstream import Upstream
+from router.upstream_errors import UpstreamError
 
 TIMEOUT_S = 5.0
 LONGEST = 1 << 20  # bytes of an answer

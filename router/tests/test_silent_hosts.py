@@ -7,8 +7,9 @@ import socket
 import pytest
 
 from router import hosts
-from router.connection import Connection, HostSilent
+from router.connection import Connection
 from router.tests.engine import first_then_wait, hang
+from router.upstream_errors import HostSilent
 
 
 def demo(w, name):
