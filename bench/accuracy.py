@@ -161,6 +161,8 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="count requests for which another index was believed, too")
     parser.add_argument("--index", choices=("exact", "approximate"), help="only this one")
     options = parser.parse_args()
+    if not (Path(options.traces) / TRACE).is_file():
+        parser.error(f"--traces (or WEIR_TRACE_DIR) {options.traces}: there is no {TRACE} there")
     rows = [["KV blocks", "index", "n", "predicted", "actual", "mean error", "within a block", "s"]]
     for kv_blocks in map(int, options.kv_blocks.split(",")):
         for index in ("approximate", "exact"):
