@@ -21,6 +21,7 @@ test-slow: $(STAMP)
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
 test-deploy: $(STAMP)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements-deploy.txt
 	$(PY) -m controlplane.tests.on_postgres -n 2 -m "$(FAST)" controlplane fleet
 	$(PYTEST) -n 0 -m deploy
 
