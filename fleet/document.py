@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from router.unique_keys import unique_keys
+
 LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 kB
 DEPTH_LIMIT = 50
 
@@ -79,16 +81,6 @@ def load_json(text: str) -> Any:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
         raise UnreadableDocument(str(error) or "nested too deeply") from None
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads(…, object_pairs_hook=unique_keys)`, which keeps the last of two silently."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise UnreadableDocument(f"the key {key!r} is given twice")
-        found[key] = value
-    return found
 
 
 def _check_size(text: str) -> None:

@@ -25,8 +25,7 @@ def forget(name: str, actor: str, reason: str = "") -> Node:
             raise NotPossible(f"{name} has reported in this very moment; end its worker first")
         Instance.objects.filter(node=name).update(node="")
         Port.objects.filter(node=name).delete()
-    silent_s = None if node.last_seen is None else (timezone.now() - node.last_seen).total_seconds()
-    events.record_node(name, "forgotten", f"forgotten by {actor}", actor, reason, silent_s)
+    events.record_node(name, "forgotten", f"forgotten by {actor}", actor, reason, nodes.age_s(node))
     return node
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+TAIL = 200  # lines that are looked through for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
 

@@ -15,8 +15,6 @@ from fleet.models import Instance
 from fleet.ports import ports_for
 from fleet.prepare import folder_of, peers_of, prepare, write_files
 
-_TAIL = 200  # lines of a log that are looked through for the cause of a failure
-
 
 class Processes:
     def refresh(self, node: str) -> None:
@@ -57,7 +55,7 @@ class Processes:
         return Sight(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
 
     def last_words(self, instance: Instance) -> str:
-        return last_words(logs.of_latest_start(logs.tail(logs.path_of(instance.name), _TAIL)))
+        return last_words(logs.of_latest_start(logs.tail(logs.path_of(instance.name), logs.TAIL)))
 
     def inventory(self) -> dict[str, Any]:
         return inventory(settings.DATA_DIR)

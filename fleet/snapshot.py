@@ -26,11 +26,6 @@ POD_S = 600.0  # to find a machine and to pull an image, before an engine begins
 log = logging.getLogger(__name__)
 
 
-def nodes_seen(now: dt.datetime) -> set[str]:
-    since = now - dt.timedelta(seconds=NODE_GONE_S)
-    return set(Node.objects.filter(last_seen__gte=since).values_list("name", flat=True))
-
-
 def node_views(now: dt.datetime) -> list[NodeView]:
     return [_node_view(node, now - dt.timedelta(seconds=NODE_GONE_S)) for node in Node.objects.order_by("name")]
 

@@ -20,7 +20,6 @@ LINGER_S = 1.0  # between an answer to what cannot be read and the end of the co
 MAX_HEAD = 64 * 1024  # bytes of target and headers
 
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
-_ANSWER = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
 _OFFER = (b"connection", b"upgrade", b"http2-settings")
 _IDLE, _HEAD, _BODY = range(3)
 

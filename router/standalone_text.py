@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+from router.unique_keys import unique_keys
+
 YAML = (".yaml", ".yml")
 
 
@@ -36,16 +38,7 @@ def structure(flag: str, path: Path) -> Any:
 
 
 def _json(given: str) -> Any:
-    return json.loads(given, object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    made: dict[Any, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise ValueError(f"the key {key!r} is given twice")
-        made[key] = value
-    return made
+    return json.loads(given, object_pairs_hook=unique_keys)
 
 
 def _yaml(given: str) -> Any:
@@ -53,7 +46,7 @@ def _yaml(given: str) -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            _once([(self.construct_object(key, deep=True), None) for key, _ in node.value])
+            unique_keys((self.construct_object(key, deep=True), None) for key, _ in node.value)
             return super().construct_mapping(node, deep=deep)
 
     try:

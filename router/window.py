@@ -7,7 +7,6 @@ from router import sketch, wire
 from router.call import Call
 
 SLOT_S = 10.0
-SLOTS = int(wire.WINDOW_S / SLOT_S)
 SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap")
 
 

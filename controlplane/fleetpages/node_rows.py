@@ -67,14 +67,6 @@ class NodeRow:
         return [(disk["path"], _gib(disk["free_bytes"]), _gib(disk["bytes"])) for disk in disks]
 
 
-_STATUS_WORDS = {
-    "offline": "does not report",
-    "draining": "being drained",
-    "warning": "cordoned",
-    "ready": "takes instances",
-}
-
-
 def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
     sizes = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in gpus]
     names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]

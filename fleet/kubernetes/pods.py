@@ -31,7 +31,6 @@ CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a st
 TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
 _POLL_S = 0.2
 _AT_ONCE = 1  # s of grace; 0 would take the Pod off the server's books while it still runs
-_TAIL = 200
 log = logging.getLogger(__name__)
 
 
@@ -198,7 +197,7 @@ class Pods:
 
     def _keep_log(self, instance: Instance) -> list[str]:
         try:
-            lines = self._api.log(instance.pod, _TAIL)
+            lines = self._api.log(instance.pod, logs.TAIL)
         except KubernetesError as error:
             return [] if isinstance(error, Absent) else [f"its log cannot be read: {error}"]
         logs.append(instance.name, lines)
