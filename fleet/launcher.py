@@ -3,6 +3,7 @@
 The plan, the states, the events and the pages are the same for both; only this differs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +36,14 @@ class Sight:
     ended: str = "the process ended"  # how its end is told
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a node's instances when all of them were to end."""
+
+    names: tuple[str, ...]  # of those that ran and are gone
+    left: Mapping[str, str] = field(default_factory=dict)  # of those that may still run, and why
+
+
 class Launcher(Protocol):
     def refresh(self, node: str) -> None:
         """Before the node looks at its instances."""
@@ -53,6 +62,9 @@ class Launcher(Protocol):
 
     def signal(self, instance: Instance, kill: bool) -> bool:
         """Tell it to end, or end it; False when it is not there any more."""
+
+    def end_all(self, node: str, grace_s: float) -> Ended:
+        """Tell everything on the node to end, kill what is left after the grace, and wait until it is gone."""
 
     def sight(self, instance: Instance) -> Sight: ...
 

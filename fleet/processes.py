@@ -1,6 +1,8 @@
 """Instances as processes of this host: sessions of their own that outlive whoever started them (fleet/launch.py)."""
 
 import signal
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -10,7 +12,7 @@ from fleet import fencing, launch, logs
 from fleet.failure import last_words
 from fleet.inventory import inventory, read_gpus
 from fleet.kinds import KINDS
-from fleet.launcher import Sight, Started
+from fleet.launcher import Ended, Sight, Started
 from fleet.models import Instance
 from fleet.ports import ports_for
 from fleet.prepare import folder_of, peers_of, prepare, write_files
@@ -48,6 +50,18 @@ class Processes:
             return False
         return launch.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
 
+    def end_all(self, node: str, grace_s: float) -> Ended:
+        rows = Instance.objects.filter(node=node)
+        running = [row for row in rows.filter(pid__isnull=False) if runs(row)]
+        for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
+            for row in running:
+                launch.send(row.pid, row.pid_started, number)
+            _wait(running, limit_s)
+        elsewhere = rows.exclude(pod="").values_list("name", "pod")
+        why = "set WEIR_KUBERNETES_NAMESPACE to its namespace"
+        left = {name: f"it is the Pod {pod}: {why}" for name, pod in elsewhere}
+        return Ended(tuple(row.name for row in running), left)
+
     def sight(self, instance: Instance) -> Sight:
         state = launch.inspect(instance.pid) if instance.pid and instance.boot_id == launch.boot_id() else None
         if state is None or state.letter in "ZX" or state.started != instance.pid_started:
@@ -75,3 +89,10 @@ PROCESSES = Processes()
 def runs(instance: Instance) -> bool:
     """Whether the recorded process is there: same pid, same start time, same boot."""
     return instance.boot_id == launch.boot_id() and launch.is_alive(instance.pid, instance.pid_started)
+
+
+def _wait(running: Sequence[Instance], limit_s: float) -> None:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end and any(launch.is_alive(row.pid, row.pid_started) for row in running):
+        launch.reap()
+        time.sleep(0.02)

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import connections
 
 from fleet import launch
+from fleet.launcher import LaunchError
 from fleet.shutdown import stop_all
 
 NODE = "local"
@@ -19,10 +20,12 @@ async def stop() -> None:
 
 def _stop() -> None:
     try:
-        stop_all(NODE, GRACE_S)
+        left = stop_all(NODE, GRACE_S).left
     finally:
         connections.close_all()
     kill()  # what a launcher started and could not write down
+    if left:
+        raise LaunchError("; ".join(f"{name}: {why}" for name, why in left.items()))
 
 
 def kill() -> None:

@@ -21,7 +21,7 @@ from fleet.kubernetes import capacity, manifests, place, status
 from fleet.kubernetes.api import Absent, Api, Exists, Forbidden, Json, KubernetesError, NotReached
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.place import Place
-from fleet.launcher import LaunchError, Sight, Started, Unready
+from fleet.launcher import Ended, LaunchError, Sight, Started, Unready
 from fleet.models import Instance, Pool, State
 from fleet.ports import in_pod
 from fleet.prepare import peers_of, prepare
@@ -140,6 +140,20 @@ class Pods:
             self.mirror(instance.node).forget(instance.pod)
         return there
 
+    def end_all(self, node: str, grace_s: float) -> Ended:
+        """Its Pods, those too that no record names."""
+        running: dict[str, str] = {}  # Pod → instance
+        try:
+            running = self._running(node)
+            for name in running:
+                self._api.delete_pod(name, grace_s)
+            there = self._after(node, set(running), grace_s + CLEAR_S)
+            left = {running[name]: f"its Pod {name} was told to end and is still there" for name in there}
+        except KubernetesError as error:
+            known = running or dict(Instance.objects.filter(node=node).exclude(pod="").values_list("pod", "name"))
+            left = {instance: f"its Pod {name} may still run: {error}" for name, instance in known.items()}
+        return Ended(tuple(sorted(set(running.values()) - left.keys())), left)
+
     def mirror(self, node: str) -> Mirror:
         if node not in self._mirrors:
             self._mirrors[node] = Mirror(self._api, manifests.selector(node))
@@ -187,6 +201,18 @@ class Pods:
             if names and time.monotonic() > end:
                 raise Unready(f"waits for the Pod {min(names)} of an earlier start to end")
             time.sleep(_POLL_S if names else 0)
+
+    def _running(self, node: str) -> dict[str, str]:
+        pods, _ = self._api.list_pods(manifests.selector(node))
+        running = [pod for pod in pods if not status.is_over(pod, time.time())]
+        return {pod["metadata"]["name"]: status.instance_of(pod) for pod in running}
+
+    def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
+        """Those of them that still run when the time is up."""
+        end = time.monotonic() + limit_s
+        while (there := names & self._running(node).keys()) and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return there
 
     def _delete(self, name: str, grace_s: float) -> bool:
         try:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from fleet import agent, launchers, logs, nodes
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
-from fleet.models import Instance, Node, Pool, State
+from fleet.launcher import Ended
+from fleet.models import Instance, Node, Pool, State, Wish
 from fleet.placement import refusal
 from fleet.sections import Placement
 from fleet.snapshot import node_views, observed_of
@@ -289,6 +291,63 @@ def test_the_fence_ends_what_is_not_to_be_there_and_nothing_else(here: Pods, clu
 def test_a_fence_that_cannot_look_ends_nothing(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden.add(("list", "pods"))
     assert here.fence(NODE) == []
+
+
+# Ending everything
+
+
+def test_everything_of_the_node_ends_and_what_should_run_stays_declared(
+    here: Pods, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started()
+    cluster.create("pods", {"metadata": {"name": "theirs", "labels": {}}, "spec": {}})
+    call_command("fleet_stop_all", "--node", NODE)
+    assert capsys.readouterr().out == "1 stopped: p-0\n"
+    assert set(cluster.pods()) == {"theirs"}
+    found = Instance.objects.get()
+    assert (found.state, found.pod, found.desired) == (State.STOPPED, "", Wish.RUNNING)
+
+
+def test_a_pod_that_no_record_names_ends_with_the_others(here: Pods, cluster: Cluster) -> None:
+    started()
+    row(1, pod="")  # whoever started it died before it wrote down what it had made
+    assert here.end_all(NODE, 5).names == ("p-0",)
+    assert cluster.pods() == {}
+
+
+def test_pods_that_nobody_can_be_told_to_end_are_named(here: Pods, cluster: Cluster) -> None:
+    made = started()
+    cluster.stop()
+    with pytest.raises(CommandError, match=r"^p-0 was not ended: its Pod p-0-e1 may still run: the API server .* is"):
+        call_command("fleet_stop_all", "--node", NODE)
+    assert Instance.objects.get().state == made.state
+    cluster.start()
+    assert set(cluster.pods()) == {"p-0-e1"}
+
+
+def test_a_pod_that_may_not_be_deleted_is_named(here: Pods, cluster: Cluster) -> None:
+    started()
+    cluster.forbidden.add(("delete", "pods"))
+    ended = here.end_all(NODE, 5)
+    assert (ended.names, list(ended.left)) == ((), ["p-0"])
+    assert "pods is forbidden" in ended.left["p-0"]
+
+
+def test_a_pod_that_takes_longer_than_its_grace_is_named(
+    here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched, "CLEAR_S", 0.0)
+    started()
+    scheduled(cluster, "p-0-e1")
+    ended = here.end_all(NODE, 0)
+    assert ended.left == {"p-0": "its Pod p-0-e1 was told to end and is still there"}
+
+
+def test_a_pod_that_has_ended_already_is_not_ended_again(here: Pods, cluster: Cluster) -> None:
+    started()
+    cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
+    assert here.end_all(NODE, 5) == Ended((), {})
+    assert set(cluster.pods()) == {"p-0-e1"}
 
 
 # What it has

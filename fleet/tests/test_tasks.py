@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import redis
 from celery import current_app
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from fleet import selectors, tasks
-from fleet.models import Node, State
+from fleet.models import Instance, Node, Pool, State
 from fleet.shutdown import stop_all
 from fleet.tests.world import World, document
 
@@ -60,7 +60,7 @@ def test_a_scrape_tells_that_the_node_is_there(db: None, live_redis: redis.Redis
 def test_everything_stops_at_once_and_what_should_run_stays_declared(world: World) -> None:
     world.apply(2)
     world.until_ready(2)
-    assert sorted(stop_all("local", grace_s=5)) == ["p-0", "p-1"]
+    assert sorted(stop_all("local", grace_s=5).names) == ["p-0", "p-1"]
     assert not world.processes("p-0")
     assert {row.state for row in selectors.instances()} == {State.STOPPED}
     assert world.published()["p-0"]["routable"] is False
@@ -85,6 +85,13 @@ def test_the_stop_command_names_what_it_stopped(world: World, capsys: pytest.Cap
     world.until_ready(1)
     call_command("fleet_stop_all", "--grace", "5")
     assert capsys.readouterr().out == "1 stopped: p-0\n"
+
+
+def test_the_stop_command_fails_where_pods_run_and_it_has_no_cluster(db: None) -> None:
+    pool = Pool.objects.create(name="p", model="m", kind="sim", node="k8s")
+    Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="k8s", pod="p-0-e1")
+    with pytest.raises(CommandError, match="p-0 was not ended: it is the Pod p-0-e1: set WEIR_KUBERNETES_NAMESPACE"):
+        call_command("fleet_stop_all", "--node", "k8s")
 
 
 def test_the_export_command_prints_what_was_applied(

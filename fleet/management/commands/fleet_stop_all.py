@@ -1,7 +1,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from fleet.shutdown import stop_all
 
@@ -11,8 +11,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--node", default="local")
-        parser.add_argument("--grace", type=float, default=5.0, help="seconds between SIGTERM and SIGKILL")
+        parser.add_argument("--grace", type=float, default=5.0, help="seconds until they are killed")
 
     def handle(self, *args: object, **options: Any) -> None:
-        stopped = stop_all(options["node"], options["grace"])
-        self.stdout.write(f"{len(stopped)} stopped{': ' + ', '.join(stopped) if stopped else ''}")
+        try:
+            ended = stop_all(options["node"], options["grace"])
+        except (OSError, ValueError) as error:
+            raise CommandError(str(error)) from None
+        self.stdout.write(f"{len(ended.names)} stopped{': ' + ', '.join(ended.names) if ended.names else ''}")
+        if ended.left:
+            raise CommandError("\n".join(f"{name} was not ended: {why}" for name, why in ended.left.items()))
