@@ -15,6 +15,14 @@ def is_secret(name: str) -> bool:
     return any(word in name.upper() for word in SECRET)
 
 
+def hidden(manifest: Any) -> Any:
+    """Variables anywhere in an object of a cluster: {name, value}."""
+    if isinstance(manifest, Mapping):
+        secret = is_secret(str(manifest.get("name", ""))) and manifest.get("value")
+        return {key: HIDDEN if secret and key == "value" else hidden(part) for key, part in manifest.items()}
+    return [hidden(part) for part in manifest] if isinstance(manifest, list) else manifest
+
+
 def as_shown(value: Any) -> Any:
     """Of an option: a mapping is an environment."""
     return masked(value) if isinstance(value, Mapping) else value

@@ -35,12 +35,23 @@ class FindingOut(Schema):
     advice: str = Field(description="What to do when it is not good")
 
 
+class PodOut(Schema):
+    node: str
+    image: str
+    resources: dict[str, dict[str, str]] = Field(description="requests and limits, as the Pod has them")
+    manifests: str = Field(description="The objects of the start, as YAML, secrets hidden")
+    lacks: str = Field(description="Why there are none of these; empty when there are")
+
+
 class StartOut(Schema):
     pool: str
-    command: str = Field(description="Environment and command line of its first instance, secrets hidden")
+    command: str = Field(
+        description="Environment and command line of its first instance, secrets hidden; of a Pod, its container's"
+    )
     files: dict[str, str] = Field(description="Written before the start: path and text")
     findings: list[FindingOut]
     elsewhere: str = Field(description="The node that it runs on, where that is another host; nothing was looked at")
+    pod: PodOut | None = Field(description="Where the node is a Kubernetes namespace")
 
 
 class FleetOut(Schema):

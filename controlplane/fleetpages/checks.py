@@ -1,10 +1,11 @@
 """What starting the pools of a document would run, and whether this host has what it takes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fleet import prerequisites
 from fleet.kinds import KINDS
+from fleet.kubernetes.preview import Preview, preview_pod
 from fleet.models import Port
 from fleet.prepare import Prepared, preview, shell_line
 from fleet.prerequisites import Finding
@@ -16,10 +17,11 @@ HERE = "local"
 @dataclass(frozen=True, slots=True)
 class Start:
     pool: str
-    command: str  # one line for a shell, the environment in front, secrets hidden; empty: it is not started by us
-    files: dict[str, str]  # path → text that is written beforehand
-    findings: tuple[Finding, ...]
+    command: str = ""  # one line for a shell, the environment in front, secrets hidden; empty: it is not started by us
+    files: dict[str, str] = field(default_factory=dict)  # path → text that is written beforehand
+    findings: tuple[Finding, ...] = ()
     elsewhere: str = ""  # the node to look at instead of this host
+    pod: Preview | None = None  # where that node is a namespace; then `command` is its container's
 
     @property
     def missing(self) -> tuple[Finding, ...]:
@@ -28,8 +30,7 @@ class Start:
 
 def start_of(pool: PoolSpec) -> Start:
     """Of its first instance; the others differ in ports, GPUs and folder."""
-    made = preview(pool)
-    return Start(pool.name, shell_line(made), made.files, ())
+    return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
 def starts(spec: FleetSpec, pools: Iterable[str]) -> list[Start]:
@@ -38,10 +39,22 @@ def starts(spec: FleetSpec, pools: Iterable[str]) -> list[Start]:
 
 
 def check(pool: PoolSpec) -> Start:
+    pod = _as_pod(pool)
+    if pod is not None:
+        return pod
     made = preview(pool)
     elsewhere = pool.node if pool.node not in ("", HERE) else ""
     found = () if elsewhere or not KINDS[pool.kind].launched else tuple(_look(pool, made))
-    return Start(pool.name, shell_line(made), made.files, found, elsewhere)
+    return replace(_as_process(pool, made), findings=found, elsewhere=elsewhere)
+
+
+def _as_process(pool: PoolSpec, made: Prepared) -> Start:
+    return Start(pool.name, shell_line(made), made.files)
+
+
+def _as_pod(pool: PoolSpec) -> Start | None:
+    pod = preview_pod(pool) if KINDS[pool.kind].launched else None
+    return None if pod is None else Start(pool.name, pod.command, elsewhere=pod.node, pod=pod)
 
 
 def _look(pool: PoolSpec, made: Prepared) -> list[Finding]:

@@ -12,6 +12,7 @@ from typing import Any
 from fleet import document
 from fleet.kinds import KINDS
 from fleet.kinds.option import Problem
+from fleet.masking import hidden
 
 # Those whose makers publish an image under a name of their own, and Weir's own.
 IMAGES: Mapping[str, str] = {
@@ -41,6 +42,11 @@ class Place:
         if not found:
             raise LookupError(f"no image for the kind {kind}: set engine.image, or images.{kind} of the node's file")
         return found
+
+
+def told(place: Place) -> dict[str, Any]:
+    """As the node's worker tells the pages; secrets hidden."""
+    return {"namespace": place.namespace, "images": place.images, "template": hidden(place.template)}
 
 
 def read(text: str, namespace: str) -> Place:

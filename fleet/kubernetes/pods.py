@@ -16,16 +16,13 @@ from django.utils import timezone
 from fleet import launch, logs
 from fleet.fencing import PRESENT
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
 from fleet.kubernetes import capacity, manifests, place, status
 from fleet.kubernetes.api import Absent, Api, Exists, Forbidden, Json, KubernetesError, NotReached
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.place import Place
+from fleet.kubernetes.starts import born_of, start_of
 from fleet.launcher import Ended, LaunchError, Sight, Started, Unready
-from fleet.models import Instance, Pool, State
-from fleet.ports import in_pod
-from fleet.prepare import peers_of, prepare
-from fleet.sections import placement_of
+from fleet.models import Instance, State
 
 CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a start is put off
 TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
@@ -91,6 +88,7 @@ class Pods:
 
     def inventory(self) -> dict[str, Any]:
         found: dict[str, Any] = {"cpus": None, "memory_bytes": None, "disks": [], "gpus": None}
+        found["pods"] = place.told(self._place)
         try:
             found["system"] = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
             found |= self._machines() | capacity.of_quotas(self._quotas())
@@ -105,7 +103,7 @@ class Pods:
     # Starting and ending
 
     def claim(self, instance: Instance) -> int | None:
-        born = _born(instance.pool)
+        born = born_of(instance.pool)
         pods = self._of(instance)
         started = [status.epoch_of(pod) for pod in pods if status.born_of(pod) == born]
         latest = max(started, default=0)
@@ -243,34 +241,8 @@ class Pods:
             return []
 
 
-def start_of(instance: Instance) -> manifests.Start:
-    """What its next start consists of. NotReady when a pool that it needs is not there."""
-    return described(instance, instance.config, peers_of(instance.config), _born(instance.pool))
-
-
-def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.Start:
-    kind, engine = KINDS[config["kind"]], manifests.in_image(config["engine"])
-    ports = in_pod(kind.ports)
-    return manifests.Start(
-        instance=instance.name,
-        pool=instance.pool.name,
-        node=instance.node,
-        epoch=instance.epoch,
-        born=born,
-        kind=kind,
-        options=build(kind.spec, engine),
-        placement=placement_of(instance.pool.placement, instance.pool.node),
-        ports=ports,
-        made=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
-    )
-
-
-def _born(pool: Pool) -> str:
-    return str(int(pool.created_at.timestamp() * 1000))
-
-
 def _id(instance: Instance) -> tuple[str, int]:
-    return _born(instance.pool), instance.epoch
+    return born_of(instance.pool), instance.epoch
 
 
 def _is_present(pod: Json, node: str) -> bool:

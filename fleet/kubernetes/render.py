@@ -1,13 +1,15 @@
 """The objects that a fleet document comes to, without a cluster: to read, to review, to compare."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import yaml
 
 from fleet.kinds import KINDS
 from fleet.kubernetes import manifests
 from fleet.kubernetes.place import Place
-from fleet.kubernetes.pods import described
-from fleet.masking import HIDDEN
+from fleet.kubernetes.starts import described
+from fleet.masking import HIDDEN, hidden
 from fleet.models import Instance, Pool
 from fleet.prepare import known_peers
 from fleet.spec import FleetSpec, PoolSpec, config
@@ -23,9 +25,9 @@ def objects(spec: FleetSpec, place: Place) -> Iterator[dict[str, Any]]:
                 yield from objects_of(pool, ordinal, place)
 
 
-def objects_of(pool: PoolSpec, ordinal: int, place: Place) -> list[dict[str, Any]]:
-    start = described(_first(pool, ordinal), config(pool), known_peers(config(pool)), "0")
-    found = [manifests.pod(start, place)]
+def objects_of(pool: PoolSpec, ordinal: int, place: Place, node: str = "", epoch: int = 1) -> list[dict[str, Any]]:
+    start = described(_of(pool, ordinal, node or _named(pool), epoch), config(pool), known_peers(config(pool)), "0")
+    found = [hidden(manifests.pod(start, place))]
     secret = manifests.secret(start, place)
     if secret is not None:
         shown = {key: HIDDEN if key.startswith("env.") else text for key, text in secret["stringData"].items()}
@@ -33,7 +35,14 @@ def objects_of(pool: PoolSpec, ordinal: int, place: Place) -> list[dict[str, Any
     return found
 
 
-def _first(pool: PoolSpec, ordinal: int) -> Instance:
+def as_yaml(found: Iterable[dict[str, Any]]) -> str:
+    return yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _of(pool: PoolSpec, ordinal: int, node: str, epoch: int) -> Instance:
     row = Pool(name=pool.name, kind=pool.kind, placement=dict(pool.placement), node=pool.node)
-    named = pool.node or next(iter(pool.placement.get("nodes", ())), NODE)
-    return Instance(pool=row, name=f"{pool.name}-{ordinal}", ordinal=ordinal, node=named, epoch=1)
+    return Instance(pool=row, name=f"{pool.name}-{ordinal}", ordinal=ordinal, node=node, epoch=epoch)
+
+
+def _named(pool: PoolSpec) -> str:
+    return pool.node or next(iter(pool.placement.get("nodes", ())), NODE)

@@ -14,8 +14,8 @@ from kubernetes.client import ApiClient
 from fleet.kubernetes import manifests
 from fleet.kubernetes.manifests import POD_IP, label, selector
 from fleet.kubernetes.place import Place
-from fleet.kubernetes.pods import described
 from fleet.kubernetes.render import objects, objects_of
+from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.spec import PoolSpec, parse_fleet
 

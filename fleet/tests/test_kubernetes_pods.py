@@ -368,6 +368,10 @@ def test_it_reports_what_its_machines_have(here: Pods, cluster: Cluster) -> None
     assert found["system"] == "Kubernetes v1.37.0, namespace weir"
 
 
+def test_it_tells_the_pages_how_its_pods_look(here: Pods, cluster: Cluster) -> None:
+    assert here.inventory()["pods"] == {"namespace": "weir", "images": {}, "template": {}}
+
+
 def test_a_quota_says_more_than_machines(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE]
     cluster.quotas = [{"spec": {"hard": {"requests.cpu": "8", "requests.nvidia.com/gpu": "1"}}}]

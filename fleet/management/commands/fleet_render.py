@@ -3,7 +3,6 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet import document
@@ -28,7 +27,7 @@ class Command(BaseCommand):
             found = list(render.objects(spec, where))
         except (ValueError, LookupError) as error:
             raise CommandError(f"{options['pods'] or options['file']}: {error}") from None
-        self.stdout.write(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True, width=120), ending="")
+        self.stdout.write(render.as_yaml(found), ending="")
 
 
 def _spec(name: str) -> FleetSpec:

@@ -72,6 +72,9 @@ def _starts(applied: Applied) -> list[Start]:
 
 
 def _start_words(start: Start) -> str:
+    if start.pod is not None:
+        pod = start.pod.lacks or f"a Pod of {start.pod.image} on {start.pod.node}: {start.command}"
+        return f"{start.pool} starts: {pod}"
     files = "".join(f"\n  {path}:\n    " + text.strip().replace("\n", "\n    ") for path, text in start.files.items())
     return f"{start.pool} starts: {start.command or 'nothing; it runs already'}{files}"
 

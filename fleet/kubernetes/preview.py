@@ -1,0 +1,53 @@
+"""What the next start of a pool's first instance makes where its node is a namespace: to be read beforehand."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django.utils import timezone
+
+from fleet.kubernetes import render
+from fleet.kubernetes.manifests import ENGINE
+from fleet.kubernetes.place import Place
+from fleet.models import Instance, Node
+from fleet.placement import not_allowed
+from fleet.sections import placement_of
+from fleet.snapshot import node_views
+from fleet.spec import PoolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    node: str
+    image: str = ""
+    command: str = ""  # of the container, one line for a shell
+    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as the Pod has them
+    manifests: str = ""  # YAML, secrets hidden
+    lacks: str = ""  # why there is none of these
+
+
+def preview_pod(pool: PoolSpec) -> Preview | None:
+    """None: it may run on a host as well, or on no node that reports."""
+    home = _home(pool)
+    if home is None:
+        return None
+    node, place = home
+    epoch = Instance.objects.filter(name=f"{pool.name}-0").values_list("epoch", flat=True).first() or 0
+    try:
+        found = render.objects_of(pool, 0, place, node, epoch + 1)
+    except LookupError as error:
+        return Preview(node, lacks=str(error))
+    engine = next(one for one in found[0]["spec"]["containers"] if one["name"] == ENGINE)
+    words = [word.replace("$$", "$") for word in (*engine["command"], *engine.get("args", ()))]
+    return Preview(node, engine["image"], shlex.join(words), engine.get("resources", {}), render.as_yaml(found))
+
+
+def _home(pool: PoolSpec) -> tuple[str, Place] | None:
+    wanted = placement_of(pool.placement, pool.node)
+    allowed = [view.name for view in node_views(timezone.now()) if not not_allowed(wanted, view)]
+    found = Node.objects.filter(name__in=allowed).order_by("name").values_list("name", "inventory")
+    told = {name: inventory.get("pods") for name, inventory in found}
+    if not told or not all(told.values()):
+        return None
+    name, pods = next(iter(told.items()))
+    return name, Place(pods["namespace"], pods["images"], {}, pods["template"])

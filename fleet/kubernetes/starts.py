@@ -1,0 +1,37 @@
+"""From an instance's record and configuration to what its start in a cluster consists of (manifests.Start)."""
+
+from typing import Any
+
+from fleet.kinds import KINDS
+from fleet.kinds.option import build
+from fleet.kubernetes import manifests
+from fleet.models import Instance, Pool
+from fleet.ports import in_pod
+from fleet.prepare import peers_of, prepare
+from fleet.sections import placement_of
+
+
+def start_of(instance: Instance) -> manifests.Start:
+    """What its next start consists of. NotReady when a pool that it needs is not there."""
+    return described(instance, instance.config, peers_of(instance.config), born_of(instance.pool))
+
+
+def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.Start:
+    kind, engine = KINDS[config["kind"]], manifests.in_image(config["engine"])
+    ports = in_pod(kind.ports)
+    return manifests.Start(
+        instance=instance.name,
+        pool=instance.pool.name,
+        node=instance.node,
+        epoch=instance.epoch,
+        born=born,
+        kind=kind,
+        options=build(kind.spec, engine),
+        placement=placement_of(instance.pool.placement, instance.pool.node),
+        ports=ports,
+        made=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
+    )
+
+
+def born_of(pool: Pool) -> str:
+    return str(int(pool.created_at.timestamp() * 1000))
