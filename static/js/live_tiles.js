@@ -24,10 +24,10 @@ export class Tiles {
   // threshold: the share of the KV cache from which an instance counts as saturated
   update(rows, sparks, threshold) {
     const shown = rows.slice(0, SHOWN);
-    this.match(shown);
-    this.rows = shown;
+    this.rows = shown; // before match, which draws
     this.sparks = sparks;
     this.threshold = threshold;
+    this.match(shown);
     for (const row of shown) this.write(this.tiles.get(row.id), row);
     this.drawSparks();
   }

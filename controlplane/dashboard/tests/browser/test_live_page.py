@@ -39,6 +39,16 @@ def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: R
     assert opened.faults == []
 
 
+def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, open_page: Any) -> None:
+    opened = open_page()
+    page = opened.goto("/live")
+    page.wait_for_function(UPDATED)
+    running.fleet.size = 5
+    expect(page.locator(".tile")).to_have_count(5)
+    expect(page.locator("#counts")).to_contain_text("5 ready")
+    assert opened.faults == []
+
+
 def test_no_chart_offers_to_send_data_away(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.locator(".live-chart .main-svg").first.wait_for()
