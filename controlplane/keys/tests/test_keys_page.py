@@ -35,6 +35,13 @@ def test_a_key_has_what_was_asked_for(ada_client):
     assert row.created_by == "ada"
 
 
+def test_a_limit_that_was_left_out_is_said_in_words(ada_client):
+    make(ada_client)
+    page = ada_client.get("/keys/").content.decode()
+    assert 'data-label="Requests/min">60<' in page
+    assert 'data-label="Tokens/min">no limit<' in page
+
+
 def test_making_revoking_and_requiring_are_in_the_audit_log(ada_client):
     make(ada_client)
     ada_client.post(f"/keys/{ApiKey.objects.get().pk}/revoke")
