@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.utils import timezone
@@ -14,14 +15,14 @@ from controlplane.accounts.permissions import ROLE_SUMMARY, ROLES, SCOPES
 EXPIRIES = (("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never"))
 
 
+def _new_password(label: str, help_text: str = "") -> forms.CharField:
+    widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    return forms.CharField(label=label, min_length=10, strip=False, widget=widget, help_text=help_text)
+
+
 class UserForm(forms.Form):
     username = forms.CharField(max_length=150, label="Name", validators=[UnicodeUsernameValidator()])
-    password = forms.CharField(
-        label="First password",
-        min_length=10,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="At least 10 characters.",
-    )
+    password = _new_password("First password", "At least 10 characters. Who gets it can change it.")
     role = forms.ChoiceField(choices=[(role, f"{role}: {ROLE_SUMMARY[role]}") for role in ROLES])
 
     def clean_username(self) -> str:
@@ -34,6 +35,37 @@ class UserForm(forms.Form):
         password: str = self.cleaned_data["password"]
         validate_password(password)
         return password
+
+
+class PasswordForm(forms.Form):
+    current = forms.CharField(
+        label="Password now",
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
+    )
+    new = _new_password("New password", "At least 10 characters.")
+    again = _new_password("The new password again")
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+    def clean_current(self) -> str:
+        current: str = self.cleaned_data["current"]
+        if not self.user.check_password(current):
+            raise forms.ValidationError("This is not your password.")
+        return current
+
+    def clean_new(self) -> str:
+        new: str = self.cleaned_data["new"]
+        validate_password(new, self.user)
+        return new
+
+    def clean_again(self) -> str:
+        again: str = self.cleaned_data["again"]
+        if again != self.cleaned_data.get("new", again):
+            raise forms.ValidationError("The two are not the same.")
+        return again
 
 
 class TokenForm(forms.Form):

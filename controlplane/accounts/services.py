@@ -105,6 +105,14 @@ def reset_password(user: User, actor: Actor) -> str:
     return password
 
 
+@transaction.atomic
+def change_password(user: User, password: str, actor: Actor) -> None:
+    """By the user; other open sessions end with it."""
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    audit.record(actor, "user.change_password", f"user {user.username}")
+
+
 def _keep_an_admin(user: User) -> None:
     others = get_user_model().objects.filter(groups__name="admin", is_active=True).exclude(pk=user.pk)
     if not others.exists() and user.groups.filter(name="admin").exists():

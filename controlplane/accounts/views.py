@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth import authenticate, get_user_model, login, logout
+from django.contrib.auth import authenticate, get_user_model, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts import services, throttle
 from controlplane.accounts.decorators import admin_required
-from controlplane.accounts.forms import TokenForm, UserForm
+from controlplane.accounts.forms import PasswordForm, TokenForm, UserForm
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
 from controlplane.audit.services import actor_of
@@ -67,6 +67,25 @@ def _target(request: HttpRequest) -> str:
 def sign_out(request: HttpRequest) -> HttpResponse:
     logout(request)
     return redirect("/login")
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_http_methods(["GET", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    """One's own; guesses at the present one are slowed as they are at the sign-in page."""
+    user, address = _person(request), request.META.get("REMOTE_ADDR", "")
+    wait = throttle.wait_s(user.username, address) if request.method == "POST" else 0
+    form = PasswordForm(request.POST if request.method == "POST" and not wait else None, user=user)
+    if form.is_valid():
+        services.change_password(user, form.cleaned_data["new"], actor_of(request))
+        update_session_auth_hash(request, user)
+        messages.success(request, "Your password is changed. Where else you were signed in, you are no longer.")
+        return redirect(HOME)
+    if "current" in form.errors:
+        throttle.failed(user.username, address)
+    context = {"form": form, "wait_minutes": -(-wait // 60)}
+    return render(request, "accounts/own_password.html", context, status=429 if wait else 422 if form.errors else 200)
 
 
 # Tokens

@@ -14,7 +14,7 @@ PAGES = (
     ("/experiments/", "Experiments"),
     ("/audit/", "Audit"),
 )
-ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"))
+ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"), ("/password", "Change password"))
 KEYS = ("/keys/", "API keys")  # of operators and administrators
 USERS = ("/users/", "Users")  # of administrators only
 
