@@ -36,6 +36,16 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[Change, ...]:
     return tuple(change for change in found if change is not None)
 
 
+def in_words(change: Change) -> str:
+    """`replicas 2 → 4; starts 2 instances more`"""
+    fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
+    return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
+
+
+def _value(value: Any) -> str:
+    return "not given" if value is None else f"{value}"
+
+
 def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change | None:
     if new is None:
         assert old is not None  # noqa: S101 - the name came from one of the two

@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from fleet import document as documents
 from fleet import events, needs, nodes, selectors, versions
-from fleet.changes import Change, changes
+from fleet.changes import Change, changes, in_words
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import build
-from fleet.models import Fleet, Instance, Pool, State, Wish
+from fleet.models import Fleet, Instance, Pool, PoolVersion, State, Wish
 from fleet.publishing import publish_fleet as publish_fleet
 from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import (
@@ -104,22 +104,30 @@ def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str, reason: str) 
     )
     wanted = {pool.name: pool for pool in spec.pools}
     for change in found:
+        if change.kind == "unlisted":
+            continue
         if change.kind == "remove":
             Pool.objects.filter(name=change.pool).update(removed=True)
-        elif change.kind != "unlisted":
-            _save_pool(wanted[change.pool], actor, reason)
+            made = None
+        else:
+            made = _save_pool(wanted[change.pool], actor, reason)
+        text = f"version {made.number}: {in_words(change)}" if made is not None else in_words(change)
+        events.record_pool(Pool.objects.get(name=change.pool), change.kind, text, actor, reason)
 
 
-def _save_pool(spec: PoolSpec, actor: str, reason: str) -> None:
+def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
+    """The new version of its configuration; None when that is as it was."""
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
     plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
     nested = {name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale")}
     values = {**plain, **nested, "removed": False, "ephemeral_owner": ""}
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
-    if versions.note(pool, before, spec, actor, reason) is not None and pool.halted:
+    made = versions.note(pool, before, spec, actor, reason)
+    if made is not None and pool.halted:
         # Another configuration is another change, with its own chance.
         Pool.objects.filter(pk=pool.pk).update(halted="")
+    return made
 
 
 def current_spec() -> FleetSpec:

@@ -84,6 +84,30 @@ def pool(db: None, fake_kind: None, live_redis: object) -> Pool:
     return Pool.objects.get()
 
 
+@pytest.mark.usefixtures("db", "fake_kind", "live_redis")
+def test_each_pool_that_a_document_changes_says_who_changed_what_and_why() -> None:
+    both = document(1)
+    both["spec"]["pools"] += document(1, name="q")["spec"]["pools"]
+    services.apply_fleet(both, "ada", reason="launch")
+    services.apply_fleet(document(3, flavour=2), "ben", reason="more of it")
+    services.apply_fleet(document(3, flavour=2), "ada", prune=True, dry_run=True)
+    services.apply_fleet(document(3, flavour=2), "ada", prune=True)
+    told = [(one.pool, one.kind, one.text, one.actor, one.reason) for one in InstanceEvent.objects.order_by("pk")]
+    effect = "restarts 1 instance, at most 1 at a time, each once it has drained; starts 2 instances more"
+    assert told == [
+        ("p", "create", "version 1: starts 1 instance", "ada", "launch"),
+        ("q", "create", "version 1: starts 1 instance", "ada", "launch"),
+        ("p", "update", f"version 2: replicas 1 → 3, engine.flavour not given → 2; {effect}", "ben", "more of it"),
+        ("q", "remove", "drains and stops 1 instance", "ada", ""),
+    ]
+
+
+def test_what_is_no_configuration_makes_an_event_but_no_version(pool: Pool) -> None:
+    services.apply_fleet(document(5), "ada")
+    latest = selectors.pool_events("p")[0]
+    assert (latest.kind, latest.text) == ("update", "replicas 2 → 5; starts 3 instances more")
+
+
 def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> None:
     services.scale_pool("p", 5, "ada", "launch day")
     assert services.export()["spec"]["pools"][0]["replicas"] == 5
