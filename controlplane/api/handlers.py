@@ -1,5 +1,6 @@
 """From exceptions to problems: nothing under /api/ answers an error in another shape."""
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,12 @@ class Api(NinjaAPI):
         return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
 
     def get_openapi_schema(self, **kwargs: Any) -> Any:
-        schema = super().get_openapi_schema(**kwargs)
+        return self._described
+
+    @functools.cached_property
+    def _described(self) -> Any:
+        """Made once: it takes most of a second of CPU, and whoever reaches the server may ask for it."""
+        schema = super().get_openapi_schema()
         for methods in schema["paths"].values():
             for method, operation in methods.items():
                 describe_errors(method, operation)

@@ -31,6 +31,10 @@ def test_it_is_served(db, client):
     assert answer.json()["paths"].keys() == SCHEMA["paths"].keys()
 
 
+def test_it_is_made_once():
+    assert api.get_openapi_schema(path_params={}) is api.get_openapi_schema()
+
+
 @pytest.mark.parametrize(("name", "operation"), OPERATIONS)
 def test_every_operation_has_an_id_a_summary_a_tag_and_its_errors(name, operation):
     assert operation["operationId"].islower()
