@@ -68,6 +68,11 @@ def output_tokens_per_s(records: Sequence[Record]) -> float | None:
     return round(sum(record.output_tokens or 0 for record in records) / span, 2) if span > 0 else None
 
 
+def came_at_once(records: Sequence[Record]) -> int:
+    """Answers of several tokens that came in one read, so that nothing is known of their TPOT."""
+    return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
+
+
 def quantile_of(values: Sequence[float], share: float) -> float | None:
     return round(stats.quantile(sorted(values), share), 3) if values else None
 
@@ -82,6 +87,7 @@ def run_figures(records: Sequence[Record], instances: Sequence[str]) -> dict[str
         "output_tokens_per_s": output_tokens_per_s(records),
         "routed_classes": dict(sorted(Counter(r.routed_class for r in records if r.routed_class).items())),
         "policy_versions": sorted({r.policy_version for r in records if r.policy_version}),
+        "came_at_once": came_at_once(records),
         "late_wall_p99_ms": quantile_of([record.late_wall_ms for record in records], 0.99),
     }
 

@@ -27,6 +27,12 @@ def warnings_of(figures: Mapping[str, Any], facts: Mapping[str, Any], time_scale
         )
     if (facts.get("machine_busy") or 0.0) > BUSY:
         found.append(f"the machine's CPU was {facts['machine_busy']:.0%} busy during the run")
+    at_once, ok = figures["came_at_once"], everything["ok"]
+    if at_once > SHARE * ok:
+        found.append(
+            f"of {at_once:,} of {ok:,} answers all tokens came in one read: their TPOT is not known, "
+            "and TPOT is that of the others; choose a smaller time scale"
+        )
     return found + _answers(everything)
 
 

@@ -146,7 +146,7 @@ def _record(run: _Play, request: TraceRequest, due: float, answer: Answer, endin
         late_wall_ms=round(max(0.0, answer.sent_at - due) * 1000, 3),
         input_tokens=request.input_tokens,
         ttft_ms=_ms(first, scale),
-        tpot_ms=_ms(_per_token(first, whole, ending.output_tokens), scale),
+        tpot_ms=_ms(per_token(first, whole, ending.output_tokens), scale),
         e2e_ms=_ms(whole, scale),
         prompt_tokens=ending.prompt_tokens,
         cached_tokens=ending.cached_tokens,
@@ -165,7 +165,11 @@ def _ms(seconds: float | None, scale: float) -> float | None:
     return None if seconds is None else round(seconds * 1000 * scale, 3)
 
 
-def _per_token(first: float | None, whole: float | None, tokens: int | None) -> float | None:
+def per_token(first: float | None, whole: float | None, tokens: int | None) -> float | None:
+    """Seconds per token after the first; None where that was not measured."""
     if first is None or whole is None or not tokens or tokens < 2:
+        return None
+    # All of it came in one read: that tells when this client looked, not how fast the engine was.
+    if whole <= first:
         return None
     return (whole - first) / (tokens - 1)

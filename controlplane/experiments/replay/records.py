@@ -18,7 +18,7 @@ class Record:
     late_wall_ms: float  # sent so much after it was due: how well this machine kept up
     input_tokens: int  # as the trace has it
     ttft_ms: float | None
-    tpot_ms: float | None  # None for a single token
+    tpot_ms: float | None  # None for a single token, or when all of them came at once
     e2e_ms: float | None
     prompt_tokens: int | None  # as the engine counts
     cached_tokens: int | None

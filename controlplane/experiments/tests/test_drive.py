@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from controlplane.experiments.replay.drive import Load, Progress, play
+from controlplane.experiments.replay.drive import Load, Progress, per_token, play
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.records import Record
 from controlplane.experiments.tests.fake_engine import fake_engine
@@ -35,6 +35,14 @@ async def test_every_request_becomes_a_record_with_what_the_router_and_the_engin
     assert first.tpot_ms == pytest.approx((first.e2e_ms - first.ttft_ms) / 3, abs=0.01)
     assert {headers["x-weir-pool"] for headers in engine.headers} == {"exp-1-1"}
     assert {headers["x-request-id"] for headers in engine.headers} == {"exp-1-1-0", "exp-1-1-1"}
+
+
+@pytest.mark.parametrize(
+    ("first", "whole", "tokens", "expected"),
+    [(0.5, 1.5, 5, 0.25), (0.5, 0.5, 5, None), (0.5, 0.5, 1, None), (0.5, 1.5, None, None), (None, None, 5, None)],
+)
+def test_the_time_per_token_is_known_only_when_tokens_came_one_after_the_other(first, whole, tokens, expected):
+    assert per_token(first, whole, tokens) == expected
 
 
 async def test_the_body_asks_for_exactly_the_traces_output_with_its_usage():

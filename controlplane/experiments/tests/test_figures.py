@@ -73,6 +73,23 @@ def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected)
     assert all(part in text for part, text in zip(expected, told, strict=True))
 
 
+def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_and_is_not_the_best():
+    at_once = [record(i, tpot_ms=None, output_tokens=8) for i in range(30)]
+    arms = [
+        {"name": name, **figures.run_figures(found, [])}
+        for name, found in (("calm", [record(i) for i in range(30)]), ("busy", at_once))
+    ]
+    assert arms[1]["classes"]["all"]["tpot_p50_ms"] is None
+    assert "tpot_p50_ms" not in comparison.best(arms)["all"]
+    (told,) = warnings_of(arms[1], facts(), 1)
+    assert told.startswith("of 30 of 30 answers all tokens came in one read")
+
+
+def test_an_answer_of_one_token_came_at_once_and_that_is_nothing_to_tell():
+    found = [record(i, tpot_ms=None, output_tokens=1) for i in range(30)]
+    assert warnings_of(figures.run_figures(found, []), facts(), 1) == []
+
+
 def test_a_policy_that_refuses_is_said_to_look_fast():
     found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
     told = warnings_of(figures.run_figures(found, []), facts(), 1)
