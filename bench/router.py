@@ -1,7 +1,15 @@
 """What the router costs beside others: CPU per request, throughput, latency, memory, in one run on the same cores.
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
-                                     [--routers weir,weir-alone,sglang-router,vllm-router,litellm] [--profile FILE]
+                                     [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
+                                     [--rate N]… [--profile FILE]
+
+Two tables for each shape of answer. First a closed loop: every connection asks again as soon as it has its answer, so
+requests/s is all that a router can do, and a latency is little else than the connections divided by it. Then all are
+asked at one rate: half of what the slowest but LiteLLM did in the closed loop, or N (a table for each N). Requests are
+due at random moments, the same for all routers, and a latency counts from when the request was due, also where it had
+to wait for one of the 64 connections. A router that answers less than 98 % of the rate did not keep up: what waits
+grows with the time of the measurement, so no latency of it is given.
 
 Engines (bench/upstream/) and clients (bench/load/) are small C programs, built here with gcc. The router under test has
 a core of its own (so far as the machine is quiet), engines, clients and Redis have another. All routers run from the
@@ -34,6 +42,10 @@ ENGINES = 4
 SESSIONS = 64
 WARM_S = 0.5
 PORTS_EACH = 2  # of a router: its own and that of its metrics
+KEEPS_UP = 0.98  # of the rate that it was asked at
+Figures = dict[str, float]
+Rows = dict[str, list[Figures] | str]  # a router's figures, round by round, or why there are none
+Routers = dict[str, Running | str | None]  # or why it does not run; None: the engines themselves
 
 
 @dataclass(frozen=True)
@@ -50,9 +62,17 @@ SHAPES = {
     "unary": Shape("unary, 4 KB", "unary", 3_072, 512, 5, 16),
     "burst": Shape("64 chunks back to back, 4 KB", "burst", 3_072, 512, 5, 16),
     "burst80": Shape("64 chunks back to back, 80 KB", "burst", 56_320, 4_096, 13, 16),
-    "paced": Shape("64 chunks 5 ms apart, 4 KB, 64 connections", "paced", 3_072, 512, 5, 64),
+    "paced": Shape("64 chunks 5 ms apart, 4 KB", "paced", 3_072, 512, 5, 64),
 }
-COLUMNS = ("cpu_ms", "redis_ms", "per_s", "ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99", "mb")
+LATENCIES = ("ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99")
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """When requests are due."""
+
+    rate: float  # requests/s
+    seed: int
 
 
 def bodies(shape: Shape, file: Path) -> None:
@@ -94,7 +114,7 @@ def build(name: str, folder: Path) -> Path:
     if compiler is None:
         sys.exit("bench/router.py needs a C compiler (apt-get install gcc)")
     binary = folder / name
-    subprocess.run([compiler, "-O2", "-o", binary, HERE / name / f"{name}.c"], check=True)
+    subprocess.run([compiler, "-O2", "-o", binary, HERE / name / f"{name}.c", "-lm"], check=True)
     return binary
 
 
@@ -126,50 +146,79 @@ class Bench:
         for port in self.engines:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/answer/{shape.answer}").read()
 
-    def play(self, shape: Shape, ports: Iterable[int], seconds: float) -> dict[str, float]:
-        numbers = (SESSIONS, shape.base, shape.step, shape.turns, next(self.generation), shape.connections, seconds)
-        argv = [*self.pin_rest, self.load, self.folder / "bodies", *numbers, *ports]
+    def play(self, shape: Shape, ports: Iterable[int], seconds: float, arrivals: Arrivals | None = None) -> Figures:
+        """In a closed loop, or with a connection for each session and requests due when they arrive."""
+        open_loop = ["-r", arrivals.rate, "-s", arrivals.seed] if arrivals else []
+        connections = SESSIONS if arrivals else shape.connections
+        numbers = (SESSIONS, shape.base, shape.step, shape.turns, next(self.generation), connections, seconds)
+        argv = [*self.pin_rest, self.load, *open_loop, self.folder / "bodies", *numbers, *ports]
         run = subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, check=True)
-        return json.loads(run.stdout)
+        figures: Figures = json.loads(run.stdout)
+        return figures
 
-    def measure(self, shape: Shape, router: Running | None) -> dict[str, float]:
+    def measure(self, shape: Shape, router: Running | None, arrivals: Arrivals | None) -> Figures:
         ports = [router.port] if router is not None else self.engines
-        self.play(shape, ports, WARM_S)
+        self.play(shape, ports, WARM_S, arrivals)
         pids = tree(router.process.pid) if router is not None else []
         helper = [router.helper] if router is not None and router.helper is not None else []
         before, helper_before = cpu_s(pids), cpu_s(helper)
-        figures = self.play(shape, ports, self.options.seconds)
+        figures = self.play(shape, ports, self.options.seconds, arrivals)
         each = 1000 / max(figures["n"], 1)
         cpu = {"cpu_ms": (cpu_s(pids) - before) * each, "redis_ms": (cpu_s(helper) - helper_before) * each}
-        return {**figures, **cpu, "per_s": figures["n"] / figures["seconds"], "mb": memory_mb(pids)}
+        per_s = figures["pace"] * arrivals.rate if arrivals else figures["n"] / figures["seconds"]
+        return {**figures, **cpu, "per_s": per_s, "mb": memory_mb(pids)}
+
+    def compare(self, shape: Shape, routers: Routers, rate: float = 0.0) -> Rows:
+        """All of them in turn, round by round; in a closed loop without a rate."""
+        running = {name: router for name, router in routers.items() if not isinstance(router, str)}
+        rounds: dict[str, list[Figures]] = {name: [] for name in running}
+        for seed in range(self.options.rounds):
+            arrivals = Arrivals(rate, seed) if rate else None
+            for name, router in running.items():
+                rounds[name].append(self.measure(shape, router, arrivals))
+        return {name: router if isinstance(router, str) else rounds[name] for name, router in routers.items()}
 
 
-def table(shape: Shape, rows: dict[str, list[dict[str, float]] | str]) -> str:
+def middle(rounds: list[Figures], column: str) -> float:
+    return statistics.median(one[column] for one in rounds)
+
+
+def half_of_the_slowest(rows: Rows) -> list[int]:
+    """The rate to ask all at; LiteLLM's would load no other. None where no other router runs."""
+    reached = [
+        middle(rounds, "per_s")
+        for name, rounds in rows.items()
+        if name not in ("direct", "litellm") and not isinstance(rounds, str)
+    ]
+    return [max(1, round(min(reached) / 2))] if reached else []
+
+
+def table(title: str, rows: Rows, rate: float = 0.0) -> str:
     lines = [
-        f"**{shape.title}**",
+        f"**{title}**",
         "",
-        "| | CPU ms (least–most) | + Redis | requests/s | TTFB p50 | p99 | E2E p50 | p99 | MB | n | failed |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| | CPU ms (least–most) | + Redis | requests/s | TTFB p50 | p99 | E2E p50 | p99 | MB | n | failed | unsent |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in rows.items():
-        lines.append(f"| {name} | {rounds} |" if isinstance(rounds, str) else row(name, rounds))
+        lines.append(f"| {name} | {rounds} |" if isinstance(rounds, str) else row(name, rounds, rate))
     return "\n".join([*lines, ""])
 
 
-def row(name: str, rounds: list[dict[str, float]]) -> str:
-    """Medians of the rounds; the sum of requests and failures."""
-    middle = {column: statistics.median(one[column] for one in rounds) for column in COLUMNS}
+def row(name: str, rounds: list[Figures], rate: float) -> str:
+    """Medians of the rounds; the sums of requests answered, failed, and never sent."""
     costs = [one["cpu_ms"] for one in rounds]
+    served = middle(rounds, "per_s")
+    keeps_up = served >= KEEPS_UP * rate
     direct = name == "direct"
     cells = [
-        name,
-        "–" if direct else f"{middle['cpu_ms']:.3f} ({min(costs):.3f}–{max(costs):.3f})",
-        f"{middle['redis_ms']:.3f}" if middle["redis_ms"] else "",
-        f"{middle['per_s']:,.0f}",
-        *(f"{middle[column]:.2f}" for column in ("ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99")),
-        "" if direct else f"{middle['mb']:.0f}",
-        f"{sum(one['n'] for one in rounds):,.0f}",
-        f"{sum(one['failed'] for one in rounds):.0f}",
+        name if keeps_up else f"{name}: could not keep up",
+        "–" if direct else f"{middle(rounds, 'cpu_ms'):.3f} ({min(costs):.3f}–{max(costs):.3f})",
+        f"{middle(rounds, 'redis_ms'):.3f}" if middle(rounds, "redis_ms") else "",
+        f"{served:,.0f}",
+        *(f"{middle(rounds, column):.2f}" if keeps_up else "–" for column in LATENCIES),
+        "" if direct else f"{middle(rounds, 'mb'):.0f}",
+        *(f"{sum(one[column] for one in rounds):,.0f}" for column in ("n", "failed", "unsent")),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -180,6 +229,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--routers", default=",".join(PEERS))
+    parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
 
@@ -190,20 +240,17 @@ def main() -> None:
     shapes = {name: SHAPES[name] for name in options.shapes.split(",")}
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
-        routers: dict[str, Running | str | None] = {"direct": None}
+        routers: Routers = {"direct": None}
         routers |= {name: bench.start(name) for name in options.routers.split(",")}
         loads = [os.getloadavg()[0]]
         for shape in shapes.values():
             bench.prepare(shape)
-            rows: dict[str, list[dict[str, float]] | str] = {}
-            for _ in range(options.rounds):
-                for name, router in routers.items():
-                    if isinstance(router, str):
-                        rows[name] = router
-                    else:
-                        rows.setdefault(name, []).append(bench.measure(shape, router))  # type: ignore[union-attr]
+            rows = bench.compare(shape, routers)
+            print(table(f"{shape.title}, {shape.connections} connections without a pause", rows), flush=True)
+            for rate in options.rate or half_of_the_slowest(rows):
+                title = f"{shape.title}, at {rate:,g} requests/s"
+                print(table(title, bench.compare(shape, routers, rate), rate), flush=True)
             loads.append(os.getloadavg()[0])
-            print(table(shape, rows), flush=True)
         told = ", ".join(f"{load:.1f}" for load in loads)
         print(f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {told}.")
 
