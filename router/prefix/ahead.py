@@ -25,7 +25,7 @@ class Sent:
 
     def __init__(self, ahead: "Ahead", fresh: Sequence[int], samples: Sequence[int]) -> None:
         self.ahead = ahead
-        self.fresh = fresh  # blocks that were not held when it was sent
+        self.fresh = fresh  # blocks that were not held when it was sent; once it is over, those still not told of
         self.samples = samples  # of all its blocks, from the prompt's end to its beginning
 
     def over(self, now: float) -> None:
@@ -119,6 +119,8 @@ class Ahead:
                 free.append(block)
         self._free([block for block in free if block not in lost])
         lost.difference_update(free)
+        # What was told of is not its own any more: evicted, it may be what the conversation's next turn awaits.
+        request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
 

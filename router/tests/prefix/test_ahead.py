@@ -90,6 +90,17 @@ def test_a_request_that_fails_takes_nothing_from_another_that_computes_the_same(
     assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 4
 
 
+def test_what_was_told_evicted_and_is_computed_once_more_is_awaited_after_the_first_request_is_forgotten(
+    index: ExactIndex, engine: Engine
+) -> None:
+    first = send(index, prompt("x", 4))
+    engine.holds(prompt("x", 4))
+    first.over(NOW)
+    engine.evicts(prompt("x", 4), 0)
+    send(index, prompt("x", 4))
+    assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 4
+
+
 def test_a_full_cache_loses_what_was_used_longest_ago_to_requests_under_way(index: ExactIndex, engine: Engine) -> None:
     index.limit("a", 11)
     engine.holds(prompt("x", 5))
