@@ -17,6 +17,7 @@ from router.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
 Json = Mapping[str, Any]
 
 EPHEMERAL = "exp-"  # pools that live as long as one run
+SIMULATED = ("sim", "sim-store")  # kinds whose figures come from a model of an engine, not from one
 ALL_POOLS = "*"  # class figures over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
 RESTING = ("stopped", "failed", "starting")  # no process: a sample left over is of the one before
@@ -70,6 +71,7 @@ def _pool(fleet: Json) -> dict[str, Any]:
     return {
         "model": fleet.get("model"),
         "wanted": len(instances),
+        "simulated": any(instance.get("kind") in SIMULATED for instance in instances),
         "policy": fleet.get("policy"),  # as declared; what routers run is in `policies`
         "changed_at": fleet.get("at"),
         "halted": fleet.get("halted") or "",

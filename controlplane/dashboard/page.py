@@ -32,7 +32,11 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
         "matching": sum(tile["matches"] for tile in shown),
         "blank": BLANK_TILE,
         "classes": classes(frame, pool),
-        "policies": [{"pool": name, **policy} for name, policy in frame["policies"].items() if pool in ("", name)],
+        "policies": [
+            {"pool": name, "simulated": frame["pools"][name].get("simulated"), **policy}
+            for name, policy in frame["policies"].items()
+            if pool in ("", name)
+        ],
         "totals": totals(frame, pool),
     }
 

@@ -43,12 +43,13 @@ export function counts(rows) {
 
 export function policies(frame, pool) {
   const shown = Object.entries(frame.policies).filter(([name]) => !pool || name === pool);
-  renew(byId("policies"), JSON.stringify(shown), () => shown.map(([name, policy]) => {
+  const simulated = shown.map(([name]) => frame.pools[name]?.simulated);
+  renew(byId("policies"), JSON.stringify([shown, simulated]), () => shown.map(([name, policy], i) => {
     const line = element("p");
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
     if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
-    line.append(element("span", name, "muted"), " ", link, " ",
+    line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated", "badge"), " "] : []), link, " ",
       element("span", `${policy.route ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     return line;
   }));

@@ -160,6 +160,12 @@ def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
     assert frames.ALL_POOLS not in frame["classes"]
 
 
+@pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), (None, False)])
+def test_a_pool_of_simulated_engines_says_so(kind: str | None, simulated: bool) -> None:
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet({**instance("demo-0"), "kind": kind})}))
+    assert frame["pools"]["demo"]["simulated"] is simulated
+
+
 def test_several_pools_are_also_added_up() -> None:
     both = {**router(), "classes": {"a": {"warm": window(1)}, "b": {"warm": window(2)}}}
     frame = build_frame(NOW, Inputs(fleets={"a": fleet(), "b": fleet()}, routers={"r": both}))

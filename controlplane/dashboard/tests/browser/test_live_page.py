@@ -22,6 +22,7 @@ LAYOUT_SHIFT = """() => {
 def test_the_first_paint_is_whole_without_scripts(running: RunningFleet, open_page: Any) -> None:
     page = open_page(java_script_enabled=False).goto("/live")
     assert page.locator(".tile").count() == 8
+    assert "simulated" in page.locator("#policies").inner_text()
     assert page.locator(".tile .status").first.inner_text() == "ready"
     assert "ms" in page.locator('[data-class="warm"] [data-line="ttft"]').inner_text()
 
@@ -35,6 +36,7 @@ def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: R
     expect(page.locator('[data-id="demo-3"] [data-part="kv"]')).to_have_text("97 %")
     expect(page.locator("#attention")).to_contain_text("demo-3")
     expect(page.locator("#counts")).to_contain_text("1 saturated")
+    expect(page.locator("#policies")).to_contain_text("simulated")
     page.locator(".live-chart .main-svg").first.wait_for()
     assert opened.faults == []
 
