@@ -19,7 +19,7 @@ from controlplane.policies.errors import Conflict, NothingToPublish, Refused
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.scope import scope_of
-from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication
+from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
 from router.policy.document import apply_overrides
 
 
@@ -186,8 +186,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
         if draft is None or isinstance(error, NothingToPublish):
             messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
             return redirect("policy", name=name)
-        said = [f"{fault.path}: {fault.message}" for fault in error.errors]
-        return render(request, "policies/review.html", review_context(request, draft, said=said), status=422)
+        return render(request, "policies/review.html", review_context(request, draft, **told(error)), status=422)
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
 
@@ -201,7 +200,8 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
     if error.kind == "draft":  # somebody saved after the review: their values have to be looked at
-        return render(request, "policies/review.html", review_context(request, draft, said=[str(error)]), status=412)
+        said = [f"{error}. Look at the values below once more."]
+        return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)
     return conflicts.page(request, policy, error, error.base)
 
 

@@ -1,6 +1,7 @@
 """Policies: the list, one policy, its versions, rolling back."""
 
 import difflib
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -231,10 +232,9 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
         live = selectors.live_version(policy)
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
             return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
-        return _confirm_rollback(request, policy, live, target, said=str(error), status=412)
+        return _confirm_rollback(request, policy, live, target, {"said": [str(error)]}, status=412)
     except Refused as error:
-        said = "; ".join(f"{fault.path}: {fault.message}" for fault in error.errors) or str(error)
-        return _confirm_rollback(request, policy, live, target, said=said, status=422)
+        return _confirm_rollback(request, policy, live, target, told(error), status=422)
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
 
@@ -244,8 +244,8 @@ def _confirm_rollback(
     policy: Policy,
     live: PolicyVersion,
     target: PolicyVersion,
+    faults: Mapping[str, Any] | None = None,
     *,
-    said: str = "",
     status: int = 200,
 ) -> HttpResponse:
     context = {
@@ -258,9 +258,16 @@ def _confirm_rollback(
         "reason": request.POST.get("reason") or default_reason(live, target),
         "scope": scope_of(policy),
         "draft": selectors.open_draft(policy),
-        "said": said,
+        **(faults or {}),
     }
     return render(request, "policies/rollback.html", context, status=status)
+
+
+def told(error: Refused) -> dict[str, Any]:
+    """What is wrong with the reason goes to its field, all else to the top of the page."""
+    reason = [fault.message for fault in error.errors if fault.path == "reason"]
+    others = [f"{fault.path}: {fault.message}" for fault in error.errors if fault.path != "reason"]
+    return {"said": others if reason or others else [str(error)], "reason_error": "; ".join(reason)}
 
 
 def default_reason(live: PolicyVersion, target: PolicyVersion) -> str:

@@ -103,6 +103,26 @@ def test_every_field_in_dispute_needs_a_choice(form, policy, otto_client):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
 
 
+def test_a_reason_that_is_too_short_is_told_at_its_field_which_has_the_focus(redis_away, policy, otto_client):
+    edit(policy, heavy_new_tokens=9000)
+    answer = otto_client.post(f"{DRAFT}/publish", {"reason": "short"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'aria-invalid="true" autofocus>short</textarea>' in page
+    assert 'id="reason-error">Say why in 10 to 500 characters; this has 5<' in page
+    assert "autofocus>Cancel" not in page
+
+
+def test_a_draft_saved_after_its_review_is_not_published_and_the_reason_is_not_blamed(redis_away, policy, otto_client):
+    seen = edit(policy, heavy_new_tokens=9000)
+    edit(policy, ADA, heavy_new_tokens=8000)
+    answer = otto_client.post(f"{DRAFT}/publish", {"reason": WHY, "etag": seen})
+    page = answer.content.decode()
+    assert answer.status_code == 412
+    assert "saved by ada meanwhile (revision 3). Look at the values below once more." in page
+    assert "aria-invalid" not in page
+
+
 def test_text_typed_while_another_published_is_kept_as_a_new_draft(form, policy, otto_client):
     edit(policy, ADA, heavy_new_tokens=8000)
     services.publish(policy, ADA, WHY)
