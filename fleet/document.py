@@ -1,12 +1,12 @@
 """Text → document: YAML or JSON, refusing what their readers let pass: keys given twice, aliases, any size. Pure."""
 
 import json
-from collections.abc import Hashable
 from typing import Any
 
 import yaml
 
 from router.unique_keys import unique_keys
+from router.unique_yaml import UniqueLoader
 
 LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 kB
 DEPTH_LIMIT = 50
@@ -16,8 +16,8 @@ class UnreadableDocument(ValueError):
     """Not a document at all; the message says where."""
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses aliases and a key given twice (PyYAML silently keeps the last one)."""
+class _Loader(UniqueLoader):
+    """It refuses aliases as well, and what is nested beyond reason."""
 
     depth = 0
 
@@ -35,17 +35,6 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _plain(first: str, tag: str) -> bool:

@@ -4,7 +4,6 @@ BadInput    its message is the one line that the operator gets: where, what was 
 """
 
 import json
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,9 @@ def _json(given: str) -> Any:
 def _yaml(given: str) -> Any:
     import yaml  # only where it is used: a router has no other use for it
 
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            unique_keys((self.construct_object(key, deep=True), None) for key, _ in node.value)
-            return super().construct_mapping(node, deep=deep)
+    from router.unique_yaml import UniqueLoader
 
     try:
-        return yaml.load(given, Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(given, UniqueLoader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise ValueError(error) from None

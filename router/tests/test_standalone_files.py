@@ -89,6 +89,7 @@ def test_a_policy_may_be_yaml_and_has_the_same_hash(tmp_path, name):
         ("a: [", "not YAML: "),
         ("- !!python/object/apply:os.getcwd []", "not YAML: could not determine a constructor"),
         ("schema: 1\nroute: {name: lpwl, name: random}", "not YAML: the key 'name' is given twice"),
+        ("{[a]: 1}", "not YAML: ['a'] cannot be a key"),
         ("schema: 1\nroute: {name: magic}", "route.name: "),
         ("", "document: the document must be a JSON object"),
     ],
