@@ -14,10 +14,17 @@ def overloaded(view: View, instance: Instance) -> str:
     own = _work_on(view, instance)
     if own <= floor:  # work is never negative, so the difference cannot pass the floor: the common case, and cheap
         return ""
-    least_work = min(view.work)
-    if own - least_work <= floor or own <= view.policy["affinity.break_ratio"] * least_work:
+    if own <= most_work(view):
         return ""
-    return f"{own:,.0f} tokens of work there, {least_work:,.0f} on the least loaded"
+    return f"{own:,.0f} tokens of work there, {min(view.work):,.0f} on the least loaded"
+
+
+def most_work(view: View) -> float:
+    """The work_i above which an instance is overloaded."""
+    least_work = min(view.work)
+    ratio: float = view.policy["affinity.break_ratio"]
+    floor: float = view.policy["affinity.break_floor_tokens"]
+    return max(ratio * least_work, least_work + floor)
 
 
 def _work_on(view: View, instance: Instance) -> float:

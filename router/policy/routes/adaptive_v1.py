@@ -5,7 +5,7 @@ from collections.abc import Callable
 from router.policy.affinity import binding
 from router.policy.classify import class_on
 from router.policy.offload import serving
-from router.policy.overload import overloaded
+from router.policy.overload import most_work, overloaded
 from router.policy.parameter import Parameter
 from router.policy.routes.route import Route
 from router.policy.types import Instance, RequestClass
@@ -15,7 +15,7 @@ Heavy = Callable[[View, Instance, tuple[str, ...]], Pick]  # where a request goe
 
 
 def rank(view: View) -> Pick:
-    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache, neither while overloaded."""
+    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache. Nobody who is overloaded."""
     return adaptive(view, least_decode)
 
 
@@ -33,19 +33,36 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
 
 def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
-    limit = view.policy["route.heavy_cache_loss_max"]
-    most = max(view.cached)
-    near = view if most - min(view.cached) <= limit else view.only([most - cached <= limit for cached in view.cached])
+    near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
     place = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
     instance = near.instances[place]
-    told = [
+    told = (
         f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
         f"least decode load: {instance.decodes} decodes, {instance.prefill_tokens:,} prefill tokens",
-    ]
-    if left_out := len(view.instances) - len(near.instances):
-        told.append(f"{left_out} left out: each would compute more than {limit:,} tokens again")
-    return Pick(instance, "heavy", "least_decode", (*reasons, *told), near.instances, scores)
+    )
+    return Pick(instance, "heavy", "least_decode", (*reasons, *told, *left_out), near.instances, scores)
+
+
+def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
+    """Without those that would lose too much of it, and how many they are, in words."""
+    limit = view.policy["route.heavy_cache_loss_max"]
+    most = max(view.cached)
+    if most - min(view.cached) <= limit:
+        return view, ()
+    near = view.only([most - cached <= limit for cached in view.cached])
+    left_out = len(view.instances) - len(near.instances)
+    return near, (f"{left_out} left out: each would compute more than {limit:,} tokens again",)
+
+
+def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
+    """Who has long prompts to compute has few decodes because of them, and must not draw the next one for that."""
+    limit = most_work(view)
+    if max(view.work) <= limit:
+        return view, reasons
+    rest = view.only([work <= limit for work in view.work])
+    left_out = len(view.instances) - len(rest.instances)
+    return rest, (*reasons, f"{left_out} left out: each has more than {limit:,.0f} tokens of work")
 
 
 def best_by_cache(view: View) -> Instance:
@@ -88,7 +105,7 @@ ROUTE = Route(
     "adaptive_v1",
     "Adaptive",
     "Heavy requests go to the instance with the fewest decodes, then the least prefill; others to the session's "
-    "instance, else to the best by cache, unless that is overloaded.",
+    "instance, else to the best by cache; none to one that is overloaded.",
     "heavy: argmin D_i, then PP_i; else the session's instance; else argmin n_i; overloaded: argmin work_i",
     rank,
     parameters=(HEAVY_CACHE_LOSS_MAX,),
