@@ -51,6 +51,7 @@ class Setting:
     pin: list[str]  # what goes before its command line
     pin_rest: list[str]
     profile: str | None
+    policy: str = "cache_aware"  # of a router that is not Weir's
 
     @property
     def urls(self) -> list[str]:
@@ -113,7 +114,7 @@ def _wait(port: int, path: str, running: subprocess.Popen[bytes], log: Path) -> 
 @contextmanager
 def sglang(setting: Setting) -> Iterator[Running]:
     python = installed("sglang", "sglang-router==0.3.2") / "python"
-    argv = [python, "-m", "sglang_router.launch_router", "--policy", "cache_aware", "--worker-urls", *setting.urls]
+    argv = [python, "-m", "sglang_router.launch_router", "--policy", setting.policy, "--worker-urls", *setting.urls]
     argv += [
         "--host",
         "127.0.0.1",
@@ -131,7 +132,7 @@ def sglang(setting: Setting) -> Iterator[Running]:
 @contextmanager
 def vllm(setting: Setting) -> Iterator[Running]:
     binary = installed("vllm", "vllm-router==0.1.17") / "vllm-router"
-    argv = [binary, "--policy", "cache_aware", "--worker-urls", *setting.urls]
+    argv = [binary, "--policy", setting.policy, "--worker-urls", *setting.urls]
     argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
     with serving(setting, [*argv, "--log-level", "warning"], "vllm", "/readiness", PYTHONPATH="") as running:
         yield running
