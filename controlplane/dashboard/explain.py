@@ -11,7 +11,7 @@ Json = Mapping[str, Any]
 OUTCOMES = {
     "ok": "It was answered in full.",
     "error": "It failed.",
-    "refused": "It was refused: no instance could take it.",
+    "refused": "The router refused it.",
     "cancelled": "The client went away before the end; the engine was told to stop.",
 }
 
@@ -118,6 +118,8 @@ def phases(receipt: Json) -> list[Phase]:
     whole_ms = receipt.get("e2e_ms")
     if not whole_ms:
         return []
+    if not receipt.get("instance"):
+        return _laid_out([("queue", whole_ms, "in the router; no instance was asked")], whole_ms)
     queue = min(receipt.get("queue_ms") or 0.0, whole_ms)
     first = receipt.get("ttft_ms") or receipt.get("first_byte_ms")
     ends = [("queue", queue, "waiting in the router for room")]

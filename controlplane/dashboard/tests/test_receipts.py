@@ -98,7 +98,10 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
             {"prefill_instance": "demo-0", "offload": "fallback", "offload_reason": "it was too slow"},
             "on demo-0, but was computed by the instance that decoded: it was too slow.",
         ),
-        ({"outcome": "refused", "instance": "", "status": 429, "code": "queue_full"}, "HTTP 429, queue_full"),
+        (
+            {"outcome": "refused", "instance": "", "status": 429, "code": "queue_full"},
+            "The router refused it. HTTP 429, queue_full",
+        ),
         ({"outcome": "error", "status": 502, "code": "", "error": "reset"}, "HTTP 502, no code: reset"),
         (
             {
@@ -124,6 +127,11 @@ def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> Non
     assert sum(phase.width for phase in phases) == pytest.approx(100)
 
 
+def test_what_no_instance_was_asked_for_took_no_time_in_an_engine(written: FakeFleet) -> None:
+    refused = written.receipt("req-1", NOW, instance=None, outcome="refused", ttft_ms=None, first_byte_ms=None)
+    assert [(phase.name, phase.width) for phase in explain.phases(refused)] == [("queue", 100)]
+
+
 def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet) -> None:
     phases = explain.phases(written.receipt("req-1", NOW, ttft_ms=None, first_byte_ms=None))
     assert [phase.name for phase in phases] == ["queue", "engine"]
@@ -145,6 +153,19 @@ def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, writte
     text = vera_client.get("/requests/?class=heavy", headers=headers).content.decode()
     assert "<html" not in text
     assert "req-heavy" in text
+
+
+def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: Client, written: FakeFleet) -> None:
+    nothing = {"policy": "", "version": 0, "route": None, "flow": None, "class": None, "instance": None, "rule": None}
+    refused = {**nothing, "outcome": "refused", "status": 404, "code": "model_not_found"}
+    written.write_receipt("req-nobody", NOW + 1, **refused)
+    listed = vera_client.get("/requests/?outcome=refused").content.decode()
+    one = vera_client.get("/requests/req-nobody/").content.decode()
+    assert "req-nobody" in listed
+    for page in (listed, one):
+        assert "None" not in page
+        assert "v0" not in page
+    assert "badge--class" not in listed
 
 
 def test_a_receipt_that_is_not_kept_has_a_useful_page(vera_client: Client, live_redis: redis.Redis) -> None:
