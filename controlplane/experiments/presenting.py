@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.experiments.comparison import value_of
 from controlplane.experiments.metrics import METRICS, Metric
 from controlplane.experiments.report import shown
+from controlplane.policies.words import BARE
 from router.policy.document import values_of
 from router.policy.parameters import PARAMETERS
 
@@ -150,9 +151,8 @@ def settings_of(arms: Sequence[Mapping[str, Any]]) -> list[Setting]:
 def _setting(path: str, values: Sequence[Any]) -> Setting:
     parameter = PARAMETERS.get(path)
     texts = tuple("–" if value is None else _plain(value) for value in values)
-    return Setting(
-        path, parameter.title if parameter else path, parameter.unit if parameter else "", texts, len(set(texts)) > 1
-    )
+    unit = parameter.unit if parameter and parameter.unit not in BARE else ""
+    return Setting(path, parameter.title if parameter else path, unit, texts, len(set(texts)) > 1)
 
 
 def _plain(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from router.policy.parameter import Parameter
 
 SHARES = ("share",)
+BARE = ("share", "ratio")  # what is written beside a value that has no unit
 GROUPED = re.compile(r"[+-]?\d{1,3}([, \u202f\u00a0_]\d{3})+(\.\d+)?")
 WHOLE = re.compile(r"[+-]?\d{1,18}")
 
@@ -18,7 +19,7 @@ def shown(value: Any, unit: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         text = f"{value:,.6g}" if isinstance(value, float) and abs(value) < 1e6 else f"{value:,}"
-        return f"{text} {unit}" if unit and unit not in ("share", "ratio") else text
+        return f"{text} {unit}" if unit and unit not in BARE else text
     return str(value)
 
 

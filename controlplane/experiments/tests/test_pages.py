@@ -4,9 +4,11 @@ import re
 
 import pytest
 
+from controlplane.experiments import presenting
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import results_of
 from controlplane.experiments.tests.conftest import body
+from router.policy.document import default
 
 pytestmark = pytest.mark.django_db
 
@@ -67,6 +69,12 @@ def test_parameters_that_differ_are_shown_first(otto_client, ended):
     page = otto_client.get(f"/experiments/{ended().pk}/").content.decode()
     assert "Parameters that differ between the arms" in page
     assert "route.name" in page
+
+
+def test_a_ratio_is_shown_without_a_unit():
+    settings = {each.path: each for each in presenting.settings_of([{"document": default("cache_aware")}])}
+    weight = settings["route.hit_weight"]
+    assert (weight.values, weight.unit) == (("1",), "")
 
 
 def test_a_failed_run_shows_its_cause_step_and_log_and_its_figures_as_partial(vera_client, ended):
