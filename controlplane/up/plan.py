@@ -123,14 +123,19 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
 
 
 def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process:
+    argv = celery(around.python, f"{name}@local", queues, *flags)
+    return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.0, f"Celery, queues {queues}")
+
+
+def celery(python: str, name: str, queues: str, *flags: str) -> tuple[str, ...]:
+    """The command line of every worker of Weir."""
     # Threads: the tasks wait for engines, Redis and the database, and one process is a third of the memory of two more.
     # Django's checks would import every page and the REST API, which no task needs: half of a worker's start.
-    argv = (
-        *(around.python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
-        *("-Q", queues, "-n", f"{name}@local"),
+    return (
+        *(python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
+        *("-Q", queues, "-n", name),
         *("--pool=threads", *flags, "--without-gossip", "--without-mingle", "--loglevel=WARNING"),
     )
-    return Process(name, "workers", argv, Ready("worker", f"{name}@local"), 2.0, f"Celery, queues {queues}")
 
 
 def traffic(options: Options, around: Surroundings) -> Process:

@@ -21,6 +21,7 @@ from typing import Any
 import redis
 
 from controlplane import redis_server
+from controlplane.up.plan import celery
 from router import wire
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -174,9 +175,8 @@ class Hosts:
         self.redis = redis.Redis.from_url(url)
 
     def start_control(self) -> None:
-        argv = [sys.executable, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "control"]
-        argv += ["-n", "control@control", "--pool=threads", "-c4", "--with-beat", "--without-gossip"]
-        self.start("control", "control", [*argv, "--without-mingle", "--loglevel=WARNING"])
+        argv = celery(sys.executable, "control@control", "control", "--concurrency=4", "--with-beat")
+        self.start("control", "control", list(argv))
         argv = [sys.executable, "-m", "router", "--redis", self.environment("control")["REDIS_URL"], "--host", CONTROL]
         self.start("control", "router", [*argv, "--port", "8080", "--id", "r1"])
 

@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from controlplane import redis_server
+from controlplane.up.plan import celery
 from router import wire
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,8 +56,7 @@ class Running:
         return done.stdout
 
     def start_worker(self) -> None:
-        argv = [sys.executable, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "control,node.local"]
-        argv += ["--pool=threads", "-c4", "--with-beat", "--without-gossip", "--without-mingle", "--loglevel=WARNING"]
+        argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
         log = (self.folder / "worker.log").open("ab")
         with log:
             self.worker = subprocess.Popen(argv, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)

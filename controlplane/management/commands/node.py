@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.up.plan import celery
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -32,7 +34,8 @@ class Command(BaseCommand):
         os.environ |= self._environment(options)
         os.environ |= _cluster(options)
         # This process becomes the worker, so that whoever supervises it stops it by its own pid.
-        os.execv(sys.executable, command(name))  # noqa: S606 - our own interpreter, no shell
+        argv = celery(sys.executable, f"{name}@node", f"node.{name}", "--concurrency=4", "--node", name)
+        os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
     def _environment(self, options: dict[str, Any]) -> dict[str, str]:
         address = options["address"] or settings.NODE_ADDRESS
@@ -73,11 +76,3 @@ def _own_namespace() -> str:
         return SERVICE_ACCOUNT.read_text().strip()
     except OSError:
         return "default"
-
-
-def command(name: str) -> list[str]:
-    return [
-        *(sys.executable, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
-        *("-Q", f"node.{name}", "-n", f"{name}@node", "--node", name, "--pool=threads", "--concurrency=4"),
-        *("--without-gossip", "--without-mingle", "--loglevel=WARNING"),
-    ]

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from controlplane.testing_browser import ROOT, Web, serving
+from controlplane.up.plan import celery
 from fleet import launch
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -18,7 +19,6 @@ PREPARED = "from controlplane.policies.services import ensure_default_policy; en
 FIRST_PORT = 33_000 + (os.getpid() * 37) % 9_000
 STARTED_MS = 90_000
 SLOW_MS = 30_000  # of an answer, on a machine that has much else to do
-OPTIONS = ["--pool=threads", "-c4", "--with-beat", "--without-gossip", "--without-mingle", "--loglevel=WARNING"]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def web() -> Iterator[Web]:
     with serving() as served:
         served.manage("shell", "--verbosity", "0", "-c", PREPARED)
         served.environment["WEIR_ENGINE_PORTS"] = f"{FIRST_PORT}-{FIRST_PORT + 60}"
-        argv = [sys.executable, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "control,node.local"]
+        argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
         with (served.folder / "worker.log").open("wb") as log:
-            worker = subprocess.Popen([*argv, *OPTIONS], cwd=ROOT, env=served.environment, stdout=log, stderr=log)
+            worker = subprocess.Popen(argv, cwd=ROOT, env=served.environment, stdout=log, stderr=log)
         served.processes["worker"] = worker
         try:
             yield served
