@@ -13,7 +13,8 @@ API = "/api/"
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """A person without any role is signed in but sees nothing; htmx gets a redirect that it can follow as a page."""
+    """A person without any role is signed in but sees nothing. A part that a page asks for by itself is no reason to
+    leave the page, on which something may have been typed: the page is told (static/js/base.js)."""
 
     def process_view(
         self, request: HttpRequest, view_func: Callable[..., Any], view_args: Any, view_kwargs: Any
@@ -25,7 +26,6 @@ class SignInRequired(LoginRequiredMiddleware):
         return super().process_view(request, view_func, view_args, view_kwargs)
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> HttpResponseBase:
-        answer = super().handle_no_permission(request, view_func)
         if request.headers.get("HX-Request"):
-            return HttpResponse(status=204, headers={"HX-Redirect": answer.headers["Location"]})
-        return answer
+            return HttpResponse(status=204, headers={"HX-Trigger": "weir:signed-out"})
+        return super().handle_no_permission(request, view_func)

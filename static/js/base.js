@@ -1,4 +1,5 @@
 // What every page has: the theme button, menus that close, buttons that post once, times in the reader's zone.
+import { hide, show } from "./banners.js";
 import { localTimes } from "./times.js";
 
 const root = document.documentElement;
@@ -46,6 +47,26 @@ addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
 });
+
+// The session has ended: the page stays, with what was typed into it, until somebody signs in again in another tab.
+document.addEventListener("weir:signed-out", () => {
+  show("signed-out", "error", "You are signed out: nothing here is saved or updated. Sign in again in another tab, then go on here.");
+});
+document.addEventListener("htmx:afterSwap", () => hide("signed-out"));
+
+// A new sign-in brings a new CSRF token, of which only the cookie tells a page that was open before.
+function csrfToken() {
+  return /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie)?.[1];
+}
+document.addEventListener("htmx:configRequest", (event) => {
+  const token = csrfToken();
+  if (token) event.detail.headers["X-CSRFToken"] = token;
+});
+document.addEventListener("submit", (event) => {
+  const field = event.target.elements.csrfmiddlewaretoken;
+  const token = csrfToken();
+  if (field && token) field.value = token;
+}, true);
 
 localTimes(document);
 document.addEventListener("htmx:afterSettle", (event) => localTimes(event.target));

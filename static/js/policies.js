@@ -51,5 +51,9 @@ document.body.addEventListener("htmx:sendError", () => {
   unreachable = true;
   document.getElementById("draft-state").textContent = "Not saved: the server does not answer. What you typed is kept here.";
 });
+document.addEventListener("weir:signed-out", () => {
+  unreachable = true;
+  document.getElementById("draft-state").textContent = "Not saved: you are signed out. What you typed is kept here.";
+});
 addEventListener("beforeunload", (event) => { if (wouldBeLost()) event.preventDefault(); });
 document.querySelector("[data-focus]")?.focus();

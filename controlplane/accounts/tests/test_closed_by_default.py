@@ -44,9 +44,10 @@ def test_a_stranger_is_sent_to_the_sign_in_page_and_back(db, client, path):
     assert client.get(path).headers["Location"] == f"/login?next={path}"
 
 
-def test_htmx_gets_a_redirect_of_the_whole_page(db, client):
+def test_a_page_that_asks_for_a_part_of_itself_is_told_and_stays(db, client):
     answer = client.get("/policies/", headers={"HX-Request": "true"})
-    assert (answer.status_code, answer.headers["HX-Redirect"]) == (204, "/login?next=/policies/")
+    assert (answer.status_code, answer.headers["HX-Trigger"]) == (204, "weir:signed-out")
+    assert not answer.content
 
 
 def test_a_person_without_a_role_sees_nothing(db, client):

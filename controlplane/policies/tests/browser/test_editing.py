@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from controlplane.testing_browser import Web
+from controlplane.testing_browser import PASSWORD, Web
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -111,6 +111,26 @@ def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
     otto.click("text=Save and review")
     expect(otto.locator("main")).to_contain_text("12,000 tokens")
     expect(otto.locator("main")).to_contain_text("5 retries")
+
+
+def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves_it(web, open_page, policy):
+    page = editor(open_page, policy)
+    page.context.clear_cookies()
+    put(page, HEAVY, "12000")
+    expect(page.locator("#banners")).to_contain_text("You are signed out")
+    expect(page.locator(STATE)).to_contain_text("Not saved: you are signed out")
+    another = page.context.new_page()
+    another.goto(f"{web.url}/login")
+    another.fill("#username", "otto")
+    another.fill("#password", PASSWORD)
+    another.click("main button[type=submit]")
+    another.wait_for_url("**/live")
+    expect(page.locator(HEAVY)).to_have_value("12000")
+    page.click("text=Save draft")
+    expect(page.locator(HEAVY)).to_have_value("12000")
+    put(page, RETRIES, "5")
+    expect(page.locator(STATE)).to_contain_text("2 changes against what is live")
+    expect(page.locator("#banners")).to_be_empty()
 
 
 def test_cancel_has_the_focus_on_the_review(open_page, policy):
