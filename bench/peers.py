@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,16 +115,7 @@ def _wait(port: int, path: str, running: subprocess.Popen[bytes], log: Path) -> 
 def sglang(setting: Setting) -> Iterator[Running]:
     python = installed("sglang", "sglang-router==0.3.2") / "python"
     argv = [python, "-m", "sglang_router.launch_router", "--policy", setting.policy, "--worker-urls", *setting.urls]
-    argv += [
-        "--host",
-        "127.0.0.1",
-        "--port",
-        setting.port,
-        "--prometheus-port",
-        setting.port + 1,
-        "--log-level",
-        "warn",
-    ]
+    argv += ["--host", "127.0.0.1", "--port", setting.port, "--prometheus-port", setting.port + 1]
     with serving(setting, [*argv, "--log-level", "warn"], "sglang", "/readiness", PYTHONPATH="") as running:
         yield running
 
@@ -195,7 +186,7 @@ def _publish(client: redis.Redis, urls: list[str]) -> None:
     client.sadd(wire.POOLS, "bench")
 
 
-PEERS: dict[str, Callable[[Setting], object]] = {
+PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "weir": weir,
     "weir-alone": weir_alone,
     "sglang-router": sglang,

@@ -137,7 +137,7 @@ class Bench:
         profile = self.options.profile
         setting = Setting(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile)
         try:
-            return self.stack.enter_context(PEERS[name](setting))  # type: ignore[arg-type]
+            return self.stack.enter_context(PEERS[name](setting))
         except Unavailable as why:
             return str(why)
 
