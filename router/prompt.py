@@ -2,18 +2,20 @@
 
 import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 import xxhash
+
+from router.value import value
 
 
 class InvalidBody(ValueError):
     """The message says what the body should have been."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prompt:
     model: str  # empty when the body names none
     rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
@@ -36,15 +38,9 @@ def read(body: bytes, endpoint: str) -> Prompt:
         raise InvalidBody("model must be text")
     rendered, token_ids = RENDERERS[endpoint](document)
     options = document.get("stream_options")
-    return Prompt(
-        model=model,
-        rendered=rendered,
-        token_ids=token_ids,
-        session=session_of(document),
-        stream=document.get("stream") is True,
-        usage_asked=isinstance(options, dict) and options.get("include_usage") is True,
-        document=document,
-    )
+    usage_asked = isinstance(options, dict) and options.get("include_usage") is True
+    stream = document.get("stream") is True
+    return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
 
 
 def session_of(document: dict[str, Any]) -> str | None:
@@ -81,21 +77,21 @@ def _embeddings(document: dict[str, Any]) -> tuple[bytes, int | None]:
 
 
 def _chat(document: dict[str, Any]) -> tuple[bytes, int | None]:
-    return b"".join([*_tools(document), *_messages(document.get("messages"))]), None
+    return _joined([*_tools(document), *_messages(document.get("messages"))]), None
 
 
 def _messages_api(document: dict[str, Any]) -> tuple[bytes, int | None]:
     system = document.get("system")
-    head = _message("system", _content(system)) if system else ()
-    return b"".join([*_tools(document), *head, *_messages(document.get("messages"))]), None
+    head = [_message("system", _content(system))] if system else ()
+    return _joined([*_tools(document), *head, *_messages(document.get("messages"))]), None
 
 
 def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
     instructions = document.get("instructions")
-    head = _message("system", _content(instructions)) if instructions else ()
+    head = [_message("system", _content(instructions))] if instructions else ()
     given = document.get("input")
-    turns = [*_message("user", _content(given))] if isinstance(given, str) else _messages(given)
-    return b"".join([*_tools(document), *head, *turns]), None
+    turns = [_message("user", given)] if isinstance(given, str) else _messages(given)
+    return _joined([*_tools(document), *head, *turns]), None
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
@@ -109,7 +105,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
 
 def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
     if isinstance(prompt, str):
-        return _utf8(prompt), None
+        return prompt.encode(), None
     if not isinstance(prompt, list) or not prompt:
         return b"", None
     if isinstance(prompt[0], int):
@@ -126,46 +122,56 @@ def _packed(ids: list[Any]) -> bytes:
         return orjson.dumps(ids)
 
 
-def _tools(document: dict[str, Any]) -> list[bytes]:
+def _joined(parts: list[str]) -> bytes:
+    return "".join(parts).encode()  # no lone surrogates: the parser takes none
+
+
+def _tools(document: dict[str, Any]) -> list[str]:
     """Templates put the tools before the conversation."""
     tools = document.get("tools")
-    return [orjson.dumps(tools)] if tools else []
+    return [_written(tools)] if tools else []
 
 
-def _messages(messages: object) -> list[bytes]:
-    parts: list[bytes] = []
+def _messages(messages: object) -> list[str]:
+    parts: list[str] = []
     for message in messages if isinstance(messages, list) else ():
         if not isinstance(message, dict):
-            parts.append(orjson.dumps(message))
+            parts.append(_written(message))
             continue
-        role = message.get("role")
-        parts += _message(role if isinstance(role, str) else "", _content(message.get("content")))
-        calls = message.get("tool_calls") or (message if "content" not in message else None)
-        if calls:
-            parts.append(orjson.dumps(calls))
+        role, content = message.get("role"), message.get("content")
+        text = content if isinstance(content, str) else _content(content)
+        parts.append(_message(role if isinstance(role, str) else "", text))
+        if content is None or "tool_calls" in message:
+            parts += _besides(message)
     return parts
 
 
-def _message(role: str, content: bytes) -> tuple[bytes, ...]:
-    return b"<|", _utf8(role), b"|>\n", content, b"\n"
+def _besides(message: dict[str, Any]) -> list[str]:
+    """What a message says other than by its content."""
+    calls = message.get("tool_calls") or (message if "content" not in message else None)
+    return [_written(calls)] if calls else []
 
 
-def _content(content: object) -> bytes:
+def _message(role: str, content: str) -> str:
+    return f"<|{role}|>\n{content}\n"
+
+
+def _content(content: object) -> str:
     if isinstance(content, str):
-        return _utf8(content)
+        return content
     if isinstance(content, list):
-        return b"".join([_part(part) for part in content])
-    return b"" if content is None else orjson.dumps(content)
+        return "".join([_part(part) for part in content])
+    return "" if content is None else _written(content)
 
 
-def _part(part: object) -> bytes:
+def _part(part: object) -> str:
     """A text as it is. Anything else by its hash: an image's base64 says nothing about its number of tokens."""
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
-        return _utf8(text)
+        return text
     written = orjson.dumps(part)
-    return written if len(written) <= 1024 else xxhash.xxh64_hexdigest(written).encode()
+    return written.decode() if len(written) <= 1024 else xxhash.xxh64_hexdigest(written)
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode()  # no lone surrogates: the parser takes none
+def _written(found: object) -> str:
+    return orjson.dumps(found).decode()

@@ -60,16 +60,10 @@ class Sessions:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
         bound = self._bound(call)
         held, tiers = predict.held(call)
-        return Request(
-            prompt_tokens=call.prompt_tokens,
-            session=call.session_key,
-            bound_to=bound.instance if bound is not None else None,
-            history_tokens=bound.history_tokens if bound is not None else 0,
-            held=held,
-            held_tiers=tiers,
-            prefix_key=_prefix_key(call.chunks),
-            turn=call.turn,
-            rates=call.pool.rates,
+        bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
+        prefix_key, rates = _prefix_key(call.chunks), call.pool.rates
+        return Request(  # by place: by name it would take more than twice as long
+            call.prompt_tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, call.turn
         )
 
     def sent(self, call: Call, member: Member) -> None:
@@ -90,4 +84,4 @@ def session_key(pool: str, session: str) -> str:
 
 def _prefix_key(chunks: Sequence[int]) -> int:
     """Of the prompt's beginning; short, so that a receipt does not tell what the prompt was."""
-    return chunks[min(PREFIX_CHUNKS, len(chunks)) - 1] & 0xFFFF if chunks else 0
+    return chunks[:PREFIX_CHUNKS][-1] & 0xFFFF if chunks else 0

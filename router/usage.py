@@ -2,10 +2,11 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from router.value import value
 
 TAIL = 16 * 1024  # bytes at the end of an answer in which its usage is looked for
 LONGEST = 4096  # bytes of a usage object
@@ -19,7 +20,7 @@ _END = re.compile(rb"\r?\n\r?\n")
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """Counts in tokens; None where the engine does not say."""
 

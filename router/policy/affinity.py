@@ -1,13 +1,12 @@
 """Where a session lives, and when it has to move."""
 
-from dataclasses import dataclass
-
 from router.policy.overload import overloaded
 from router.policy.types import Instance
 from router.policy.view import View
+from router.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Binding:
     """What became of the session's binding: kept (`instance`), broken by load (`left`), or neither."""
 

@@ -32,18 +32,18 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
         pick = offloaded(view, pick)
     prefill = None if pick.refused else pick.prefill
     cached = view.cached_on(pick.instance)
-    return Decision(
-        instance="" if pick.refused else pick.instance.id,
-        request_class=pick.request_class,
-        flow="colocated" if prefill is None else "offload",
-        route=policy.route,
-        rule=pick.rule,
-        reasons=pick.reasons,
-        cached_tokens=cached,
-        new_tokens=request.prompt_tokens - cached,
-        candidates=Candidates(request, fleet, refused, pick, draw),
-        prefill="" if prefill is None else prefill.id,
-        prefill_new_tokens=0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
+    return Decision(  # by place: by name it would take more than twice as long
+        "" if pick.refused else pick.instance.id,
+        pick.request_class,
+        "colocated" if prefill is None else "offload",
+        policy.route,
+        pick.rule,
+        pick.reasons,
+        cached,
+        request.prompt_tokens - cached,
+        Candidates(request, fleet, refused, pick, draw),
+        "" if prefill is None else prefill.id,
+        0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
     )
 
 

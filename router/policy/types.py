@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from router.value import value
+
 RequestClass = Literal["warm", "medium", "heavy"]
 CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")
 
@@ -25,7 +27,7 @@ class Rates:
 UNKNOWN = Rates()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One request as the policy sees it."""
 
@@ -44,7 +46,7 @@ class Request:
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Instance:
     """One instance as the policy sees it, at the moment of the decision. Load is what all routers have sent."""
 
@@ -73,7 +75,7 @@ class Candidate:
     refused: str = ""  # why it was not considered, in words
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """The chosen instance and why. `instance` is empty when nobody could take the request."""
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import Fleet, dropped
 from router.policy.types import Instance, Policy, Request, RequestClass
+from router.value import value
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class View:
     fleet: Fleet  # everybody, those that may not take it too: who may compute prompts for others
 
     @kept
-    def cached(self) -> list[int]:
+    def cached(self) -> Sequence[int]:
         """h_i; an index that claims more than the prompt has is not believed."""
         return cached_tokens(self.request, self.instances)
 
@@ -57,7 +58,8 @@ class View:
 
     def cached_on(self, instance: Instance) -> int:
         held, prompt = self.request.held, self.request.prompt_tokens
-        return min(instance.cached_tokens if held is None else held.get(instance.id, 0), prompt)
+        cached = instance.cached_tokens if held is None else held.get(instance.id, 0)
+        return cached if cached < prompt else prompt
 
     def without(self, instance: Instance | None) -> "View":
         place = self.instances.place(instance.id) if instance is not None else None
@@ -76,7 +78,7 @@ class View:
         return View(self.request, instances, self.policy, self.draw, self.fleet)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pick:
     """A route's answer."""
 
@@ -94,9 +96,14 @@ def ongoing(instance: Instance, request_tokens: float) -> float:
     return instance.prefill_tokens + request_tokens * instance.running
 
 
-def cached_tokens(request: Request, instances: Fleet) -> list[int]:
+def cached_tokens(request: Request, instances: Fleet) -> Sequence[int]:
+    return cached_by(request, instances.ids, instances.cached_tokens if request.held is None else ())
+
+
+def cached_by(request: Request, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
+    """h_i by id; `own` is what the instances say themselves."""
     prompt, held = request.prompt_tokens, request.held
-    cached = instances.cached_tokens if held is None else list(map(held.get, instances.ids, repeat(0)))
+    cached = own if held is None else list(map(held.get, ids, repeat(0)))
     return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 
 

@@ -1,5 +1,6 @@
 """Least estimated time to the first token, prefixes fetched from the store (Mooncake's Conductor)."""
 
+from collections.abc import Sequence
 from operator import sub
 
 from router.policy.classify import class_by_cache
@@ -32,7 +33,7 @@ def rank(view: View) -> Pick:
     return _judged(view, request_class, scores, place, prefixes[place] - view.cached[place])
 
 
-def _prefixes(view: View) -> list[int]:
+def _prefixes(view: View) -> Sequence[int]:
     """Cached tokens, with what would be fetched where the best has more than prefetch_ratio times as many."""
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
