@@ -29,15 +29,17 @@ SHORTEST_TTL_S = 60
 
 # One command per batch, its receipts in one value: a client's time goes into building commands, and two per receipt, or
 # a word for each part of each, would be the dearest thing that the router does. ARGV: receipts kept in the stream, TTL,
-# entries of traffic kept, their salt, then packed (key, whole, brief, pool, entry or nothing) for each. A Redis that
-# was lost and came back gets the salt of whoever is first.
+# entries of traffic kept, their salt, then packed (key, receipt, what it was decided from, pool, entry or nothing) for
+# each: the whole receipt is put together there. A Redis that was lost and came back gets the salt of whoever is first.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
 local words = cmsgpack.unpack(ARGV[5])
 for i = 1, #words, 5 do
-  redis.call('SET', words[i], words[i + 1], 'EX', ARGV[2])
-  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', words[i + 2])
+  local brief, further = words[i + 1], words[i + 2]
+  local whole = further == '' and brief or string.sub(brief, 1, -2) .. ',' .. further
+  redis.call('SET', words[i], whole, 'EX', ARGV[2])
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', brief)
   if words[i + 4] ~= '' and salt == ARGV[4] then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'p', words[i + 3], 't', words[i + 4])
   end
@@ -144,10 +146,9 @@ class Reporter:
         for place, call in enumerate(batch):
             if place % SLICE == 0:
                 await asyncio.sleep(0)
-            request_id, whole, brief = encoded(call, self._id)
             entry = traffic.entry(call)
             entries += bool(entry)
-            words += (wire.receipt_key(request_id), whole, brief, call.pool.name, entry)
+            words += (wire.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
         keys = (wire.RECEIPTS, wire.TRAFFIC, wire.TRAFFIC_SALT)
         limits = (wire.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis knows no other

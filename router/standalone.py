@@ -21,7 +21,7 @@ from router.call import Call
 from router.metrics import of_files
 from router.own_buckets import OwnBuckets
 from router.pools import Pools
-from router.receipts import encoded, receipt
+from router.receipts import receipt, whole
 from router.recorder import Recorder
 from router.sessions import Sessions
 from router.standalone_files import PolicyFile, read_instances, read_policy
@@ -176,4 +176,4 @@ class Standalone:
         if path == RECEIPTS:
             return orjson.dumps({"receipts": [receipt(call, self.id) for call in calls]})
         wanted = path.removeprefix(RECEIPTS + "/")
-        return next((encoded(call, self.id)[1] for call in calls if call.id == wanted), None)
+        return next((whole(call, self.id) for call in calls if call.id == wanted), None)

@@ -65,8 +65,7 @@ class Candidates(Sequence[Candidate]):
 
     def columns(self) -> dict[str, Any]:
         """As a receipt keeps them (columns.py), without making candidates."""
-        cached = cached_tokens(self._request, Fleet(self._instances))
-        made = columns(self._request, self._instances, cached, self._in_order(), self._refusals)
+        made = columns(self._request, self._instances, self._in_order(), self._refusals)
         if self._prefill:
             made["prefill"] = self._prefill
         return made

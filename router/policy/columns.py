@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from router.policy.types import UNKNOWN, Instance, Request
+from router.policy.view import cached_by
 
 FIGURES = (
     "running",
@@ -26,7 +27,7 @@ FIGURES = (
     "connector",
 )
 _NAMES = ("cached", *FIGURES)
-_WRITE = attrgetter("id", *FIGURES)  # several at once: the cheapest way through many instances
+_WRITE = attrgetter("id", "cached_tokens", *FIGURES)  # several at once: the cheapest way through many instances
 
 
 def inputs(request: Request, draw: float) -> dict[str, Any]:
@@ -46,17 +47,16 @@ def inputs(request: Request, draw: float) -> dict[str, Any]:
 def columns(
     request: Request,
     instances: Sequence[Instance],
-    cached: Sequence[int],
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
     """`scores` is empty when nobody was compared; `refusals`: by place, why an instance was not considered."""
     if not instances:
         return {"id": []}
-    ids, *figures = zip(*map(_WRITE, instances), strict=True)
+    ids, own, *figures = zip(*map(_WRITE, instances), strict=True)
     count = len(ids)
     made: dict[str, Any] = {"id": ids}
-    for name, values in zip(_NAMES, (cached, *figures), strict=True):
+    for name, values in zip(_NAMES, (cached_by(request, ids, own), *figures), strict=True):
         made[name] = values if values.count(values[0]) != count else values[0]
     if scores:
         made["score"] = scores

@@ -3,7 +3,8 @@
 import asyncio
 import json
 
-from router import wire
+from router import receipts, wire
+from router.call import Call
 from router.tests.engine import break_off, events, hang, hang_up, reply
 
 
@@ -35,6 +36,28 @@ async def test_the_streams_copy_has_no_candidates(world):
     receipt = json.loads(listed[0][1][b"r"])
     assert receipt["request_id"] == "r1"
     assert not {"inputs", "candidates"} & set(receipt)
+
+
+async def test_but_for_them_the_two_are_the_same(world):
+    w = await world(None)
+    whole = await w.receipt(await w.ask())
+    (copy,) = w.published.client.xrange(wire.RECEIPTS)
+    del whole["inputs"], whole["candidates"]
+    assert json.loads(copy[1][b"r"]) == whole
+
+
+async def test_one_that_nothing_was_decided_for_is_whole_as_well(world):
+    w = await world(None)
+    whole = await w.receipt(await w.ask(model="nope"))
+    (copy,) = w.published.client.xrange(wire.RECEIPTS)
+    assert json.loads(copy[1][b"r"]) == whole
+
+
+def test_times_are_told_to_the_microsecond():
+    call = Call("r1", "/v1/completions", at=0.0, started=10.0)
+    call.queued_s, call.first_byte, call.e2e_ms = 0.0012345678, 10.25, 1.0006
+    made = receipts.receipt(call, "router-1")
+    assert (made["queue_ms"], made["first_byte_ms"], made["ttft_ms"], made["e2e_ms"]) == (1.235, 250.0, None, 1.001)
 
 
 async def test_a_whole_answer_tells_no_time_to_first_token(world):
