@@ -39,8 +39,7 @@ class Call:
     prompt: Prompt = UNREAD
     chunks: Sequence[int] = ()  # chain hashes of the prompt
     block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines tell of blocks
-    held: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, tokens held now as its events say
-    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # the same by the time that its turn comes
+    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, held when its turn comes, by its events
     under_way: Sent | None = None  # on the instance that computes it
     told: int | None = None  # on the instance it went to, by its events; None when they were not asked
     guessed: int = 0  # the same by the approximate index
@@ -82,7 +81,7 @@ class Call:
 
     @property
     def retries(self) -> int:
-        return max(0, len(self.attempts) - 1)
+        return len(self.attempts) - 1 if self.attempts else 0
 
     @property
     def instance(self) -> str:
@@ -103,7 +102,7 @@ class Call:
         self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
         self.chunks = ()
-        self.block_hashes, self.held, self.exactly = (), {}, {}
+        self.block_hashes, self.exactly = (), {}
         self.prompt = UNREAD
 
     def _tpot_ms(self, first_byte: float) -> float | None:

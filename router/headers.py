@@ -47,8 +47,9 @@ def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> byt
     dropped = _NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
-    lines = [b"%b: %b\r\n" % header for header in headers if header[0] not in dropped]
-    return b"%bx-request-id: %b\r\n" % (b"".join(lines), request_id.encode())
+    lines = [b": ".join(header) for header in headers if header[0] not in dropped]
+    lines.append(b"x-request-id: %b\r\n" % request_id.encode())
+    return b"\r\n".join(lines)
 
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:

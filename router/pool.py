@@ -27,6 +27,7 @@ class Unreadable(ValueError):
 class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.ephemeral = name.startswith(EPHEMERAL)
         self.model = ""
         self.aliases: tuple[str, ...] = ()  # further models that every instance serves
         self.policy: Policy = document.parse(document.default())
@@ -48,10 +49,6 @@ class Pool:
         self.tokens = TokenRatio()
         self.rates = UNKNOWN  # what its answers have shown so far (router/rates.py)
         self.turn = 0
-
-    @property
-    def ephemeral(self) -> bool:
-        return self.name.startswith(EPHEMERAL)
 
     @property
     def ready(self) -> int:

@@ -64,13 +64,11 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     if not call.block_hashes or told.index is None:
         return _approximate(call, everybody=True), None
     now = time.monotonic()
-    held: dict[str, Tiers] = {}
     found: dict[str, Tiers] = {}
     for size, hashes in call.block_hashes:
         matched = told.index.match(hashes, size)
-        held |= matched
         found |= matched | told.index.foreseen(matched, hashes, size, now)
-    call.held, call.exactly = held, found
+    call.exactly = found
     if told.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found
     tiers = {
@@ -82,28 +80,27 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
 def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
     """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
     found: dict[str, int] = {}
-    known: dict[tuple[int, int], int] = {}  # many hold the same and are alike: the system prompt
+    known: dict[int, int] = {}  # many hold the same: the system prompt
     members, believed = call.pool.members, _NOT_NONE if everybody else _APPROXIMATE
     for name, chunks in call.pool.index.match(call.chunks).items():
         member = members.get(name)
         if member is not None and member.belief.index in believed:
-            key = chunks, member.block_size
-            tokens = known.get(key)
+            tokens = known.get(chunks)
             if tokens is None:
-                tokens = known[key] = _tokens(call, member, chunks)
-            found[name] = tokens
+                tokens = known[chunks] = _tokens(call, chunks)
+            found[name] = tokens - tokens % member.block_size
     return found
 
 
-def _tokens(call: Call, member: Member, chunks: int) -> int:
-    """Matched chunks as tokens, in whole KV blocks."""
-    tokens = min(chunks * CHUNK_BYTES * call.prompt_tokens // max(len(call.prompt.rendered), 1), call.prompt_tokens)
-    return tokens - tokens % member.block_size
+def _tokens(call: Call, chunks: int) -> int:
+    """Of the first chunks of the prompt."""
+    return chunks * CHUNK_BYTES * call.prompt_tokens // len(call.prompt.rendered) if chunks else 0
 
 
 def sent(call: Call, member: Member, chunks: int) -> None:
     """The request goes to this instance; `chunks`: that it held by the approximate index."""
-    call.guessed = _tokens(call, member, chunks)
+    tokens = _tokens(call, chunks)
+    call.guessed = tokens - tokens % member.block_size
     call.told = sum(call.exactly.get(member.id, ())) if call.block_hashes else None
     index = member.belief.index
     call.index = "approximate" if index == "exact" and not call.block_hashes else index
@@ -113,12 +110,13 @@ def sent(call: Call, member: Member, chunks: int) -> None:
 def computing(call: Call, member: Member) -> Sent | None:
     """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
     feed, index = member.feed, call.pool.told.index
-    size = (feed.block_size or member.block_size) if feed is not None else 0
-    hashes = next((hashes for known, hashes in call.block_hashes if known == size), None)
-    if not hashes or index is None:
+    if feed is None or index is None:
         return None
-    held, foreseen = (found.get(member.id, NOTHING)[0] // size for found in (call.held, call.exactly))
-    return index.sent(member.id, hashes, held, foreseen)
+    size = feed.block_size or member.block_size
+    hashes = next((hashes for known, hashes in call.block_hashes if known == size), None)
+    if not hashes:
+        return None
+    return index.sent(member.id, hashes, call.exactly.get(member.id, NOTHING)[0] // size)
 
 
 def over(sent: Sent | None) -> None:

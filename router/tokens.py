@@ -16,12 +16,13 @@ class TokenRatio:
         self.learned = False
 
     def estimate(self, size: int) -> int:
-        return max(1, round(size * self.per_byte)) if size else 0
+        return round(size * self.per_byte) or 1 if size else 0
 
     def learn(self, size: int, tokens: int) -> None:
         if size < SHORTEST or tokens <= 0:
             return
-        seen = min(max(tokens / size, LEAST), MOST)
+        seen = tokens / size
+        seen = LEAST if seen < LEAST else MOST if seen > MOST else seen
         weight = LEARNING if self.learned else 1.0
         self.per_byte += weight * (seen - self.per_byte)
         self.learned = True

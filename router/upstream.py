@@ -33,25 +33,20 @@ class Upstream:
 
     async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
         """Send a request; the connection once its answer has begun. The caller releases it. Raises UpstreamError."""
-        connection = self._reuse()
-        if connection is not None and await self._exchange(connection, request, first_byte_timeout_s):
-            return connection
-        # None idle, or it was closed while we wrote: the engine never saw the request, and the others are as old.
-        connection = await self._connect(connect_timeout_s)
-        await self._exchange(connection, request, first_byte_timeout_s, fresh=True)
-        return connection
-
-    async def _exchange(self, connection: Connection, request: bytes, timeout_s: float, fresh: bool = False) -> bool:
-        """False when a connection from the pool turned out to be closed."""
-        connection.start(request, timeout_s)
-        try:
-            await connection.first_bytes()
-        except BaseException as error:
-            connection.release()
-            if isinstance(error, ConnectionBroken) and connection.stale and not fresh:
-                return False
-            raise
-        return True
+        reused = self._reuse()
+        while True:
+            connection = reused or await self._connect(connect_timeout_s)
+            connection.start(request, first_byte_timeout_s)
+            try:
+                await connection.first_bytes()
+            except BaseException as error:
+                connection.release()
+                if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
+                    raise
+                # It was closed while we wrote: the engine never saw the request, and the others are as old.
+                reused = None
+            else:
+                return connection
 
     def _reuse(self) -> Connection | None:
         while self._idle:

@@ -6,11 +6,12 @@ from router.policy.view import View
 
 def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestClass:
     """The class of L tokens of which h are cached. In this order: many new tokens are heavy whatever the hit is."""
-    new_tokens = max(prompt_tokens - cached_tokens, 0)
+    cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
+    new_tokens = prompt_tokens - cached
     if new_tokens >= policy["classes.heavy_new_tokens"]:
         return "heavy"
     # h/L > share without a division: an empty prompt has no share, and is warm by its new tokens.
-    hit = min(cached_tokens, prompt_tokens) > policy["classes.warm_hit_share"] * prompt_tokens
+    hit = cached > policy["classes.warm_hit_share"] * prompt_tokens
     if hit or new_tokens < policy["classes.warm_new_tokens"]:
         return "warm"
     return "medium"

@@ -17,11 +17,12 @@ Figure = Callable[..., Any]  # of an instance and what else it is calculated fro
 
 
 class Fleet(Sequence[Instance]):
-    __slots__ = ("_columns", "_order", "_places", "_whole", "instances")
+    __slots__ = ("_columns", "_kept", "_order", "_places", "_whole", "instances")
 
     def __init__(self, instances: Iterable[Instance]) -> None:
         self.instances = list(instances)
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
+        self._kept: list[tuple[list[Any], Figure]] = []  # the columns, each with what it is made by
         self._places: dict[str, int] | None = None
         self._order: list[int] | None = None
         self._whole: tuple[Fleet, Callable[[list[Any]], list[Any]]] | None = None
@@ -60,12 +61,14 @@ class Fleet(Sequence[Instance]):
 
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
         figure, *given = key
+        of = (lambda instance: figure(instance, *given)) if given else figure
         if self._whole is not None:
             whole, part = self._whole
             made = part(whole.column(figure, *given))
         else:
-            made = [figure(instance, *given) for instance in self.instances]
+            made = [of(instance) for instance in self.instances]
         self._columns[key] = made
+        self._kept.append((made, of))
         return made
 
     def replace(self, place: int, instance: Instance) -> None:
@@ -73,8 +76,9 @@ class Fleet(Sequence[Instance]):
         self.instances[place] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
-        for key, column in self._columns.items():
-            column[place] = key[0](instance) if len(key) == 1 else key[0](instance, *key[1:])
+            self._kept.clear()
+        for column, of in self._kept:
+            column[place] = of(instance)
 
     def only(self, stays: Sequence[bool]) -> "Fleet":
         return self._part(lambda column: list(compress(column, stays)))

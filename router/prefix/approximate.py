@@ -7,7 +7,7 @@ used chunk is always the end of a chain. So of an earlier prompt only an end can
 prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress, islice
 
 from router.prefix.forest import Forest, Path, Run, at, parting
@@ -56,7 +56,8 @@ class _Shelf:
             stretch = self.starts.get(hashes[place])
             if stretch is None or stretch.start != place:
                 break  # hashes have been made to collide
-            place = max(place + 1, min(held, parting(stretch.run, stretch.end, walked)))
+            upto = parting(stretch.run, stretch.end, walked)
+            place = held if upto > held else upto if upto > place else place + 1
             self.shorten(stretch, place)
         newest = _Stretch(0, len(hashes), hashes[0], path[-1][0])
         self.stretches[newest] = None
@@ -125,10 +126,12 @@ class PrefixIndex:
             return 0
         room = self._room(shelf)
         kept = hashes[:room] if len(hashes) > room else hashes
-        path = list(self._runs.along(kept))
+        path = self._runs.along(kept)
         held = _held(path, shelf.bit)
         # Of the same prompt twice at once the second may still find nothing: the smaller promise is the one to check.
-        shelf.promised[hashes[-1]] = min(held, shelf.promised.get(hashes[-1], held))
+        promised = shelf.promised.get(hashes[-1])
+        if promised is None or held < promised:
+            shelf.promised[hashes[-1]] = held
         if len(shelf.promised) > room:  # requests that were never answered
             del shelf.promised[next(iter(shelf.promised))]
         shelf.use(kept, held, self._runs.hold(shelf.bit, kept, path))
@@ -151,7 +154,8 @@ class PrefixIndex:
         if predicted is None:
             predicted = _held(self._runs.along(hashes), shelf.bit)
         if cached_chunks + predicted // SLACK_SHARE >= predicted:
-            shelf.room = min(shelf.limit, shelf.room + shelf.limit // GROWTH_SHARE + 1)
+            room = shelf.room + shelf.limit // GROWTH_SHARE + 1
+            shelf.room = room if room < shelf.limit else shelf.limit
             return 0
         before = shelf.size
         shelf.room = max(1, min(shelf.room, before) - (predicted - cached_chunks))
@@ -218,7 +222,8 @@ class PrefixIndex:
         return shelf
 
     def _room(self, shelf: _Shelf) -> int:
-        return min(shelf.room, max(1, self.max_chunks // len(self._shelves)))
+        share = self.max_chunks // len(self._shelves) or 1
+        return shelf.room if shelf.room < share else share
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; kept, since a thousand of them may share a system prompt."""
@@ -238,7 +243,7 @@ class PrefixIndex:
             self._forget(shelf, stretch, low)
 
     def _evict_stretches(self, shelf: _Shelf) -> None:
-        room = max(1, self.max_stretches // len(self._shelves))
+        room = self.max_stretches // len(self._shelves) or 1
         if len(shelf.stretches) > room:
             for stretch in list(islice(shelf.stretches, len(shelf.stretches) - room + room // SPARE_SHARE)):
                 self._forget(shelf, stretch, stretch.start)
@@ -254,7 +259,7 @@ class PrefixIndex:
             del shelf.stretches[stretch]
 
 
-def _held(path: Iterable[tuple[Run, int]], bit: int) -> int:
+def _held(path: Path, bit: int) -> int:
     """How many leading chunks the instance holds."""
     held = 0
     for run, upto in path:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections import OrderedDict
+from struct import iter_unpack
 
 import xxhash
 
@@ -17,8 +18,8 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
     size: 500 KB in 0.2 ms (bench/decide.py).
     """
     digest, link = xxhash.xxh64_intdigest, salt
-    ends = range(chunk_bytes, len(prompt) + 1, chunk_bytes)
-    return [link := digest(prompt[end - chunk_bytes : end], link) for end in ends]
+    whole = prompt[: len(prompt) // chunk_bytes * chunk_bytes]
+    return [link := digest(chunk, link) for (chunk,) in iter_unpack(f"{chunk_bytes}s", whole)]
 
 
 class Chains:

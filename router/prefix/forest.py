@@ -7,7 +7,7 @@ hash again; `parent` leads back from them, which is how what an instance forgets
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from sys import maxsize
 
 
@@ -27,7 +27,9 @@ class Run:
     def shared(self, hashes: Sequence[int]) -> int:
         """Up to where in its chain it is the same as this one, which begins as it does."""
         start, own = self.start, self.hashes
-        high = min(len(own), len(hashes) - start) - 1
+        high = len(hashes) - start - 1  # not by min(), which costs as much as all else here
+        if high >= len(own):
+            high = len(own) - 1
         if own[high] == hashes[start + high]:
             return start + high + 1
         low = 0
@@ -51,15 +53,17 @@ class Forest:
     def __len__(self) -> int:
         return len(self._by_first)
 
-    def along(self, hashes: Sequence[int]) -> Iterator[tuple[Run, int]]:
+    def along(self, hashes: Sequence[int]) -> Path:
         """As far as anybody holds the chain."""
         get, place, end = self._by_first.get, 0, len(hashes)
+        path: Path = []
         while place < end:
             run = get(hashes[place])
             if run is None or run.start != place:
-                return
+                break
             place = run.shared(hashes)
-            yield run, place
+            path.append((run, place))
+        return path
 
     def hold(self, bit: int, hashes: Sequence[int], path: Path) -> Path:
         """The instance holds the whole chain from now on; `path` is what `along` says. The path as it is then."""
@@ -157,4 +161,7 @@ def parting(run: Run, place: int, path: dict[Run, int]) -> int:
     while here is not None and here not in path:
         place = here.start
         here = at(here.parent, place)
-    return min(place, path[here]) if here is not None else 0
+    if here is None:
+        return 0
+    upto = path[here]
+    return upto if upto < place else place
