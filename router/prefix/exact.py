@@ -20,7 +20,7 @@ from router.prefix.table import Table
 DEVICE, HOST, DISK = range(3)
 TIERS = ("device", "host", "disk")
 
-MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 60 bytes each
+MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
 HOLDER_PARTS = 1024
 _SET_BYTES = 300  # of a set of holders, roughly
 _COPY_BYTES = 120
@@ -70,11 +70,11 @@ class ExactIndex:
         if not tokens:
             links = [(name, part.names.get(name)) for name in names]
             part.unknown += sum(not known for _, known in links)
-            self._add(part, [(name, known) for name, known in links if known], tier)
+            self._add(part, [(name, known) for name, known in links if known], 0, tier)
         elif not link:
             part.unknown += len(names)
         else:
-            self._add(part, list(zip(names, linked(tokens, block_size, link, extras), strict=False)), tier)
+            self._add(part, list(zip(names, linked(tokens, block_size, link, extras), strict=False)), link, tier)
 
     def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
         """The instance holds these blocks no more on that tier."""
@@ -154,9 +154,9 @@ class ExactIndex:
                 changed[instance] = (tokens, 0, 0)
         return changed
 
-    def sent(self, instance: str, hashes: Sequence[int], held: int, foreseen: int) -> Sent:
-        """The instance gets this prompt; `held` and `foreseen`: so many leading blocks, now and in its turn."""
-        return self._part(instance).ahead.sent(hashes, held, foreseen)
+    def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> Sent:
+        """The instance gets this prompt, of which it will hold so many leading blocks in its turn."""
+        return self._part(instance).ahead.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
         """How many blocks it holds, by tier."""
@@ -199,8 +199,8 @@ class ExactIndex:
             self._live |= part.bit
         return part
 
-    def _add(self, part: Part, blocks: list[tuple[int, int]], tier: int) -> None:
-        """`blocks`: (engine's name, ours)."""
+    def _add(self, part: Part, blocks: list[tuple[int, int]], parent: int, tier: int) -> None:
+        """`blocks`: (engine's name, ours), that go on from `parent`, 0 where that is not known."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
         sets, changes, held, copies = self._sets, dict[int, int](), part.on_tier[DEVICE], 0
@@ -223,7 +223,7 @@ class ExactIndex:
                 copies += 1
         sets.release(changes)
         if tier == DEVICE:
-            part.ahead.stored([block for _, block in blocks], part.on_tier[DEVICE] - held + copies)
+            part.ahead.stored([block for _, block in blocks], parent, part.on_tier[DEVICE] - held + copies)
 
     def _drop(self, part: Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
         number = self._holders.get(block)

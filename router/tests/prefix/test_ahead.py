@@ -52,8 +52,7 @@ def foreseen(index: ExactIndex, tokens: bytes, now: float = NOW) -> int:
 
 
 def send(index: ExactIndex, tokens: bytes) -> Sent:
-    held = sum(index.match(hashes(tokens), SIZE).get("a", (0, 0, 0))) // SIZE
-    return index.sent("a", hashes(tokens), held, foreseen(index, tokens))
+    return index.sent("a", hashes(tokens), foreseen(index, tokens))
 
 
 def test_with_nothing_under_way_it_will_hold_what_it_holds(index: ExactIndex, engine: Engine) -> None:

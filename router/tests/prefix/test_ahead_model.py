@@ -93,7 +93,7 @@ def errors(rng: random.Random, sessions: int) -> tuple[float, float]:
             )
             chain = block_hashes(talks[turn], SIZE, SEED)
             now, foreseen = blocks(index, chain, clock)
-            under_way[turn] = Waiting(talks[turn], index.sent("a", chain, now, foreseen), now, foreseen)
+            under_way[turn] = Waiting(talks[turn], index.sent("a", chain, foreseen), now, foreseen)
             engine.waiting.append(under_way[turn])
         if rng.random() < 0.6:
             engine.step(clock)

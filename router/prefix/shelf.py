@@ -1,0 +1,150 @@
+"""Which of the blocks that an instance holds are in use, and in which order it evicts the others.
+
+Kept in stretches: a piece of a chain that was freed, or is used, at once. Of a stretch that is idle the end goes first,
+of two the one that was freed earlier. Whoever uses a chain uses it from its head, so a stretch gets shorter from its
+beginning when it is used again, and from its end when the engine evicts: it stays in one piece.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+_STRETCH_BYTES = 500
+
+
+class _Stretch:
+    __slots__ = ("at", "blocks", "busy")
+
+    def __init__(self, blocks: "array[int]", busy: bool, at: int) -> None:
+        self.blocks = blocks
+        self.busy = busy
+        self.at = at  # number of its use: what is idle with a smaller one is evicted earlier
+
+
+class Shelf:
+    """Blocks are known by their chained hashes: equal hash, equal chain up to there."""
+
+    __slots__ = ("_ends", "_idle", "_next", "_size", "_starts", "idle")
+
+    def __init__(self) -> None:
+        self._starts: dict[int, _Stretch] = {}  # by first block
+        self._ends: dict[int, _Stretch] = {}  # by last block
+        self._idle: dict[_Stretch, None] = {}  # those of no request, freed longest ago first
+        self._next = 0
+        self._size = 0
+        self.idle = 0  # blocks
+
+    @property
+    def bytes(self) -> int:
+        """Memory, roughly."""
+        return self._size * 8 + len(self._starts) * _STRETCH_BYTES
+
+    def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
+        """So many leading blocks of the chain, or what is left of them, are one stretch now, the last in the order."""
+        place = 0
+        while place < upto and (stretch := self._starts.get(chain[place])) is not None:
+            same = common(stretch.blocks, chain, place, upto)
+            self._shorten(stretch, same)
+            place += same
+        if place:
+            self._put(_Stretch(chain[:place], busy, self._next))
+
+    def told(self, blocks: Sequence[int], parent: int, *, busy: bool) -> None:
+        """Blocks are held from now on that were not; they go on from their parent where that is a stretch's end."""
+        stretch = self._ends.get(parent)
+        if stretch is None or stretch.busy != busy:
+            self._put(_Stretch(array("Q", blocks), busy, self._next))
+            return
+        del self._ends[parent]
+        stretch.blocks.extend(blocks)
+        self._ends[stretch.blocks[-1]] = stretch
+        self._size += len(blocks)
+        if not busy:  # of a request that is not known of: it was used now
+            del self._idle[stretch]
+            self._idle[stretch] = None
+            stretch.at, self._next = self._next, self._next + 1
+            self.idle += len(blocks)
+
+    def gone(self, block: int) -> bool:
+        """It was evicted; True if it belonged to a request under way."""
+        stretch = self._ends.pop(block, None)
+        if stretch is None:
+            return False
+        stretch.blocks.pop()
+        self._size -= 1
+        self.idle -= not stretch.busy
+        if stretch.blocks:
+            self._ends[stretch.blocks[-1]] = stretch
+        else:
+            del self._starts[block]
+            self._idle.pop(stretch, None)
+        return stretch.busy
+
+    def fit(self, held: int) -> None:
+        """No more than is held: an engine that evicts in another order leaves what is not found here."""
+        while self._size > held and self._idle:
+            stretch = next(iter(self._idle))
+            block = stretch.blocks[-1]
+            if self._ends.get(block) is not stretch:  # two stretches came to end alike
+                self._ends[block] = stretch
+            self.gone(block)
+
+    def cutoff(self, blocks: int) -> tuple[int, int]:
+        """Where evicting so many idle blocks ends: the number of a use, and what is left of its stretch."""
+        for stretch in self._idle:
+            blocks -= len(stretch.blocks)
+            if blocks < 0:
+                return stretch.at, -blocks
+        return self._next, 0
+
+    def kept(self, hashes: Sequence[int], held: int, cutoff: tuple[int, int]) -> int:
+        """How many of the leading blocks held now are left then."""
+        at, left = cutoff
+        place = 0
+        while place < held:
+            stretch = self._starts.get(hashes[place])
+            if stretch is None:
+                return held
+            same = common(stretch.blocks, hashes, place, held)
+            if not stretch.busy and stretch.at <= at:
+                if stretch.at < at:
+                    return place
+                if same > left:
+                    return place + left
+            place += same
+        return held
+
+    def _put(self, stretch: _Stretch) -> None:
+        blocks = stretch.blocks
+        self._next += 1
+        self._starts[blocks[0]] = self._ends[blocks[-1]] = stretch
+        self._size += len(blocks)
+        if not stretch.busy:
+            self._idle[stretch] = None
+            self.idle += len(blocks)
+
+    def _shorten(self, stretch: _Stretch, blocks: int) -> None:
+        """By so many, from its beginning."""
+        del self._starts[stretch.blocks[0]]
+        self._size -= blocks
+        self.idle -= 0 if stretch.busy else blocks
+        if blocks < len(stretch.blocks):
+            del stretch.blocks[:blocks]
+            self._starts[stretch.blocks[0]] = stretch
+            return
+        if self._ends.get(stretch.blocks[-1]) is stretch:
+            del self._ends[stretch.blocks[-1]]
+        self._idle.pop(stretch, None)
+
+
+def common(blocks: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
+    """How many blocks are the same as `hashes` from `start` up to `end`; the first one is known to be."""
+    low, high = 0, min(len(blocks), end - start)
+    if blocks[high - 1] == hashes[start + high - 1]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if blocks[middle] == hashes[start + middle]:
+            low = middle
+        else:
+            high = middle
+    return high

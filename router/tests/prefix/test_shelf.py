@@ -1,0 +1,111 @@
+"""The shelf beside a cache that keeps every block by itself: the same go first, and as many of a prompt are left."""
+
+from array import array
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from router.prefix.blocks import block_hashes
+from router.prefix.shelf import Shelf
+
+SIZE = 1  # tokens in a block
+CHAINS = st.lists(st.integers(0, 1), min_size=1, max_size=8).map(
+    lambda numbers: array("Q", block_hashes(b"".join(number.to_bytes(4, "little") for number in numbers), SIZE, 5))
+)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shelf = Shelf()
+        self.held: set[int] = set()
+        self.idle: dict[int, None] = {}  # longest ago first
+        self.using: list[array[int]] = []
+
+    def used(self, block: int) -> bool:
+        return any(block in chain for chain in self.using)
+
+    @rule(chain=CHAINS)
+    def begin(self, chain: "array[int]") -> None:
+        """A request finds what is held of its prompt, and computes the rest."""
+        found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
+        self.shelf.use(chain, found, busy=True)
+        self.using.append(chain)
+        for block in chain[:found]:
+            self.idle.pop(block, None)
+        if found < len(chain):
+            self.shelf.told(chain[found:], chain[found - 1] if found else 0, busy=True)
+            self.held.update(chain)
+
+    @precondition(lambda self: self.using)
+    @rule(which=st.integers(0, 100))
+    def end(self, which: int) -> None:
+        chain = self.using.pop(which % len(self.using))
+        self.shelf.use(chain, len(chain), busy=False)
+        for other in self.using:
+            same = sum(block in other for block in chain)
+            self.shelf.use(other, same, busy=True)
+        self.idle.update((block, None) for block in reversed(chain) if not self.used(block))
+
+    @rule(chain=CHAINS)
+    def another_router_begins_and_ends(self, chain: "array[int]") -> None:
+        """A chain that goes on from what is idle, or from nothing: it is told of alone."""
+        found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
+        if found == len(chain) or found:
+            return
+        self.shelf.told(chain, 0, busy=False)
+        self.held.update(chain)
+        self.idle.update((block, None) for block in reversed(chain))
+
+    @precondition(lambda self: self.idle)
+    @rule(blocks=st.integers(1, 5))
+    def evict(self, blocks: int) -> None:
+        for block in list(self.idle)[:blocks]:
+            assert not self.shelf.gone(block)
+            del self.idle[block]
+            self.held.remove(block)
+
+    @rule(chain=CHAINS, blocks=st.integers(0, 12))
+    def ask(self, chain: "array[int]", blocks: int) -> None:
+        left = self.held - set(list(self.idle)[:blocks])
+        held, wanted = (
+            next((place for place, block in enumerate(chain) if block not in some), len(chain))
+            for some in (self.held, left)
+        )
+        assert self.shelf.kept(chain, held, self.shelf.cutoff(blocks)) == wanted
+
+    @invariant()
+    def as_much_is_idle(self) -> None:
+        assert self.shelf.idle == len(self.idle)
+
+
+Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+test_histories = Histories.TestCase
+
+
+def test_evicting_what_a_request_uses_is_told() -> None:
+    shelf, chain = Shelf(), array("Q", [11, 12, 13])
+    shelf.told(chain, 0, busy=True)
+    assert shelf.gone(13)
+    assert not shelf.gone(99)
+
+
+def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
+    shelf = Shelf()
+    empty = shelf.bytes
+    shelf.told(array("Q", [11, 12, 13]), 0, busy=False)
+    for held, block in ((2, 11), (1, 12), (0, 13)):
+        shelf.gone(block)
+        shelf.fit(held)
+    assert (shelf.idle, shelf.bytes) == (0, empty)
+
+
+def test_what_is_gone_takes_no_memory() -> None:
+    shelf, chain = Shelf(), array("Q", range(1, 1_000))
+    empty = shelf.bytes
+    shelf.told(chain, 0, busy=False)
+    assert shelf.bytes - empty >= 8 * len(chain)
+    for block in reversed(chain):
+        shelf.gone(block)
+    assert shelf.bytes == empty
