@@ -1,9 +1,10 @@
 """A pool of its own for one run: started cold like the one under test, served by the live routers, taken away again."""
 
+import http.client
+import json
 import time
+import urllib.request
 from typing import Any
-
-import httpx
 
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.pulse import Pulse
@@ -22,6 +23,7 @@ GONE_S = 30.0
 CONTEXT_TOKENS = 131_072  # when the engine does not say
 TRIES = 3  # starts of one instance that fail before the run does
 SAMPLE_TOKENS = 2_000
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
 
 
 class RunFailed(Exception):
@@ -140,9 +142,9 @@ def router_urls() -> list[str]:
 def context_tokens(pool: Pool) -> int:
     """The model's window as the pool's engine says, CONTEXT_TOKENS when it does not."""
     try:
-        listed = httpx.get(f"{_first_url(pool)}/v1/models", timeout=10).json()["data"]
+        listed = _asked(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
         return int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+    except (*NO_ANSWER, LookupError, TypeError, AttributeError):
         return CONTEXT_TOKENS
 
 
@@ -152,10 +154,18 @@ def bytes_per_token(pool: Pool) -> float:
         return float(WORD_BYTES)
     sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
     try:
-        answer = httpx.post(f"{_first_url(pool)}/tokenize", json={"model": pool.model, "prompt": sample}, timeout=30)
-        return len(sample) / int(answer.json()["count"])
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, ZeroDivisionError):
+        answer = _asked(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
+        return len(sample) / int(answer["count"])
+    except (*NO_ANSWER, LookupError, TypeError, ZeroDivisionError):
         raise RunFailed("the engine's /tokenize did not answer: prompt lengths cannot be kept") from None
+
+
+def _asked(url: str, body: Any = None, *, timeout_s: float) -> Any:
+    """The JSON that an engine answers. NO_ANSWER."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - of our own making
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        return json.load(answer)
 
 
 def _first_url(pool: Pool) -> str:
