@@ -5,7 +5,8 @@
 
 For each trace, load and seed a stretch of the trace is played once through each router, which is started with engines
 of its own, all of them empty. A router is `weir`, `weir:ROUTE`, `weir:ROUTE,path=value,…`, `sglang-router`,
-`vllm-router`, either of these two with `:POLICY`, or `alternate`: no router, the client takes the engines in turn.
+`vllm-router`, either of these two with `:POLICY`, or `alternate`: no router, the client takes the engines in turn, each
+session one of them.
 
 Load 1 of a trace with arrivals is what engines in turn bear: the rate at which they answer all of the stretch when it
 comes at once (measured first, or given as --rates). Of the coding-agent sessions, which wait for their
@@ -54,6 +55,8 @@ ROUTERS = ("weir", "sglang-router", "vllm-router", "alternate")
 SESSIONS_EACH = 6  # of one engine at load 1
 SESSION_GAP_S = 5.0
 THINK_MOST_S = 30.0  # whoever went to lunch would leave a short stretch without load
+LASTS_MOST = 1.5  # sessions, by the middle one
+TOKEN_S = 0.03
 SATURATED = 0.9  # share of the requests after which the last ones no longer fill the engines
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 
@@ -109,13 +112,21 @@ def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: in
     for one in formats.window(requests, float("inf"), window):
         turns[one.session].append(one)
     each = -(-total // count)
-    long_enough = sorted(name for name, found in turns.items() if len(found) >= min(each, 20))
-    starts = [draw.uniform(0, SESSION_GAP_S * count / 4) for _ in range(count)]
+    lasts = {name: sum(map(_lasts_s, found[:each])) for name, found in turns.items() if len(found) >= each}
+    # Whoever lasts much longer than the others would end alone, on engines that have nothing else to do.
+    longest = LASTS_MOST * statistics.median(lasts.values())
+    usual = sorted(name for name, seconds in lasts.items() if seconds <= longest)
     chosen = []
-    for name, start in zip(draw.sample(long_enough, count), starts, strict=True):
+    for name in draw.sample(usual, count):
+        start = draw.uniform(0, SESSION_GAP_S * count / 4)
         for one in turns[name][:each]:
             chosen.append(replace(one, at_s=start, think_s=min(one.think_s, THINK_MOST_S)))
     return chosen
+
+
+def _lasts_s(turn: TraceRequest) -> float:
+    """About, without the prompt."""
+    return min(turn.think_s, THINK_MOST_S) + TOKEN_S * turn.output_tokens
 
 
 @contextmanager
