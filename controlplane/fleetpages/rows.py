@@ -4,7 +4,7 @@ import datetime as dt
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
@@ -91,15 +91,15 @@ class PoolRow:
         return f"{self.ready} of {self.wanted} ready"
 
 
-def samples(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The latest samples; without Redis there are none."""
+def samples(names: Sequence[str]) -> dict[str, dict[str, Any]] | None:
+    """The latest samples; None without Redis."""
     if not names:
         return {}
     try:
         raw = connect().mget([wire.instance_key(name) for name in names])
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
-        return {}
+        return None
     read = {name: wire.decode(value) for name, value in zip(names, raw, strict=True)}  # type: ignore[arg-type]
     return {name: sample for name, sample in read.items() if sample is not None}
 
@@ -107,7 +107,12 @@ def samples(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
     found = list(instances)
     latest, now = samples([instance.name for instance in found]), timezone.now()
-    return [_instance_row(instance, latest.get(instance.name), now) for instance in found]
+    rows = [_instance_row(instance, (latest or {}).get(instance.name), now) for instance in found]
+    return rows if latest is not None else [_unread(row) for row in rows]
+
+
+def _unread(row: InstanceRow) -> InstanceRow:
+    return replace(row, reason="no figures: Redis does not answer") if row.status == "unseen" else row
 
 
 def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.datetime) -> InstanceRow:

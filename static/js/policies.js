@@ -47,13 +47,13 @@ function wouldBeLost() {
 form?.addEventListener("keydown", step);
 form?.addEventListener("submit", () => { submitting = true; });
 document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });
-document.body.addEventListener("htmx:sendError", () => {
+function notSaved(why) {
   unreachable = true;
-  document.getElementById("draft-state").textContent = "Not saved: the server does not answer. What you typed is kept here.";
-});
-document.addEventListener("weir:signed-out", () => {
-  unreachable = true;
-  document.getElementById("draft-state").textContent = "Not saved: you are signed out. What you typed is kept here.";
-});
+  document.getElementById("draft-state").textContent = `Not saved: ${why}. What you typed is kept here.`;
+}
+
+document.body.addEventListener("htmx:sendError", () => notSaved("the server does not answer"));
+form?.addEventListener("htmx:responseError", (event) => notSaved(`the server answered with the error ${event.detail.xhr.status}`));
+document.addEventListener("weir:signed-out", () => notSaved("you are signed out"));
 addEventListener("beforeunload", (event) => { if (wouldBeLost()) event.preventDefault(); });
 document.querySelector("[data-focus]")?.focus();

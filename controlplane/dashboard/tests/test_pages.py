@@ -41,6 +41,7 @@ def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis
     text = shown(vera_client, "/live")
     assert "Redis does not answer" in text
     assert "Routers serve on" in text
+    assert "No instances" not in text
 
 
 def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis: redis.Redis) -> None:

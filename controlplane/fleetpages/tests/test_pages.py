@@ -36,6 +36,14 @@ def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Clien
     assert "p-0 ready answers /health and serves the model local 25 % 0 0" in said
 
 
+def test_without_redis_it_says_why_there_are_no_figures(
+    viewer: Client, fleet: World, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("redis_away")
+    said = text_of(viewer.get("/fleet/"))
+    assert "p-0 unseen no figures: Redis does not answer" in said
+
+
 def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
     for path in ("/fleet/", "/fleet/pools/p/", "/fleet/instances/p-0/"):
         part = viewer.get(path, headers=HTMX).content.decode()

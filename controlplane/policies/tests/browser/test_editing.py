@@ -90,6 +90,16 @@ def test_leaving_warns_only_when_something_would_be_lost(open_page, policy):
     assert asked == ["beforeunload"]
 
 
+def test_a_save_that_the_server_could_not_make_is_not_called_saved(open_page, policy):
+    page = editor(open_page, policy)
+    page.route("**/draft/autosave", lambda route: route.fulfill(status=503))
+    put(page, HEAVY, "12000")
+    expect(page.locator(STATE)).to_contain_text("Not saved: the server answered with the error 503")
+    page.unroute("**/draft/autosave")
+    put(page, RETRIES, "5")
+    expect(page.locator(STATE)).to_contain_text("2 changes against what is live")
+
+
 def test_another_route_shows_its_own_fields(open_page, policy):
     page = editor(open_page, policy)
     page.select_option("#f-route-name", "cache_aware")
@@ -115,7 +125,7 @@ def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
 
 def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves_it(web, open_page, policy):
     page = editor(open_page, policy)
-    page.context.clear_cookies()
+    page.context.clear_cookies(name="sessionid")
     put(page, HEAVY, "12000")
     expect(page.locator("#banners")).to_contain_text("You are signed out")
     expect(page.locator(STATE)).to_contain_text("Not saved: you are signed out")
