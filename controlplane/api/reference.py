@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 from controlplane.accounts.decorators import viewer_required
 from controlplane.accounts.permissions import SCOPES
 from controlplane.api.api import api
+from controlplane.api.inputs import inputs_of
 
 
 @login_required
@@ -20,7 +21,8 @@ def reference(request: HttpRequest) -> HttpResponse:
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            row = {"method": method.upper(), "path": path, "operation": operation}
+            inputs = inputs_of(operation, schema["components"]["schemas"])
+            row = {"method": method.upper(), "path": path, "operation": operation, "inputs": inputs}
             groups.setdefault((operation.get("tags") or ["other"])[0], []).append(row)
     context = {
         "groups": sorted(groups.items()),

@@ -1,0 +1,74 @@
+"""What an operation takes, for people, from the OpenAPI document. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+TYPES = {"integer": "whole number", "string": "text", "boolean": "true or false"}
+LIMITS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " of them"))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    name: str
+    place: str  # path, query, header or body
+    required: bool
+    allowed: str
+    meaning: str
+
+
+def inputs_of(operation: Json, schemas: Json) -> list[Input]:
+    """`schemas`: what the document's references lead to, by name."""
+    return [*_parameters(operation, schemas), *_body(operation, schemas)]
+
+
+def _parameters(operation: Json, schemas: Json) -> Iterator[Input]:
+    for each in operation.get("parameters") or ():
+        allowed = _allowed(each["schema"], schemas)
+        yield Input(each["name"], each["in"], bool(each.get("required")), allowed, each.get("description") or "")
+
+
+def _body(operation: Json, schemas: Json) -> Iterator[Input]:
+    body = operation.get("requestBody") or {}
+    kinds = body.get("content") or {}
+    if kinds and "application/json" not in kinds:
+        yield Input(" or ".join(kinds), "body", True, "", body.get("description") or "")
+        return
+    schema = _followed((kinds.get("application/json") or {}).get("schema") or {}, schemas)
+    needed = schema.get("required") or ()
+    for name, field in (schema.get("properties") or {}).items():
+        yield Input(name, "body", name in needed, _allowed(field, schemas), field.get("description") or "")
+
+
+def _followed(schema: Json, schemas: Json) -> Json:
+    found: Json = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return found
+
+
+def _allowed(schema: Json, schemas: Json) -> str:
+    default = schema.get("default")
+    return _kind(schema, schemas) + (f"; default {default}" if default not in (None, "", [], {}) else "")
+
+
+def _kind(schema: Json, schemas: Json) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_kind(each, schemas) for each in schema["anyOf"] if each.get("type") != "null")
+    if "enum" in schema or "const" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"])) if "enum" in schema else str(schema["const"])
+    if "$ref" in schema:
+        return "object with " + ", ".join(_followed(schema, schemas).get("properties") or ())
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items') or {}, schemas)}{_limits(schema)}"
+    return TYPES.get(schema.get("type", ""), schema.get("type", "anything")) + _limits(schema)
+
+
+def _limits(schema: Json) -> str:
+    found = [(schema.get(low), schema.get(high), what) for low, high, what in LIMITS]
+    return "".join(f", {_range(low, high)}{what}" for low, high, what in found if low is not None or high is not None)
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"at most {high:,}" if low is None else f"at least {low:,}"
+    return f"{low:,} to {high:,}"
