@@ -91,7 +91,7 @@ def _event(raw: Any) -> Event | None:
 
 def _stored(raw: dict[str, Any]) -> Stored:
     parent = raw.get("parent_block_hash")
-    names = [_name(name) for name in raw["block_hashes"]]
+    names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
     if size < 1 or (tokens and len(tokens) < 4 * size * len(names)):
@@ -102,14 +102,14 @@ def _stored(raw: dict[str, Any]) -> Stored:
         tokens=tokens,
         block_size=size,
         tier=_tier(raw),
-        extras=[_extra(extra) for extra in raw.get("extra_keys") or ()] or _adapter(raw, len(names)),
+        extras=_extras(raw, len(names)),
         group=raw.get("group_idx"),
         whole=raw.get("kv_cache_spec_kind") in _WHOLE,
     )
 
 
 def _removed(raw: dict[str, Any]) -> Removed:
-    return Removed([_name(name) for name in raw["block_hashes"]], _tier(raw), raw.get("group_idx"))
+    return Removed(_names(raw["block_hashes"]), _tier(raw), raw.get("group_idx"))
 
 
 _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED}
@@ -118,6 +118,13 @@ _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "BlockRemoved": _removed,
     "AllBlocksCleared": lambda raw: Cleared(),
 }
+
+
+def _names(names: Sequence[object]) -> Sequence[int]:
+    try:
+        return [(name * _SPREAD) & _WORD or 1 for name in names]  # type: ignore[operator]
+    except (TypeError, OverflowError):  # bytes
+        return [_name(name) for name in names]
 
 
 def _name(name: object) -> int:
@@ -144,7 +151,14 @@ def _extra(extra: object) -> bytes:
     return bytes(msgpack.packb(extra, default=str)) if extra else b""
 
 
+def _extras(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
+    given = raw.get("extra_keys")
+    if not given:
+        return _adapter(raw, blocks)
+    return [_extra(extra) for extra in given] if any(given) else ()
+
+
 def _adapter(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
     """Before events had extra keys, they named the adapter alone."""
     adapter = raw.get("lora_name") or raw.get("lora_id")
-    return [_extra([adapter])] * blocks if adapter is not None and not raw.get("extra_keys") else ()
+    return [_extra([adapter])] * blocks if adapter is not None else ()

@@ -148,26 +148,28 @@ class Ahead:
 
     # What the engine tells
 
-    def stored(self, blocks: Sequence[int], parent: int, more: int) -> None:
-        """Blocks of a chain that goes on from `parent`; `more` are held than before."""
-        self.held += more
+    def stored(self, blocks: Sequence[int], parent: int, new: int, copies: int) -> None:
+        """Blocks of a chain that goes on from `parent`, of which the last ones were not held before."""
+        self.held += new + copies
         self._turns = None
-        if self._expected:
+        if not self._expected.keys().isdisjoint(blocks):
             for block in blocks:
                 self._expected.pop(block, None)
-        if not more:
+        if not new:
             return
         request = self._next.get(blocks[0]) or self._answering(parent) or self._hit_otherwise(blocks[0])
-        self._shelf.told(blocks, parent, busy=request is not None)
+        known = len(blocks) - new
+        self._shelf.told(blocks[known:], blocks[known - 1] if known else parent, busy=request is not None)
         if request is not None:
             self._next.pop(request.awaits, None)
             request.told(blocks)
             self._next[request.awaits] = request
 
-    def dropped(self, block: int) -> None:
-        self.held -= 1
+    def dropped(self, blocks: Sequence[int]) -> None:
+        """In the order of eviction."""
+        self.held -= len(blocks)
         self._turns = None
-        if self._shelf.gone(block):
+        for block in self._shelf.gone(blocks):
             self._lose(block)
         self._shelf.fit(self.held)
 

@@ -8,6 +8,7 @@ The places where that happens are found by steps that double and then by bisecti
 blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with what follows the hole.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from router.prefix.ahead import Sent
@@ -70,15 +71,19 @@ class ExactIndex:
         if not tokens:
             links = [(name, part.names.get(name)) for name in names]
             part.unknown += sum(not known for _, known in links)
-            self._add(part, [(name, known) for name, known in links if known], 0, tier)
+            self._add(part, [name for name, known in links if known], [known for _, known in links if known], 0, tier)
         elif not link:
             part.unknown += len(names)
         else:
-            self._add(part, list(zip(names, linked(tokens, block_size, link, extras), strict=False)), link, tier)
+            blocks = linked(tokens, block_size, link, extras)[: len(names)]
+            self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
         """The instance holds these blocks no more on that tier."""
         part = self._part(instance)
+        if tier == DEVICE and not part.copies and not part.on_tier[HOST] and not part.on_tier[DISK]:
+            self._drop_all(part, names)
+            return
         changes: dict[int, int] = {}
         for name in names:
             block = part.names.get(name)
@@ -199,31 +204,48 @@ class ExactIndex:
             self._live |= part.bit
         return part
 
-    def _add(self, part: Part, blocks: list[tuple[int, int]], parent: int, tier: int) -> None:
-        """`blocks`: (engine's name, ours), that go on from `parent`, 0 where that is not known."""
+    def _add(self, part: Part, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
+        """`names`: the engine's; `blocks`: ours, that go on from `parent`, 0 where that is not known."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
-        sets, changes, held, copies = self._sets, dict[int, int](), part.on_tier[DEVICE], 0
-        for name, block in blocks:
-            before = part.names.put(name, block)
+        known = part.names.put_all(names, blocks)
+        for before, block in zip(known, blocks, strict=True) if any(known) else ():
             if before and before != block:  # the engine gave the name to something else
-                sets.release(changes)
-                changes.clear()
                 self._leave(part, before)
-            number = self._holders.get(block)
-            after = changes.get(number)
-            if after is None:
-                after = changes[number] = sets.with_holder(number, part.bit, tier)
-            if after != number:
-                self._put(block, number, after)
-                part.on_tier[tier] += 1
-                self._held += 1
-            elif before:
-                part.copies[name, tier] = part.copies.get((name, tier), 0) + 1
-                copies += 1
-        sets.release(changes)
+        numbers, changes = self._holders.change(blocks, lambda number: self._sets.with_holder(number, part.bit, tier))
+        new = self._recount(numbers, changes)
+        again = []
+        if new < len(blocks):
+            same = zip(names, known, numbers, strict=True)
+            again = [name for name, before, number in same if before and changes[number] == number]
+            part.add_copies(again, tier)
+        part.on_tier[tier] += new
+        self._held += new
         if tier == DEVICE:
-            part.ahead.stored([block for _, block in blocks], parent, part.on_tier[DEVICE] - held + copies)
+            part.ahead.stored(blocks, parent, new, len(again))
+
+    def _drop_all(self, part: Part, names: Sequence[int]) -> None:
+        """Of an instance that has one tier, and each block once."""
+        blocks = list(filter(None, part.names.pop_all(names)))
+        numbers, changes = self._holders.change(
+            blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)
+        )
+        gone = self._recount(numbers, changes)
+        part.on_tier[DEVICE] -= gone
+        self._held -= gone
+        part.ahead.dropped(blocks)
+
+    def _recount(self, numbers: list[int], changes: Mapping[int, int]) -> int:
+        """Blocks that had these sets of holders have other ones now; of how many blocks that is so."""
+        counts, changed = self._sets.counts, 0
+        for number, blocks in Counter(numbers).items():
+            after = changes[number]
+            if after != number:
+                counts[number] -= blocks
+                counts[after] += blocks
+                changed += blocks
+        self._sets.release(changes)
+        return changed
 
     def _drop(self, part: Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
         number = self._holders.get(block)
@@ -235,7 +257,7 @@ class ExactIndex:
             part.on_tier[tier] -= 1
             self._held -= 1
             if tier == DEVICE:
-                part.ahead.dropped(block)
+                part.ahead.dropped([block])
             if not self._sets.anywhere[after] & part.bit:
                 part.names.pop(name)
 
@@ -246,7 +268,7 @@ class ExactIndex:
             part.on_tier[tier] -= held
             self._held -= held
             if held and tier == DEVICE:
-                part.ahead.dropped(block)
+                part.ahead.dropped([block])
         self._put(block, number, self._sets.without_instance(number, part.bit))
         self._sets.release((number,))
 

@@ -1,5 +1,7 @@
 """What one instance holds, by its own names."""
 
+from collections.abc import Iterable
+
 from router.prefix.ahead import Ahead
 from router.prefix.table import Table
 
@@ -19,6 +21,10 @@ class Part:
         self.on_tier = [0, 0, 0]
         self.unknown = 0  # blocks that could not be placed: their parent was never told
         self.ahead = Ahead(room)  # what of the device's will change by the requests under way
+
+    def add_copies(self, names: Iterable[int], tier: int) -> None:
+        for name in names:
+            self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
 
     def drop_copy(self, name: int, tier: int) -> bool:
         """True when it was one of several copies."""

@@ -59,25 +59,36 @@ class Shelf:
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
         if not busy:  # of a request that is not known of: it was used now
-            del self._idle[stretch]
+            self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1
             self.idle += len(blocks)
 
-    def gone(self, block: int) -> bool:
-        """It was evicted; True if it belonged to a request under way."""
-        stretch = self._ends.pop(block, None)
-        if stretch is None:
-            return False
-        stretch.blocks.pop()
-        self._size -= 1
-        self.idle -= not stretch.busy
-        if stretch.blocks:
-            self._ends[stretch.blocks[-1]] = stretch
-        else:
-            del self._starts[block]
-            self._idle.pop(stretch, None)
-        return stretch.busy
+    def gone(self, blocks: Sequence[int]) -> list[int]:
+        """They were evicted, in this order; those of them that belonged to requests under way."""
+        busy: list[int] = []
+        ends, place, end = self._ends, 0, len(blocks)
+        while place < end:
+            stretch = ends.pop(blocks[place], None)
+            first = place
+            place += 1
+            if stretch is None:
+                continue
+            left = stretch.blocks
+            left.pop()
+            while place < end and left and left[-1] == blocks[place]:
+                left.pop()
+                place += 1
+            self._size -= place - first
+            if left:
+                ends[left[-1]] = stretch
+            else:
+                self._unlist(stretch, self._starts, blocks[place - 1])
+            if stretch.busy:
+                busy += blocks[first:place]
+            else:
+                self.idle -= place - first
+        return busy
 
     def fit(self, held: int) -> None:
         """No more than is held: an engine that evicts in another order leaves what is not found here."""
@@ -86,7 +97,7 @@ class Shelf:
             block = stretch.blocks[-1]
             if self._ends.get(block) is not stretch:  # two stretches came to end alike
                 self._ends[block] = stretch
-            self.gone(block)
+            self.gone((block,))
 
     def cutoff(self, blocks: int) -> tuple[int, int]:
         """Where evicting so many idle blocks ends: the number of a use, and what is left of its stretch."""
@@ -131,8 +142,12 @@ class Shelf:
             del stretch.blocks[:blocks]
             self._starts[stretch.blocks[0]] = stretch
             return
-        if self._ends.get(stretch.blocks[-1]) is stretch:
-            del self._ends[stretch.blocks[-1]]
+        self._unlist(stretch, self._ends, stretch.blocks[-1])
+
+    def _unlist(self, stretch: _Stretch, by: dict[int, _Stretch], block: int) -> None:
+        """An engine that told of a block twice made it part of two stretches: the other one stays."""
+        if by.get(block) is stretch:
+            del by[block]
         self._idle.pop(stretch, None)
 
 

@@ -6,7 +6,7 @@ holds the event loop for more than some milliseconds.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 SMALLEST = 8  # places
 FULLEST = 0.7  # share of places taken before it grows
@@ -59,6 +59,68 @@ class Table:
         """The value that was there, 0 without one."""
         return self._parts[key & self._mask].pop(key)
 
+    # The same for many at once, at half of the price: what one of them costs is the calls and the look-ups of names.
+
+    def put_all(self, keys: Iterable[int], values: Iterable[int]) -> list[int]:
+        """The values that were there before."""
+        parts, mask, before = self._parts, self._mask, []
+        for key, value in zip(keys, values, strict=True):
+            part = parts[key & mask]
+            slots, wanted = part.keys, key or 1
+            place = ((key >> 32) * part.size) >> 32
+            while (found := slots[place]) and found != wanted:
+                place += 1
+            before.append(part.values[place])
+            part.values[place] = value
+            if not found:
+                slots[place] = wanted
+                part.count += 1
+                if part.count > part.most or place == part.last:
+                    part.resize(GROWTH)
+        return before
+
+    def pop_all(self, keys: Iterable[int]) -> list[int]:
+        """The values that were there."""
+        parts, mask, before = self._parts, self._mask, []
+        for key in keys:
+            part = parts[key & mask]
+            slots, wanted = part.keys, key or 1
+            place = ((key >> 32) * part.size) >> 32
+            while (found := slots[place]) and found != wanted:
+                place += 1
+            before.append(part.values[place])
+            if found:
+                part.free(place)
+        return before
+
+    def change(self, keys: Iterable[int], to: Callable[[int], int]) -> tuple[list[int], dict[int, int]]:
+        """Each value becomes `to` of it, which may be 0. The values that were there, and what each kind became."""
+        parts, mask, before = self._parts, self._mask, []
+        known: dict[int, int] = {}
+        for key in keys:
+            part = parts[key & mask]
+            slots, wanted = part.keys, key or 1
+            place = ((key >> 32) * part.size) >> 32
+            while (found := slots[place]) and found != wanted:
+                place += 1
+            value = part.values[place]
+            before.append(value)
+            after = known.get(value)
+            if after is None:
+                after = known[value] = to(value)
+            if after == value:
+                continue
+            if not after:
+                part.free(place)
+                continue
+            part.values[place] = after
+            if not found:
+                slots[place] = wanted
+                part.count += 1
+                if part.count > part.most or place == part.last:
+                    part.resize(GROWTH)
+        return before, known
+
     def values(self) -> Iterator[int]:
         for part in self._parts:
             yield from filter(None, part.values)
@@ -74,7 +136,7 @@ class Table:
 class _Part:
     """Its last place is always free, so that every probe ends: entries that would come to lie there make it grow."""
 
-    __slots__ = ("count", "keys", "last", "most", "size", "values")
+    __slots__ = ("count", "keys", "last", "least", "most", "size", "values")
 
     def __init__(self, typecode: str) -> None:
         self.count = 0
@@ -88,19 +150,24 @@ class _Part:
         self.size = size
         self.last = size + spill - 1
         self.most = int(size * FULLEST)
+        self.least = int(size * EMPTIEST) if size > SMALLEST else 0
         self.keys = array("Q", bytes(8 * (size + spill)))
         self.values = array(self.values.typecode, bytes(self.values.itemsize * (size + spill)))
 
     def pop(self, key: int) -> int:
-        keys, values, size = self.keys, self.values, self.size
-        wanted = key or 1
-        place = ((key >> 32) * size) >> 32
+        keys, wanted = self.keys, key or 1
+        place = ((key >> 32) * self.size) >> 32
         while (found := keys[place]) != wanted:
             if not found:
                 return 0
             place += 1
-        value = values[place]
-        # What follows without a free place moves up, unless that would be before where it belongs.
+        value = self.values[place]
+        self.free(place)
+        return value
+
+    def free(self, place: int) -> None:
+        """What follows without a free place moves up, unless that would be before where it belongs."""
+        keys, values, size = self.keys, self.values, self.size
         after = place + 1
         while moved := keys[after]:
             if ((moved >> 32) * size) >> 32 <= place:
@@ -109,9 +176,8 @@ class _Part:
             after += 1
         keys[place] = values[place] = 0
         self.count -= 1
-        if self.count < size * EMPTIEST and size > SMALLEST:
+        if self.count < self.least:
             self.resize(0.5)
-        return value
 
     def resize(self, factor: float) -> None:
         old = [(key, value) for key, value in zip(self.keys, self.values, strict=True) if key]

@@ -32,6 +32,35 @@ def test_it_holds_what_a_dict_would(steps: list[tuple[bool, int, int]], parts: i
     assert sorted(table.values()) == sorted(model.values())
 
 
+BATCHES = st.lists(st.tuples(st.sampled_from(["put", "pop", "change"]), st.lists(KEYS, max_size=40)), max_size=30)
+
+
+@given(BATCHES, st.sampled_from([1, 4]))
+@settings(max_examples=200)
+def test_many_at_once_are_as_one_after_the_other(batches: list[tuple[str, list[int]]], parts: int) -> None:
+    table, model = Table(parts, "I"), dict[int, int]()
+    for what, keys in batches:
+        if what == "put":
+            assert table.put_all(keys, range(1, len(keys) + 1)) == [
+                put(model, *pair) for pair in zip(keys, range(1, 99), strict=False)
+            ]
+        elif what == "pop":
+            assert table.pop_all(keys) == [model.pop(key, 0) for key in keys]
+        else:
+            before, changes = table.change(keys, lambda value: (value + 1) % 4)
+            assert before == [put(model, key, (model.get(key, 0) + 1) % 4) for key in keys]
+            assert changes == {value: (value + 1) % 4 for value in before}
+    assert {key: table.get(key) for key in model} == model
+    assert len(table) == len(model)
+
+
+def put(model: dict[int, int], key: int, value: int) -> int:
+    before = model.pop(key, 0)
+    if value:
+        model[key] = value
+    return before
+
+
 def test_many_that_belong_to_the_last_place_are_all_found() -> None:
     table = Table(1, "Q")
     keys = [2**64 - 1 - number for number in range(200)]
