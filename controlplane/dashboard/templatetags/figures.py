@@ -29,8 +29,16 @@ def whole(value: float | None) -> str:
 
 @register.filter
 def limit(value: Any) -> str:
-    """An option's default or limit, as it was declared: 1,048,576, 0.01, h100_sxm."""
-    return f"{value:,.15g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    """An option's default or limit, as one would declare it: 1,048,576, 0.01, h100_sxm, true, A=1."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"{value:,.15g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
 
 
 @register.filter

@@ -25,9 +25,14 @@ from controlplane.dashboard.templatetags import figures
         (figures.seconds, 600, "10 min"),
         (figures.seconds, 90_000, "25 h"),
         (figures.seconds, 400_000, "5 d"),
+        (figures.limit, 1_048_576, "1,048,576"),
+        (figures.limit, True, "true"),
+        (figures.limit, (), "none"),
+        (figures.limit, ("0", "1"), "0, 1"),
+        (figures.limit, {"A": "1"}, "A=1"),
     ],
 )
-def test_a_figure_is_written(write: Any, value: float, text: str) -> None:
+def test_a_figure_is_written(write: Any, value: Any, text: str) -> None:
     assert write(value) == text
 
 
