@@ -108,8 +108,10 @@ class Ahead:
 
     def foreseen(self, hashes: Sequence[int], held: int) -> int:
         """How many leading blocks of a prompt it will hold when `held` are now."""
-        kept = self._kept(hashes, held) if held and self._room else held
-        return max(kept, self._end_of_expected(hashes, kept))
+        kept = held
+        if held and self._room and not self._shelf.uses(hashes, held):
+            kept = self._kept(hashes, held)
+        return self._end_of_expected(hashes, kept)
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> Sent:
         """The instance gets this prompt, of which it will hold so many leading blocks when its turn comes."""

@@ -107,6 +107,16 @@ class Shelf:
                 return stretch.at, -blocks
         return self._next, 0
 
+    def uses(self, hashes: Sequence[int], held: int) -> bool:
+        """Whether one request under way uses all of the leading blocks."""
+        stretch = self._starts.get(hashes[0])
+        return (
+            stretch is not None
+            and stretch.busy
+            and len(stretch.blocks) >= held
+            and stretch.blocks[held - 1] == hashes[held - 1]
+        )
+
     def kept(self, hashes: Sequence[int], held: int, cutoff: tuple[int, int]) -> int:
         """How many of the leading blocks held now are left then."""
         at, left = cutoff

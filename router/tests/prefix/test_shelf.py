@@ -75,6 +75,8 @@ class Histories(RuleBasedStateMachine):
             for some in (self.held, left)
         )
         assert self.shelf.kept(chain, held, self.shelf.cutoff(blocks)) == wanted
+        if held and self.shelf.uses(chain, held):
+            assert wanted == held
 
     @invariant()
     def as_much_is_idle(self) -> None:
