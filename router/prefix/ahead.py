@@ -104,7 +104,7 @@ class Ahead:
         """Something is under way that will change what it holds; `now`: s, monotonic."""
         while self._leaving and self._leaving[0][0] <= now:
             self._forget(self._leaving.popleft()[1])
-        return bool(self._expected)
+        return bool(self._under_way or self._expected)
 
     def foreseen(self, hashes: Sequence[int], held: int) -> int:
         """How many leading blocks of a prompt it will hold when `held` are now."""

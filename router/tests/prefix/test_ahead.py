@@ -136,6 +136,45 @@ def test_a_prompt_that_will_be_evicted_and_computed_again_will_be_held(index: Ex
     assert foreseen(index, prompt("x", 6)) == 6
 
 
+def test_what_answers_grow_until_there_is_room_for_a_prompt_takes_room_too(index: ExactIndex, engine: Engine) -> None:
+    index.limit("a", 11)
+    first = send(index, prompt("x", 2))
+    engine.holds(prompt("x", 2))
+    engine.holds(prompt("x", 4), 2)  # its answer
+    first.over(NOW)
+    send(index, prompt("y", 5))
+    engine.holds(prompt("y", 5))
+    assert foreseen(index, prompt("x", 8)) == 4  # there is room for 5 beside y
+    assert foreseen(index, prompt("x", 9)) == 3  # the 6 that it needs are free once y has ended, 2 blocks longer
+
+
+def test_a_prompt_that_loses_what_it_was_to_find_computes_it_once_more(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 6))
+    send(index, prompt("x", 6))
+    engine.evicts(prompt("x", 6), 4)
+    assert foreseen(index, prompt("x", 6)) == 6
+
+
+def test_a_prompt_that_finds_more_than_was_foreseen_computes_less(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 6))
+    other = send(index, prompt("z", 6))
+    send(index, prompt("x", 8))
+    other.over(NOW)
+    engine.holds(prompt("x", 8), 6)
+    send(index, prompt("y", 4))
+    assert foreseen(index, prompt("x", 8), NOW + LATE_S) == 8  # in use, though z and y would not fit beside it
+
+
+def test_what_two_requests_share_is_in_use_until_both_are_over(index: ExactIndex, engine: Engine) -> None:
+    engine.holds(prompt("x", 4))
+    first, second = send(index, prompt("x", 4)), send(index, prompt("x", 4))
+    first.over(NOW)
+    send(index, prompt("z", 9))
+    assert foreseen(index, prompt("x", 4)) == 4
+    second.over(NOW)
+    assert foreseen(index, prompt("x", 4)) == 0
+
+
 def test_without_knowing_the_room_nothing_is_expected_to_go(index: ExactIndex) -> None:
     engine = Engine(index, 0)
     engine.holds(prompt("x", 6))
