@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 KEPT = 100_000  # sessions per pool
 UNNAMED = "~"  # begins what a session is called that names itself not
@@ -80,9 +81,16 @@ class Affinity:
         if bound is not None:
             bound.history_tokens = history_tokens
 
+    def take_changed(self, most: int) -> dict[str, tuple[str, int]]:
+        """What changed first, to be written now."""
+        return {session: self.changed.pop(session) for session in list(islice(self.changed, most))}
+
     def give_back(self, changed: dict[str, tuple[str, int]]) -> None:
         """They could not be written; what changed since wins. Bounded as the sessions themselves are."""
-        self.changed = dict(list({**changed, **self.changed}.items())[-KEPT:])
+        for session, binding in changed.items():
+            self.changed.setdefault(session, binding)
+        if len(self.changed) > KEPT:
+            self.changed = dict(list(self.changed.items())[-KEPT:])
 
     def _trim(self) -> None:
         if len(self._bound) > KEPT:

@@ -1,11 +1,14 @@
 """A session keeps its instance, whichever way it is named and whichever router it comes through."""
 
+import time
+
 import pytest
 
 from router import wire
 from router.affinity import Affinity
 from router.headers import LONGEST_SESSION
 from router.prompt import read
+from router.reporter import SESSIONS_BATCH
 from router.tests.conftest import running
 
 
@@ -81,6 +84,29 @@ async def test_a_binding_in_redis_ends_with_its_time_to_live(world):
     w = await world(None, affinity__ttl_s=100)
     await w.ask(user="s")
     await w.until(lambda: 0 < w.published.client.ttl(wire.affinity_key("demo", "s")) <= 100)
+
+
+async def test_more_sessions_than_one_batch_are_all_written(world):
+    w = await world(None)
+    affinity = w.router.pools.get("demo").affinity
+    now, many = time.time(), 2 * SESSIONS_BATCH + 1
+    for number in range(many):
+        affinity.bind(f"s{number}", "demo-0", now, ttl_s=100)
+    keys = [wire.affinity_key("demo", f"s{number}") for number in range(many)]
+    await w.until(lambda: w.published.client.mget(keys) == [b"demo-0"] * many)
+    assert affinity.changed == {}
+
+
+def test_what_could_not_be_written_is_kept_but_for_what_changed_since(monkeypatch):
+    monkeypatch.setattr("router.affinity.KEPT", 3)
+    affinity = Affinity()
+    for session in ("a", "b", "c", "d"):
+        affinity.bind(session, "demo-0", now=0, ttl_s=100)
+    taken = affinity.take_changed(2)
+    assert list(taken) == ["a", "b"]
+    affinity.bind("a", "demo-1", now=1, ttl_s=100)
+    affinity.give_back(taken)
+    assert affinity.changed == {"d": ("demo-0", 100), "a": ("demo-1", 100), "b": ("demo-0", 100)}
 
 
 def test_a_binding_ends_with_its_time_to_live():
