@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from router.connection import Headers, Sink
+from router.connection import EventSink, Headers, Sink
 
 
 class Answering(Protocol):
@@ -14,7 +14,7 @@ class Answering(Protocol):
 
     async def read(self) -> bytes: ...
 
-    async def pour(self, sink: Sink) -> bytes: ...
+    async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes: ...
 
     def resume(self) -> None: ...
 

@@ -16,6 +16,8 @@ HIGH_WATER = 64 * 1024  # bytes that wait for the client
 
 
 class AsgiClient:
+    takes_chunks = False  # ASGI has no framing
+
     def __init__(self, receive: Receive, send: Send) -> None:
         self.gone = False
         self._full = False
@@ -96,6 +98,9 @@ class AsgiClient:
         self._full = self._waiting >= HIGH_WATER
         self._put({"type": "http.response.body", "body": data, "more_body": True})
         return self._full
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        raise NotImplementedError("the server frames what it is sent")
 
     def end(self, data: bytes = b"") -> None:
         self._answered = True

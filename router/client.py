@@ -20,6 +20,7 @@ class Incoming:
 
 
 class Client(Protocol):
+    takes_chunks: bool  # `write_chunk` may be called
     on_room: Callable[[], None] | None  # called when it has caught up after a `write` that was too much
 
     @property
@@ -34,6 +35,9 @@ class Client(Protocol):
 
     def write(self, data: bytes) -> bool:
         """True when it reads more slowly than it is written to: nothing more until `on_room`."""
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        """As `write`, of a chunk with its framing."""
 
     def end(self, data: bytes = b"") -> None:
         """The last bytes; the answer is whole."""

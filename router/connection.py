@@ -22,6 +22,7 @@ MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
 
 Headers = list[tuple[bytes, bytes]]
 Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
+EventSink = Callable[[bytes], bool | None]  # the same for a chunk with its framing; None: it must come unframed
 
 
 class Home(Protocol):
@@ -42,11 +43,15 @@ class Connection(asyncio.Protocol):
         self._home = home
         self._loop = loop
         self._chunks: list[bytes] = []  # always the same list
-        self.on_body = self._chunks.append  # the parser's: an event of a stream costs no call into Python
+        self._outside_chunk = [True, False]  # the first says it: turned around at both ends of a chunk
+        # The parser's: an event of a stream costs no call into Python.
+        self.on_body = self._chunks.append
+        self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
+        self._event_sink: EventSink | None = None
         self._limit_s = 0.0
         self._paused = False
         self.busy = False
@@ -58,6 +63,7 @@ class Connection(asyncio.Protocol):
         self.headers: Headers = []
         self._chunks.clear()
         self._head_bytes = 0
+        self._at_chunk = False  # the next byte is the first of a chunk
         self._complete = False
         self._keep_alive = False
         self._until_close = False
@@ -105,8 +111,13 @@ class Connection(asyncio.Protocol):
         """What has come and was not read, left where it is."""
         return b"".join(self._chunks)
 
-    async def pour(self, sink: Sink) -> bytes:
-        """Hand what comes to `sink` as it comes, with no task in between; the last bytes once the answer is whole."""
+    async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
+        """Hand what comes to `sink` as it comes, with no task in between; the last bytes once the answer is whole.
+
+        A read that is one chunk which ends an event, as most are, is offered to `event_sink` before it is parsed.
+        """
+        if [value for name, value in self.headers if name == b"transfer-encoding"] != [b"chunked"]:
+            event_sink = None
         while not self._complete:
             if self._chunks and sink(self._taken()):
                 self._hold()
@@ -114,11 +125,11 @@ class Connection(asyncio.Protocol):
                 self.resume()
             if self._error is not None:
                 raise self._error
-            self._sink = sink
+            self._sink, self._event_sink = sink, event_sink
             try:
                 await self._wait()
             finally:
-                self._sink = None
+                self._sink = self._event_sink = None
         return self._taken()
 
     def _taken(self) -> bytes:
@@ -227,12 +238,24 @@ class Connection(asyncio.Protocol):
             return
         self._silent = False
         self._heard = True
+        if self._event_sink is not None and self._at_chunk and data.endswith(b"\n\n\r\n"):
+            size_end = data.find(b"\r\n", 0, 8)
+            if data[:size_end].lower() == b"%x" % (len(data) - size_end - 4):  # nothing before it, nothing after
+                full = self._event_sink(data)
+                if full:
+                    self._hold()
+                if full is not None:
+                    return  # the parser is between two chunks, and need not know of this one
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._broken("it switched protocols")
         except httptools.HttpParserError as error:
             self._broken(str(error) or type(error).__name__)
+        self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
         if self._sink is None or self._complete:
             self._came(len(data))
         elif self._chunks and self._sink(self._taken()):

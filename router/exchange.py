@@ -53,7 +53,7 @@ class Exchange(RequestResponseCycle):
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._head = b""  # not written yet
-        self._chunked = False
+        self.takes_chunks = False
 
     @property
     def message_event(self) -> "Exchange":  # type: ignore[override]
@@ -129,7 +129,7 @@ class Exchange(RequestResponseCycle):
         self.response_started = True
         framed = lines.startswith(_LENGTH) or b"\n" + _LENGTH in lines or status in BODILESS
         if not framed and not self.http_1_0:
-            self._chunked = True
+            self.takes_chunks = True
             lines += CHUNKED
         elif not framed:
             self.keep_alive = False
@@ -138,7 +138,7 @@ class Exchange(RequestResponseCycle):
         self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
 
     def write(self, data: bytes) -> bool:
-        if self._chunked:
+        if self.takes_chunks:
             data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
         elif self._head:
             data = self._head + data
@@ -146,8 +146,15 @@ class Exchange(RequestResponseCycle):
         self.transport.write(data)
         return self.flow.write_paused
 
+    def write_chunk(self, chunk: bytes) -> bool:
+        if self._head:
+            chunk = self._head + chunk
+            self._head = b""
+        self.transport.write(chunk)
+        return self.flow.write_paused
+
     def end(self, data: bytes = b"") -> None:
-        if not self._chunked:
+        if not self.takes_chunks:
             last = self._head + data if self._head else data
         elif data:
             last = b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data)

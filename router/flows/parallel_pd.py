@@ -11,7 +11,7 @@ import orjson
 
 from router.answering import Answering
 from router.call import Call
-from router.connection import Headers, Sink
+from router.connection import EventSink, Headers, Sink
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
@@ -71,7 +71,7 @@ class Spliced:
     async def read(self) -> bytes:
         raise NotImplementedError("a stream is poured")
 
-    async def pour(self, sink: Sink) -> bytes:
+    async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
         sink(self._first)
         try:
             self._decoder = await self._both.decoded()
