@@ -49,6 +49,7 @@ class Router:
         self._pages: dict[str, Callable[[], tuple[bytes, bytes]]] = {
             "/v1/models": self._models,
             "/healthz": self._healthz,
+            "/health": self._healthz,
             "/metrics": self._metrics,
         }
 

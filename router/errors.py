@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 
 def document(endpoint: str, status: int, code: str, message: str, request_id: str) -> dict[str, Any]:
-    if endpoint == "/v1/messages":
+    if endpoint.startswith("/v1/messages"):
         kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {
             "type": "error",

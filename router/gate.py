@@ -13,6 +13,7 @@ from typing import Any
 
 from router.call import Call
 from router.client import Incoming
+from router.endpoints import LIMITS
 from router.errors import Refusal
 from router.keys import MARK, Key, Keyring, parse, secret_of
 from router.quota import RETRY_S, Bucket, Budget, Lends, Loan, Wish, duration
@@ -224,7 +225,7 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 def _reckoned(call: Call) -> int:
     """Tokens that it may come to: the prompt's as estimated, and the most that the answer may have."""
     limit = _OUTPUT.search(call.body)
-    output = int(limit[1]) if limit else 0 if call.endpoint == "/v1/embeddings" else DEFAULT_OUTPUT
+    output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.endpoint in LIMITS else 0
     return call.prompt_tokens + output
 
 

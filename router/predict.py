@@ -23,7 +23,7 @@ _NOT_NONE = ("approximate", "exact")
 def read_tokens(call: Call) -> bool:
     """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
     reader = call.pool.told.reader
-    if reader is None or not call.pool.told.sizes:
+    if reader is None or not call.pool.told.sizes or not call.prompt.rendered:
         return True
     if not reader.is_quick(call.prompt):
         return False

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import xxhash
 
+from router.endpoints import UNCOMPUTED
 from router.value import value
 
 
@@ -72,10 +73,6 @@ def _completions(document: dict[str, Any]) -> tuple[bytes, int | None]:
     return _text_or_ids(document.get("prompt"))
 
 
-def _embeddings(document: dict[str, Any]) -> tuple[bytes, int | None]:
-    return _text_or_ids(document.get("input"))
-
-
 def _chat(document: dict[str, Any]) -> tuple[bytes, int | None]:
     return _joined([*_tools(document), *_messages(document.get("messages"))]), None
 
@@ -94,12 +91,30 @@ def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
     return _joined([*_tools(document), *head, *turns]), None
 
 
+def _scores(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    """One text beside each of several, by any of the names that the rerank and score APIs have for the two."""
+    sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
+    texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
+    return _joined([f"{_content(text)}\n" for text in texts]), None
+
+
+def _pooled(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return _chat(document) if "messages" in document else _text_or_ids(document.get("input"))
+
+
+def _nothing(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return b"", 0
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": _completions,
     "/v1/responses": _responses,
     "/v1/messages": _messages_api,
-    "/v1/embeddings": _embeddings,
+    "/v1/embeddings": _pooled,
+    **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
+    **dict.fromkeys(UNCOMPUTED, _nothing),
 }
 
 

@@ -4,13 +4,14 @@ from collections import Counter, deque
 from typing import Any
 
 from router.call import Call
+from router.endpoints import UNCOMPUTED
 from router.policy.types import Decision
 from router.rates import Estimates
 from router.tally import Tally
 from router.traffic import is_recorded
 
 PENDING = 10_000  # receipts kept while Redis is away; the oldest go first
-NO_CLASS = "unknown"  # of a request that was refused before it had one
+NO_CLASS = "unknown"  # of a request that was refused before it had one, or that asked nothing of a model
 
 
 class Recorder:
@@ -39,11 +40,11 @@ class Recorder:
         return estimates
 
     def decided(self, call: Call, decision: Decision) -> None:
-        self._tally(call.pool.name, decision.request_class).window.started(call.at)
+        self._tally(call.pool.name, _class(call, decision)).window.started(call.at)
 
     def ended(self, call: Call) -> None:
         pool, decision = call.pool.name, call.decision
-        self._tally(pool, decision.request_class if decision is not None else NO_CLASS).ended(call)
+        self._tally(pool, _class(call, decision)).ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
         if pool:
@@ -88,3 +89,8 @@ class Recorder:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]
         self.estimates.pop(pool, None)
+
+
+def _class(call: Call, decision: Decision | None) -> str:
+    """For the figures, in which what no model computed would pass for a quick request."""
+    return NO_CLASS if decision is None or call.endpoint in UNCOMPUTED else decision.request_class

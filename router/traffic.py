@@ -14,6 +14,7 @@ import orjson
 
 from router import wire
 from router.call import Call
+from router.endpoints import LIMITS
 from router.prefix.chain import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -103,5 +104,5 @@ class Traffic:
 
 
 def is_recorded(call: Call) -> bool:
-    """Experiments play recorded traffic; theirs is none."""
-    return bool(call.pool.name) and not call.pool.ephemeral
+    """Experiments play recorded traffic, prompts and generated answers; theirs is none."""
+    return call.endpoint in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

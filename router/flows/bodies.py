@@ -5,13 +5,8 @@ from typing import Any
 
 import orjson
 
-# How each API limits the tokens of an answer
-LIMITS = {
-    "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
-    "/v1/completions": ("max_tokens",),
-    "/v1/responses": ("max_output_tokens",),
-    "/v1/messages": ("max_tokens",),
-}
+from router.endpoints import LIMITS
+
 # About the answer, which nobody will see: they cost time, or do not go with one token that is not streamed.
 _OF_THE_ANSWER = (
     *("stream_options", "min_tokens", "logprobs", "top_logprobs", "stop", "stop_sequences", "ignore_eos"),

@@ -1,9 +1,13 @@
 """Requests go to an engine and their answers come back as they are."""
 
 import json
+import time
 
 import pytest
 
+from router import wire
+from router.endpoints import LIMITS, UNCOMPUTED
+from router.prompt import RENDERERS
 from router.tests.engine import USAGE, events, reply
 
 BODIES = {
@@ -12,8 +16,23 @@ BODIES = {
     "/v1/responses": {"input": "hello"},
     "/v1/messages": {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8},
     "/v1/embeddings": {"input": "hello"},
+    "/pooling": {"messages": [{"role": "user", "content": "hello"}]},
+    "/classify": {"input": ["hello", "world"]},
+    "/v1/classify": {"input": "hello"},
+    "/rerank": {"query": "hello", "documents": ["world", {"content": []}]},
+    "/v1/rerank": {"query": "hello", "documents": ["world"]},
+    "/v2/rerank": {"query": "hello", "documents": []},
+    "/score": {"text_1": "hello", "text_2": ["world"]},
+    "/v1/score": {"text_1": ["hello"], "text_2": 7},
+    "/tokenize": {"prompt": "hello"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hello"}]},
 }
-STREAMED = [path for path in BODIES if path != "/v1/embeddings"]
+STREAMED = tuple(LIMITS)
+
+
+def test_every_endpoint_that_is_served_is_tried_here():
+    assert set(BODIES) == set(RENDERERS)
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -34,6 +53,23 @@ async def test_a_stream_comes_back_byte_for_byte(world, path):
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.content == b"".join(events())
+
+
+@pytest.mark.parametrize("path", UNCOMPUTED)
+async def test_what_no_model_computes_is_explained_but_not_counted_as_a_quick_request(world, path):
+    w = await world(None)
+    response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
+    assert (await w.receipt(response))["prompt_tokens"] == 0
+    assert "demo" not in w.router.recorder.classes(time.time())
+    assert w.router.recorder.outcomes()["demo", "unknown", "ok"] == 1
+
+
+@pytest.mark.parametrize("path", [path for path in BODIES if path not in LIMITS])
+async def test_only_what_is_generated_is_recorded_as_traffic(world, path):
+    w = await world(None)
+    await w.receipt(await w.client.post(path, json={"model": "llama", **BODIES[path]}))
+    await w.receipt(await w.ask())
+    assert w.published.client.xlen(wire.TRAFFIC) == 1
 
 
 async def test_the_body_goes_to_the_engine_untouched(world):

@@ -94,3 +94,16 @@ def test_the_wish_for_usage_is_spliced_in_and_the_rest_kept():
 def test_a_prompt_that_names_stream_options_is_not_taken_for_them():
     body = json.dumps({"stream": True, "prompt": 'say "stream_options"'}).encode()
     assert json.loads(with_usage(body, json.loads(body)))["stream_options"] == {"include_usage": True}
+
+
+def test_a_score_is_of_one_text_beside_each_of_several_whatever_the_two_are_called():
+    others = ["hare", {"content": []}]
+    reranked = rendered("/rerank", query="fox", documents=others)
+    assert reranked.startswith(b"fox\nhare\n")
+    assert reranked == rendered("/v1/score", text_1="fox", text_2=others)
+
+
+def test_a_pooled_prompt_may_be_text_or_a_conversation():
+    messages = [{"role": "user", "content": "fox"}]
+    assert rendered("/pooling", messages=messages) == rendered("/v1/chat/completions", messages=messages)
+    assert rendered("/classify", input="fox") == b"fox"

@@ -96,7 +96,9 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr("router.traffic.REMEMBERED", 2)
     traffic = Traffic(Counter())
     for byte in b"abcd":
-        call = Call("r", "/", at=0.0, started=0.0, pool=Pool("demo"), chunks=chunk_hashes(bytes([byte]) * 2048))
+        call = Call(
+            "r", "/v1/completions", at=0.0, started=0.0, pool=Pool("demo"), chunks=chunk_hashes(bytes([byte]) * 2048)
+        )
         call.end(1.0)
         traffic.entry(call)
     assert len(traffic._known) == 2
