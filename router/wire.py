@@ -65,7 +65,7 @@ cached_tokens, actual_prompt_tokens, output_tokens (the three as the engine's us
 stream, status (HTTP), outcome (ok, error, refused, cancelled), error (text), code (of the error), queue_ms (waiting in the router
 for room), first_byte_ms, ttft_ms, tpot_ms, e2e_ms (all counted from `at`)}; null where unknown. Not in the stream's copy, and absent
 when nothing was decided: what the last decision was made from, inputs {turn, draw, bound_to, history_tokens, prefix_key, rates [prefill
-tokens/s, KV bytes per token, transfer bytes/s, transfer setup s, decode stall s]} (but for the first two left out where there is
+tokens/s, KV bytes per token, transfer bytes/s, transfer setup s]} (but for the first two left out where there is
 nothing to tell) and candidates (one list per figure, router/policy/columns.py); router/policy/replay.py decides again from them. Where the policy wanted the prompt computed elsewhere it has prefill_instance,
 prefill_ms, transfer_ms (from sending the decode request to its first byte: the transfer and one step), transfer_bytes (as predicted: what the decoder
 did not hold), offload (ok; fallback: the decoder computed the prompt; ineligible: the request cannot be offloaded; failed; cancelled) and offload_reason. `ttft_ms` and `tpot_ms` exist for streamed answers only.

@@ -111,8 +111,7 @@ class InputsOut(Schema):
     prefix_key: int = Field(0, description="0 to 65535, from the hash of the prompt's beginning")
     rates: list[float] | None = Field(
         None,
-        description="Prefill tokens/s, KV bytes per token, transfer bytes/s, transfer setup s, decode stall s per "
-        "1,000 prefill tokens; 0 is unknown",
+        description="Prefill tokens/s, KV bytes per token, transfer bytes/s, transfer setup s; 0 is unknown",
     )
 
 

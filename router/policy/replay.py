@@ -9,6 +9,7 @@ from router.policy.decide import decide
 from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
 
 Json = Mapping[str, Any]
+RATES = len(fields(Rates))  # receipts of older routers have one more, which was always 0
 
 
 class NotReplayable(ValueError):
@@ -68,7 +69,7 @@ def _request(receipt: Json, kept: Json, made: Json) -> Request:
         history_tokens=kept.get("history_tokens", 0),
         held=columns.held(made),
         held_tiers=columns.held_tiers(made),
-        rates=Rates(*kept.get("rates", ())),
+        rates=Rates(*kept.get("rates", ())[:RATES]),
         prefix_key=kept.get("prefix_key", 0),
         turn=kept["turn"],
     )

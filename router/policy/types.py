@@ -21,7 +21,6 @@ class Rates:
     kv_bytes_per_token: float = 0.0
     transfer_bytes_per_s: float = 0.0  # of one KV transfer between instances, under the present load
     transfer_setup_s: float = 0.0  # t0: of a transfer, however small
-    decode_stall_s: float = 0.0  # by which 1,000 prefill tokens delay every decode beside them
 
 
 UNKNOWN = Rates()

@@ -58,9 +58,8 @@ def _balance(view: View, decoder: Instance, helper: Instance, rates: Rates) -> B
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     stalled = decoder.decodes * own - helper.decodes * other  # the decodes beside the helper are held up instead
     before = decoder.prefill_tokens + own - helper.prefill_tokens - other
-    per_token_s = rates.decode_stall_s / 1_000 or 1 / rate  # not measured: a decode waits for as long as the prefill
     moved_s = own * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
-    return Balance(stalled * per_token_s, before / rate, rates.transfer_setup_s + moved_s)
+    return Balance(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
 
 
 def _assumed(view: View) -> Rates:
@@ -71,7 +70,6 @@ def _assumed(view: View) -> Rates:
         rates.kv_bytes_per_token or policy["route.assumed_kv_kib_per_token"] * 1024,
         rates.transfer_bytes_per_s or policy["route.assumed_transfer_gb_per_s"] * 1e9,
         rates.transfer_setup_s,
-        rates.decode_stall_s,
     )
 
 

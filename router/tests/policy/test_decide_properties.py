@@ -53,7 +53,7 @@ REQUESTS = st.builds(
     session=st.none() | st.sampled_from(["s", "t", "u"]),
     bound_to=st.none() | st.sampled_from(NAMES),
     history_tokens=st.sampled_from([0, 900, 20_000]),
-    rates=st.sampled_from([Rates(), Rates(10_000.0), Rates(10_000.0, 100_000.0, 3e9, 0.01, 0.005)]),
+    rates=st.sampled_from([Rates(), Rates(10_000.0), Rates(10_000.0, 100_000.0, 3e9, 0.01)]),
     prefix_key=st.sampled_from([0, 7, 65_535]),
     turn=st.integers(0, 20),
 )
