@@ -200,6 +200,9 @@ class Feed:
         except IndexFull as error:
             self._failure = error
             self._lost.set()
+        except Exception:  # of ours: what has been taken by half is not to be believed
+            log.exception("%s: its events could not be taken", self.instance)
+            self._lose()
         else:
             self.event_at = batch.at
             self.batches += 1

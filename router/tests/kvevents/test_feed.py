@@ -102,6 +102,19 @@ async def test_a_gap_without_a_replay_endpoint_empties_its_part(sim: Sim) -> Non
         assert followed.held("before " * 40) == 0
 
 
+async def test_events_that_the_index_fails_at_empty_its_part(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with following(sim.url) as followed:
+        await sim.ask("before " * 40)
+        await followed.until(lambda: followed.held("before " * 40))
+        with monkeypatch.context() as broken:
+            broken.setattr(followed.index, "store", lambda *event: {}[event])
+            await sim.ask(PROMPT)
+            await followed.until(lambda: not followed.feed.complete)
+        assert followed.held("before " * 40) == 0
+        await sim.ask("after " * 40)
+        await followed.until(lambda: followed.held("after " * 40))
+
+
 async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
     sim: Sim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
