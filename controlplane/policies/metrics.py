@@ -66,7 +66,7 @@ def _decoded(keys: list[str]) -> list[dict[str, Any]]:
 
 
 def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple[int, int, int]]:
-    total: dict[str, tuple[int, int, int]] = {}
+    total = dict.fromkeys(instances, (0, 0, 0)) if routers else {}
     for router in routers:
         for name, (requests, prefill, decodes) in (router.get("inflight") or {}).items():
             if name in instances:
@@ -86,6 +86,12 @@ def _most(values: Iterable[Any], label: str, unit: str) -> Figure:
     return Figure(label, max(known) if known else None, unit)
 
 
+def _prefill_ratio(live: Live) -> Figure:
+    label = "most prefill on one instance ÷ the mean of all, now"
+    prefill = [load[1] for load in live.inflight.values()]
+    return Figure(label, max(prefill) * len(prefill) / sum(prefill) if any(prefill) else None, "ratio")
+
+
 def _retries(live: Live) -> Figure:
     label = f"requests retried, {wire.WINDOW_S} s"
     if not live.windows:
@@ -103,6 +109,7 @@ METRICS: dict[str, Callable[[Live], Figure]] = {
     "instance.prefill_tokens_max": lambda m: _most(
         (load[1] for load in m.inflight.values()), "most prefill on one instance, now", "tokens"
     ),
+    "instance.prefill_ratio": _prefill_ratio,
     "instance.running_max": lambda m: _most(
         (load[0] for load in m.inflight.values()), "most requests on one instance, now", "requests"
     ),

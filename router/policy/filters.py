@@ -15,7 +15,7 @@ def refused(instance: Instance, policy: Policy) -> str:
 
 def in_flight(instance: Instance, policy: Policy) -> str:
     limit = policy["admission.max_inflight_per_instance"]
-    return f"{instance.running} requests, its limit is {limit}" if instance.running >= limit else ""
+    return f"its limit of requests is reached, {instance.running} of {limit}" if instance.running >= limit else ""
 
 
 def kv_headroom(instance: Instance, policy: Policy) -> str:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -160,3 +161,8 @@ def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
     assert ended.returncode == 2
     assert ended.stderr.startswith("router: --instances: 'nonsense' is not an instance's URL")
     assert ended.stderr.count("\n") == 1
+
+
+def test_the_policy_that_the_readme_names_is_the_default_one():
+    named = read_policy(Path(__file__).parents[2] / "examples" / "policy.json")
+    assert document.parse(named.document) == document.parse(document.default())

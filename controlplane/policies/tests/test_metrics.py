@@ -58,6 +58,7 @@ def test_load_is_what_all_routers_have_sent_to_instances_of_the_pool(fleet):
     figures = policy_metrics(["demo"])
     assert figures["instance.running_max"].value == 5
     assert figures["instance.prefill_tokens_max"].value == 1200
+    assert figures["instance.prefill_ratio"].value == 2
     assert figures["router.retries_per_min"].value == 12
 
 

@@ -16,7 +16,7 @@ def test_nobody_able_is_explained_by_counts_of_reasons() -> None:
     assert decide(Request(1_000), instances, POLICY, 0.5).reasons == (
         "no instance can take the request",
         "3 of 4: draining",
-        "1 of 4: 512 requests, its limit is 512",
+        "1 of 4: its limit of requests is reached, 512 of 512",
     )
 
 

@@ -15,6 +15,7 @@ METRICS = {
     "instance.kv_usage_max",
     "instance.running_max",
     "instance.waiting_max",
+    "instance.prefill_ratio",
     "instance.prefill_tokens_max",
     "router.retries_per_min",
     "session.reuse_gap_p90_s",
