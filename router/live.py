@@ -70,7 +70,8 @@ class Live:
         async with self._lock:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
-            keys = [wire.KEYS, *(key for name in names for key in (wire.policy_key(name), wire.fleet_key(name)))]
+            # A policy that is taken up is acknowledged at once: by then the pool has its instances.
+            keys = [wire.KEYS, *(key for name in names for key in (wire.fleet_key(name), wire.policy_key(name)))]
             values = await self._link.mget(keys)
             self._link.answered()
             if lost:
@@ -87,13 +88,12 @@ class Live:
         return seen is None, {name.decode() for name in names}
 
     async def _take(self, items: Iterable[tuple[str, str | None]], listed: set[str]) -> None:
+        gone = self._confirmed - listed
+        self._confirmed |= listed
         for key, raw in items:
             await self._take_key(key, raw)
-        for pool in list(self._pools.all()):
-            if pool.name in listed:
-                self._confirmed.add(pool.name)
-            elif pool.name in self._confirmed:
-                self._remove(pool.name)
+        for name in gone:
+            self._remove(name)
 
     async def changed(self, key: str) -> None:
         """A message says that the key has changed; a fleet that is gone is a pool that was deleted."""

@@ -8,6 +8,7 @@ import pytest
 
 from router import wire
 from router.policy import document
+from router.reporter import Reporter
 from router.tests.conftest import entry, running
 from router.tests.engine import first_then_wait
 
@@ -142,6 +143,18 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
     w.published.client.srem(wire.POOLS, "exp-1")
     w.published.client.delete(wire.fleet_key("exp-1"))
     await w.until(lambda: w.router.pools.get("exp-1") is None)
+
+
+async def test_a_router_that_starts_tells_of_no_pool_before_it_has_its_instances(world, redis_url, monkeypatch):
+    await world(None)
+    told = []
+    made = Reporter.document
+    monkeypatch.setattr(Reporter, "document", lambda self, now: told.append(made(self, now)) or told[-1])
+    async with running(redis_url, "router-2"):
+        pass
+    named = [said for said in told if said["id"] == "router-2" and "demo" in said["pools"]]
+    assert named
+    assert all(said["degraded"] == [] for said in named)
 
 
 async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
