@@ -17,7 +17,6 @@ _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 MASKS_KEPT = 256
 SPARE_SHARE = 16  # evicting goes 1/16 below the limit, so that it is done in batches
 SLACK_SHARE = 8  # a report 1/8 below what was predicted is rounding (blocks, bytes per token), not eviction
-GROWTH_SHARE = 256  # a correct prediction gives 1/256 of the limit back
 
 
 class _Stretch:
@@ -35,7 +34,7 @@ class _Stretch:
 class _Shelf:
     """What one instance holds."""
 
-    __slots__ = ("bit", "epoch", "limit", "promised", "room", "size", "slot", "starts", "stretches")
+    __slots__ = ("bit", "epoch", "limit", "promised", "size", "slot", "starts", "stretches")
 
     def __init__(self, slot: int, epoch: int, limit: int) -> None:
         self.slot = slot
@@ -45,7 +44,6 @@ class _Shelf:
         self.stretches: dict[_Stretch, None] = {}  # least recently used first, and of each the end first
         self.starts: dict[int, _Stretch] = {}  # by first hash
         self.limit = limit  # what its KV can hold
-        self.room = limit  # what it has been seen to hold: lowered by corrections
         self.promised: dict[int, int] = {}  # last chunk of a request under way: chunks held when it was sent
 
     def use(self, hashes: Sequence[int], held: int, path: Path) -> None:
@@ -144,8 +142,9 @@ class PrefixIndex:
         """Learn from what the engine had cached of a prompt when it came; call with the answer. How many chunks go.
 
         The prompt itself is held by now: the engine has just computed it. That less than predicted was cached says that
-        the engine evicts earlier than assumed, so the chunks used longest ago go, as many as were missing, and that
-        much less is believed from now on. Predictions that come true give the room back bit by bit.
+        the engine has evicted more than assumed, so the chunks used longest ago go, as many as were missing. No more
+        than that: an engine that is taken to hold less than it does loses sessions that it has the KV of, which costs
+        more than a prompt that is computed where it was not expected to be.
         """
         shelf = self._shelves.get(instance)
         if shelf is None or not hashes:
@@ -154,12 +153,9 @@ class PrefixIndex:
         if predicted is None:
             predicted = _held(self._runs.along(hashes), shelf.bit)
         if cached_chunks + predicted // SLACK_SHARE >= predicted:
-            room = shelf.room + shelf.limit // GROWTH_SHARE + 1
-            shelf.room = room if room < shelf.limit else shelf.limit
             return 0
         before = shelf.size
-        shelf.room = max(1, min(shelf.room, before) - (predicted - cached_chunks))
-        self._evict(shelf, shelf.room)
+        self._evict(shelf, max(1, before - (predicted - cached_chunks)))
         return before - shelf.size
 
     def limit(self, instance: str, chunks: int) -> None:
@@ -169,8 +165,6 @@ class PrefixIndex:
         self._limits[instance] = chunks
         shelf = self._shelves.get(instance)
         if shelf is not None:
-            # What corrections have taken off stays off: the limit follows a slowly learned ratio of bytes to tokens.
-            shelf.room = max(1, min(chunks, shelf.room + chunks - shelf.limit))
             shelf.limit = chunks
             self._evict(shelf, self._room(shelf))
 
@@ -223,7 +217,7 @@ class PrefixIndex:
 
     def _room(self, shelf: _Shelf) -> int:
         share = self.max_chunks // len(self._shelves) or 1
-        return shelf.room if shelf.room < share else share
+        return shelf.limit if shelf.limit < share else share
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; kept, since a thousand of them may share a system prompt."""

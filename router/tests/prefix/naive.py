@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 class Held:
     epoch: int
     limit: int
-    room: int
     chunks: list[int] = field(default_factory=list)  # least recently used first
     promised: dict[int, int] = field(default_factory=dict)
 
@@ -35,7 +34,7 @@ class NaiveIndex:
             del self.held[instance]
         if instance not in self.held:
             limit = self.limits.get(instance, self.instance_chunks)
-            self.held[instance] = Held(epoch, limit, limit)
+            self.held[instance] = Held(epoch, limit)
         return self.use(self.held[instance], hashes) if hashes else 0
 
     def use(self, held: Held, hashes: list[int]) -> int:
@@ -59,11 +58,9 @@ class NaiveIndex:
             return 0
         predicted = held.promised.pop(hashes[-1]) if hashes[-1] in held.promised else held.prefix(hashes)
         if cached >= predicted - predicted // 8:
-            held.room = min(held.limit, held.room + held.limit // 256 + 1)
             return 0
         before = len(held.chunks)
-        held.room = max(1, min(held.room, before) - (predicted - cached))
-        self.shrink(held, held.room)
+        self.shrink(held, max(1, before - (predicted - cached)))
         return before - len(held.chunks)
 
     def limit(self, instance: str, chunks: int) -> None:
@@ -72,7 +69,6 @@ class NaiveIndex:
         self.limits[instance] = chunks
         if instance in self.held:
             held = self.held[instance]
-            held.room = max(1, min(chunks, held.room + chunks - held.limit))
             held.limit = chunks
             self.shrink(held, self.room(held))
 
@@ -80,7 +76,7 @@ class NaiveIndex:
         self.held.pop(instance, None)
 
     def room(self, held: Held) -> int:
-        return min(held.room, max(1, self.max_chunks // len(self.held)))
+        return min(held.limit, max(1, self.max_chunks // len(self.held)))
 
     @staticmethod
     def shrink(held: Held, size: int) -> None:
