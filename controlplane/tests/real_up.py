@@ -112,6 +112,13 @@ class RealUp:
         """Every process that carries our data folder."""
         return launch.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
 
+    def left(self):
+        """What is still there of it; what was killed takes a moment to be gone."""
+        end = time.monotonic() + 2.0
+        while (found := self.everything()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return found
+
 
 @contextlib.contextmanager
 def running(*flags, **extra):

@@ -96,4 +96,4 @@ def test_an_impatient_operator_presses_twice(weir):
     weir.process.send_signal(signal.SIGINT)
     weir.wait_for("stopping")
     assert weir.stop() < 2.0
-    assert weir.everything() == []
+    assert weir.left() == []
