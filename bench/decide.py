@@ -39,7 +39,7 @@ from router.sessions import Sessions
 
 SIZES = (8, 100, 1_000)
 GOALS_US = {100: 100.0, 1_000: 1_000.0}
-RATES = Rates(9_000.0, 131_072.0, 3e9, 0.01, 0.01)
+RATES = Rates(9_000.0, 131_072.0, 3e9, 0.01)
 PROMPT_TOKENS = 20_000
 BYTES_PER_TOKEN = 4
 SESSIONS = 64
