@@ -11,7 +11,8 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from router.prefix.shelf import Shelf, common
+from router.prefix.common import common
+from router.prefix.shelf import Shelf
 from router.prefix.turns import Turns
 
 LATE_S = 1.0  # after a request's end its blocks are told of, or never will be

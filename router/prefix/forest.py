@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Sequence
 from sys import maxsize
 
+from router.prefix.common import common
+
 
 class Run:
     __slots__ = ("hashes", "holders", "parent", "start")
@@ -26,20 +28,7 @@ class Run:
 
     def shared(self, hashes: Sequence[int]) -> int:
         """Up to where in its chain it is the same as this one, which begins as it does."""
-        start, own = self.start, self.hashes
-        high = len(hashes) - start - 1  # not by min(), which costs as much as all else here
-        if high >= len(own):
-            high = len(own) - 1
-        if own[high] == hashes[start + high]:
-            return start + high + 1
-        low = 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if own[middle] == hashes[start + middle]:
-                low = middle
-            else:
-                high = middle
-        return start + high
+        return self.start + common(self.hashes, hashes, self.start, len(hashes))
 
 
 Path = list[tuple[Run, int]]  # the runs along a chain, each with the place in the chain up to which it is followed

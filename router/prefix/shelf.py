@@ -8,6 +8,8 @@ beginning when it is used again, and from its end when the engine evicts: it sta
 from array import array
 from collections.abc import Sequence
 
+from router.prefix.common import common
+
 _STRETCH_BYTES = 500
 
 
@@ -159,17 +161,3 @@ class Shelf:
         if by.get(block) is stretch:
             del by[block]
         self._idle.pop(stretch, None)
-
-
-def common(blocks: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
-    """How many blocks are the same as `hashes` from `start` up to `end`; the first one is known to be."""
-    low, high = 0, min(len(blocks), end - start)
-    if blocks[high - 1] == hashes[start + high - 1]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if blocks[middle] == hashes[start + middle]:
-            low = middle
-        else:
-            high = middle
-    return high
