@@ -36,7 +36,7 @@ settings.load_profile("weir")
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """URL of a Redis server that lives as long as this test process."""
+    """URL of a Redis server that lives as long as this test process; every test begins with it empty."""
     from controlplane import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -64,9 +64,13 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
     return start
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def live_redis(redis_url: str) -> Iterator[redis.Redis]:
-    """A client of an empty Redis, the one that Django's code under test connects to as well."""
+    """A client of an empty Redis, the one that Django's code under test connects to as well.
+
+    For every test, whether it names it or not: none finds what another has left, nor a server in one order of the
+    tests and no server in another. Who wants it away says so (`redis_away`).
+    """
     client = redis.Redis.from_url(redis_url, socket_timeout=30)
     client.flushall()
     yield client
