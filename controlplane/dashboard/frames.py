@@ -10,6 +10,7 @@ from typing import Any
 
 from controlplane.dashboard import attention, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
+from fleet.kinds import KINDS
 from router import sketch
 from router.policy.types import CLASSES
 from router.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
@@ -17,7 +18,7 @@ from router.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
 Json = Mapping[str, Any]
 
 EPHEMERAL = "exp-"  # pools that live as long as one run
-SIMULATED = ("sim", "sim-store")  # kinds whose figures come from a model of an engine, not from one
+SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 ALL_POOLS = "*"  # class figures over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
 RESTING = ("stopped", "failed", "starting")  # no process: a sample left over is of the one before

@@ -65,6 +65,7 @@ class Kind:
     can_sleep: Callable[[Any], bool] = lambda spec: False
     # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/wire.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
+    simulated: bool = False  # its figures come from a model of an engine, not from one
     serves: bool = True  # answers requests: routers are told of it, and its pool's model must be there
     launched: bool = True  # False: somebody else starts and ends it; it is watched and routed to
     service: str = ""  # use of the port at which other pools reach it; empty: none needs it

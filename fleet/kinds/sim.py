@@ -205,4 +205,5 @@ SIM = Kind(
     wire=wire,
     can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
+    simulated=True,
 )

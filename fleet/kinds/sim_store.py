@@ -60,6 +60,7 @@ SIM_STORE = Kind(
     load_timeout_s=60,
     drain_timeout_s=1,
     grace_s=5,
+    simulated=True,
     serves=False,
     service="http",
     most=lambda spec: 1,
