@@ -5,6 +5,7 @@ import signal
 
 from fleet import launch, services
 from fleet.models import Instance, InstanceEvent, State
+from fleet.tests.test_launch import is_suspended
 from fleet.tests.world import World, document
 
 
@@ -49,6 +50,7 @@ def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world:
     world.until_ready(1)
     old = world.one()
     os.kill(old.pid, signal.SIGSTOP)
+    world.until(lambda: is_suspended(old.pid))  # on a busy machine the signal takes its time
     world.tick()
     assert world.published()["p-0"]["routable"] is False
     assert "suspended" in world.one().reason
