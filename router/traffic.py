@@ -1,4 +1,4 @@
-"""Recorded traffic: of each finished request the lengths, the time, and salted hashes of session and prompt blocks.
+"""Recorded traffic: of each finished request the lengths, the times, and salted hashes of session and prompt blocks.
 
 Prompts are not kept, and what is kept cannot be matched against a prompt that somebody knows: the key of the hashes is
 a random value that lives in Redis only. All routers use the same, so equal prefixes have equal hashes everywhere.
@@ -63,6 +63,10 @@ class Traffic:
                 "block_tokens": BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
                 "blocks": b64encode(self._blocks(call.blocks)).decode(),
                 "outcome": call.outcome,
+                "policy": call.policy,
+                "version": call.version,
+                "ttft_ms": call.ttft_ms,
+                "tpot_ms": call.tpot_ms,
             }
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)

@@ -72,8 +72,9 @@ did not hold), offload (ok; fallback: the decoder computed the prompt; ineligibl
 
 Traffic: {schema, at (arrival), pool, model, session (16 hex digits, "" when unknown), input_tokens (as the engine's usage says, else as
 estimated), output_tokens (null when unknown), block_tokens (how many tokens a block of 2,048 prompt bytes has: 512 at four bytes each),
-blocks (base64 of one 64-bit hash for each whole block: equal hash, equal prompt up to the block's end), outcome}: one finished
-request of a pool that is no experiment's. Session and blocks are hashed with the salt; prompts are not kept.
+blocks (base64 of one 64-bit hash for each whole block: equal hash, equal prompt up to the block's end), outcome, policy and version
+(that decided; "" and 0 when nothing did), ttft_ms, tpot_ms (as in its receipt: null when unknown)}: one finished
+request of a pool that is no experiment's; entries of earlier routers lack the last four. Session and blocks are hashed with the salt; prompts are not kept.
 """
 
 import json

@@ -57,6 +57,17 @@ async def test_a_served_request_leaves_one_entry(world):
     assert len(made["session"]) == 16
 
 
+async def test_it_tells_the_version_that_decided_and_the_times_of_a_streamed_answer(world):
+    w = await world(None)
+    await w.ask(stream=True)
+    await recorded(w)
+    await w.ask()
+    streamed, whole = await recorded(w, 2)
+    assert (streamed["policy"], streamed["version"]) == (whole["policy"], whole["version"]) != ("", 0)
+    assert streamed["ttft_ms"] > 0
+    assert whole["ttft_ms"] is whole["tpot_ms"] is None
+
+
 async def test_nothing_in_it_tells_the_prompt_the_person_or_the_request(world):
     w = await world(None)
     await w.ask(prompt=WORDS * 250, user="alice", headers={"x-request-id": "case-4711"})

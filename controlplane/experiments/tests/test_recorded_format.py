@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import BadTrace
+from controlplane.experiments.traces.types import BadTrace, Measured
 
 
 def blocks(*ids: int) -> str:
@@ -38,6 +38,17 @@ def test_an_entry_keeps_its_lengths_its_session_and_its_blocks():
 def test_requests_come_by_the_clock_of_their_arrival():
     trace = read(recorded_line(at=12.5, output_tokens=2), recorded_line(at=10.0, output_tokens=1))
     assert [(r.index, r.at_s, r.output_tokens) for r in trace.requests] == [(0, 0.0, 1), (1, 2.5, 2)]
+
+
+def test_an_entry_tells_what_the_router_measured_and_by_which_version():
+    told = {"policy": "default", "version": 3, "ttft_ms": 120.5, "tpot_ms": 8.25}
+    (request,) = read(recorded_line(**told)).requests
+    assert request.measured == Measured(1_700_000_000.5, "demo", "llama", "default", 3, 120.5, 8.25)
+
+
+def test_an_entry_of_an_earlier_router_tells_of_no_version_and_no_times():
+    (request,) = read(recorded_line()).requests
+    assert request.measured == Measured(1_700_000_000.5, "demo", "llama", "", 0, None, None)
 
 
 @settings(deadline=None)
@@ -94,6 +105,10 @@ def test_all_requests_have_blocks_of_one_size():
         ({"blocks": None}, "line 2, blocks", "base64 of 8 bytes"),
         ({"schema": 2}, "line 2, schema", "from 1 to 1"),
         ({"outcome": ...}, "line 2, outcome", "missing"),
+        ({"policy": 1}, "line 2, policy", "up to 500 characters"),
+        ({"version": -1}, "line 2, version", "whole number from 0"),
+        ({"ttft_ms": "fast"}, "line 2, ttft_ms", "number from 0"),
+        ({"tpot_ms": -1}, "line 2, tpot_ms", "number from 0"),
     ],
 )
 def test_a_bad_entry_is_refused_with_line_field_and_what_is_allowed(changes, path, allowed):

@@ -12,6 +12,8 @@ MAX_LINE_BYTES = 1_000_000
 MAX_TOKENS = 4_000_000
 MAX_TIME_S = 31_536_000.0  # a year
 MAX_BLOCK = 2**40
+MAX_TEXT = 500
+MAX_NUMBER = 2**31 - 1
 
 
 def json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -59,6 +61,18 @@ def seconds(row: dict[str, Any], line: int, field: str, *, per_second: float = 1
     if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= MAX_TIME_S * per_second:
         raise BadTrace(line, field, value, f"a number from 0 to {MAX_TIME_S * per_second:,.0f}")
     return float(value) / per_second
+
+
+def text(row: dict[str, Any], line: int, field: str) -> str:
+    """Empty when it is not there."""
+    value = row.get(field, "")
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise BadTrace(line, field, value, f"up to {MAX_TEXT} characters")
+    return value
+
+
+def milliseconds(row: dict[str, Any], line: int, field: str) -> float | None:
+    return None if row.get(field) is None else seconds(row, line, field, per_second=1000.0) * 1000
 
 
 def integers(value: Any, line: int, field: str, low: int, high: int) -> list[int]:

@@ -12,7 +12,7 @@ from statistics import median_low
 from typing import Any
 
 from controlplane.experiments.traces import fields
-from controlplane.experiments.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.experiments.traces.types import BadTrace, Measured, Trace, TraceRequest
 from router.wire import SCHEMA
 
 HASH_BYTES = 8
@@ -55,23 +55,38 @@ def _once(lines: Iterable[str]) -> Iterator[str]:
 def _request(row: dict[str, Any], line: int, numbers: dict[bytes, int]) -> TraceRequest | None:
     """None when it is not to be played; BadTrace all the same when it is no entry."""
     fields.integer(row, line, "schema", SCHEMA, SCHEMA)
-    at_s, session = _at(row, line), _session(row, line)
+    session = _session(row, line)
     tokens = fields.integer(row, line, "input_tokens", 0)
     output = None if row.get("output_tokens") is None else fields.integer(row, line, "output_tokens", 0)
     block_tokens = fields.integer(row, line, "block_tokens", 1)
     hashes = _hashes(row, line)
+    measured = _measured(row, line)
     if fields.present(row, line, "outcome") != "ok" or not output or not tokens:
         return None
     ids = [numbers.setdefault(block, len(numbers)) for block in hashes]
     return TraceRequest(
         index=0,
-        at_s=at_s,
+        at_s=measured.at,
         session=session,
         input_tokens=tokens,
         output_tokens=output,
         blocks=fields.runs_of(ids),
         block_tokens=block_tokens,
         think_s=0.0,
+        measured=measured,
+    )
+
+
+def _measured(row: dict[str, Any], line: int) -> Measured:
+    """Earlier routers wrote neither the version nor the times."""
+    return Measured(
+        at=_at(row, line),
+        pool=fields.text(row, line, "pool"),
+        model=fields.text(row, line, "model"),
+        policy=fields.text(row, line, "policy"),
+        version=fields.integer({"version": 0, **row}, line, "version", 0, fields.MAX_NUMBER),
+        ttft_ms=fields.milliseconds(row, line, "ttft_ms"),
+        tpot_ms=fields.milliseconds(row, line, "tpot_ms"),
     )
 
 

@@ -26,6 +26,19 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What the router told of a request that it served."""
+
+    at: float  # arrival, Unix
+    pool: str
+    model: str
+    policy: str  # that decided; "" when the entry does not tell
+    version: int  # of the policy, 0 when the entry does not tell
+    ttft_ms: float | None  # of streamed answers only
+    tpot_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class TraceRequest:
     """One request. Two requests share a prompt prefix exactly as far as their block ids agree from the start."""
 
@@ -37,6 +50,7 @@ class TraceRequest:
     blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
     block_tokens: int  # tokens per block
     think_s: float  # from the end of the session's previous answer to this request
+    measured: Measured | None = None  # of recorded traffic
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)
