@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 from router.drain import Drain
 from router.policy.types import CLASSES, RequestClass
@@ -25,6 +26,14 @@ class QueueFull(Exception):
     pass
 
 
+class Turn(Protocol):
+    """What a place waits for; the router's are futures."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """One request's place. Who is woken and finds no room takes it again by waiting with it."""
@@ -33,7 +42,7 @@ class Place:
     request_class: RequestClass
     flow: str
     cost: float  # tokens
-    turn: "asyncio.Future[None] | None" = None  # while it waits
+    turn: Turn | None = None  # while it waits
     called: "Offer | None" = None  # from being woken until it has used or passed on the room
     charge: float = 0.0  # what its class was charged
 
@@ -118,30 +127,44 @@ class Queue:
         return Place(next(self._orders), request_class, flow, cost)
 
     async def wait(self, place: Place, limit: int, room: bool = False) -> None:
-        """Return when there may be room. QueueFull when `limit` requests of the class wait already.
+        """Return when there may be room; else as `join`."""
+        turn = asyncio.get_running_loop().create_future()
+        self.join(place, limit, turn, room)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self.give_up(place)
+            raise
+        self.look(place)
 
-        `room`: there is some already, and it is the turn of whoever is first.
+    def join(self, place: Place, limit: int, turn: Turn, room: bool = False) -> None:
+        """Wait until `turn` is set: there may be room then, and it is to `look`; or it is to `give_up` before.
+
+        QueueFull when `limit` requests of the class wait already. `room`: there is some already, and it is the turn of
+        whoever is first.
         """
         if place.called is None and self.waiting[place.request_class] >= limit:
             raise QueueFull
         called, place.called = place.called, None
-        place.turn = asyncio.get_running_loop().create_future()
+        place.turn = turn
         self._put(place, again=called is not None)
         if called is not None:
             self._pass_on(called, place)
         elif room:
             self.look_again()
-        try:
-            await place.turn
-        except asyncio.CancelledError:
-            if place.called is None:
-                self._lines[place.request_class].drop(place)
-            self.leave(place)
-            raise
-        finally:
-            place.turn = None
-            self._looking.pop(place, None)
-            self._count(place, -1)
+
+    def look(self, place: Place) -> None:
+        """It has been called and looks whether there is room."""
+        place.turn = None
+        self._looking.pop(place, None)
+        self._count(place, -1)
+
+    def give_up(self, place: Place) -> None:
+        """It waits no longer."""
+        if place.called is None:
+            self._lines[place.request_class].drop(place)
+        self.leave(place)
+        self.look(place)
 
     def leave(self, place: Place) -> None:
         """It goes without having used what it was called for, if it was: the room is the next one's."""
