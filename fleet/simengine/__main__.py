@@ -9,13 +9,12 @@ import uvloop
 import zmq
 
 from fleet.engine.engine import Engine
-from fleet.engine.law import law_of
-from fleet.engine.profiles import UnknownProfile, kv_blocks, profile
-from fleet.engine.scheduler import Limits
+from fleet.engine.profiles import UnknownProfile
 from fleet.simengine.app import App
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About
+from fleet.simengine.model import model_of
 from fleet.simengine.server import GRACE_S, Failed, Server, listen
 from fleet.simengine.service import Connect, Service
 
@@ -68,14 +67,11 @@ def _publisher(arguments: Arguments) -> Publisher | None:
 
 
 def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:
-    served = profile(arguments.gpu, arguments.model_profile, arguments.tp)
-    size = arguments.block_size
-    blocks = arguments.kv_blocks or kv_blocks(served, size)
-    limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
-    engine = Engine(law_of(served), blocks, limits, record_events=publisher is not None)
-    window = min(arguments.max_model_len, blocks * size)  # one request must always fit
-    pulls_as, connect = _connection(arguments, port, served.sizes.kv_bytes_per_token)
-    about = About(arguments.model, size, blocks, arguments.time_scale, window, pulls_as)
+    model = model_of(arguments)
+    size, blocks = model.limits.block_size, model.kv_blocks
+    engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None)
+    pulls_as, connect = _connection(arguments, port, model.kv_bytes_per_token)
+    about = About(arguments.model, size, blocks, arguments.time_scale, model.window, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 

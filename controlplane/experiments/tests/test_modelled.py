@@ -1,0 +1,84 @@
+"""What the twin computes with is what the pool's engines compute with."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
+from fleet.engine import profiles
+from fleet.engine.law import law_of
+from fleet.engine.scheduler import Limits
+from fleet.models import Instance, Pool, Wish
+
+pytestmark = pytest.mark.django_db
+
+
+def pool(replicas: int = 2, kind: str = "sim", **engine: Any) -> Pool:
+    return Pool.objects.create(name="chat", model="m", kind=kind, replicas=replicas, engine=engine)
+
+
+def the_model(modelled: Modelled) -> Any:
+    (model,) = set(modelled.fleet.instances.values())
+    return model
+
+
+def test_a_sim_pool_has_the_law_the_blocks_and_the_limits_of_its_engines() -> None:
+    made = twin_of(pool(gpu="h200_sxm", model_profile="Qwen3-32B", tp=2, block_size=32, max_num_seqs=7))
+    known = profiles.profile("h200_sxm", "Qwen3-32B", 2)
+    model = the_model(made)
+    assert model.law == law_of(known)
+    assert model.kv_blocks == profiles.kv_blocks(known, 32)
+    assert model.limits == Limits(32, 7, 8192)
+    assert made.basis == "profile"
+    assert made.about == "constants of h200_sxm, Qwen3-32B, tensor parallel 2"
+    assert made.cautions == ()
+
+
+def test_instances_that_are_alike_share_one_model_under_the_names_that_routers_know() -> None:
+    fleet = twin_of(pool(3)).fleet
+    assert list(fleet.instances) == ["chat-0", "chat-1", "chat-2"]
+    assert len({id(model) for model in fleet.instances.values()}) == 1
+
+
+def test_the_size_of_the_cache_and_the_longest_request_are_taken_from_the_options() -> None:
+    model = the_model(twin_of(pool(kv_blocks=100, max_model_len=4096)))
+    assert (model.kv_blocks, model.window) == (100, 1600)  # one request must always fit
+
+
+def test_prefill_instances_have_their_role_and_their_connector() -> None:
+    made = twin_of(pool(kv="nixl", prefill_instances=1, kv_gb_per_s=20))
+    prefill, decode = made.fleet.instances.values()
+    assert (prefill.role, decode.role) == ("prefill", "decode")
+    assert prefill.connector == "nixl"
+    assert prefill.transfers is not None
+    assert (prefill.transfers.bytes_per_token, prefill.transfers.idle_bytes_per_s) == (131_072, 20e9)
+
+
+def test_neurons_prefill_takes_one_request_at_a_time_in_the_twin_too() -> None:
+    prefill, decode = twin_of(pool(kv="neuron", prefill_instances=1)).fleet.instances.values()
+    assert (prefill.limits.max_num_seqs, decode.limits.max_num_seqs) == (1, 256)
+
+
+def test_a_store_of_all_is_named_as_left_out() -> None:
+    assert "the store cellar is not modelled" in twin_of(pool(kv="mooncake_store", store_pool="cellar")).cautions[0]
+
+
+def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_fleet() -> None:
+    made = pool(2)
+    Instance.objects.create(pool=made, name="chat-0", ordinal=0)
+    Instance.objects.create(pool=made, name="chat-1", ordinal=1, desired=Wish.DRAINED)
+    assert list(twin_of(made).fleet.instances) == ["chat-0"]
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ({"replicas": 0}, "pool chat has no instance that is meant to run"),
+        ({"kind": "sim-store"}, "which serves no requests"),
+        ({"kind": "long-gone"}, "which serves no requests"),
+        ({"gpu": "abacus"}, "no calibration for abacus"),
+    ],
+)
+def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> None:
+    with pytest.raises(NotModelled, match=says):
+        twin_of(pool(**made))
