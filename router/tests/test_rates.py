@@ -4,8 +4,9 @@ import pytest
 
 from router.call import Call
 from router.offload import Offload
+from router.pace import FORGET, PROMPTS, Line
 from router.pool import Pool
-from router.rates import FORGET, PROMPTS, Estimates, Line
+from router.rates import Estimates
 from router.tests.conftest import entry
 from router.usage import Usage
 
