@@ -4,6 +4,11 @@ clock, the twin by its event queue.
     engine.add_request(request, now)      a request arrives
     engine.next_event_s()                 when something happens next
     engine.advance(until)                 the steps that end by then
+
+or, for whoever keeps many engines in one queue of events and so calls each as rarely as can be:
+
+    engine.next_turn_s()                  when it is to be called
+    engine.turn()                         what ends then; and the next step begins
 """
 
 import math
@@ -162,14 +167,33 @@ class Engine:
         while True:
             cruise = self._find_cruise()
             if cruise is not None:
-                run = self._run(cruise, until_s)
-                if run is None:
+                steps = steps_within(until_s - self.clock_s, cruise.first_s, cruise.growth_s)
+                if steps < 1:
                     return results
-                results.append(run)
+                results.append(self._run(cruise, self._alike(cruise, min(cruise.steps, steps))))
             elif self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
                 results.append(self._complete())
             else:
                 return results
+
+    def next_turn_s(self) -> float | None:
+        """When a step ends or can start, or a run of equal decode steps is over, if nothing is added before then."""
+        if self._plan is not None:
+            return self._plan.end_s
+        cruise = self._find_cruise()
+        if cruise is None:
+            return self._next_start_s()
+        return self.clock_s + run_s(self._alike(cruise, cruise.steps), cruise.first_s, cruise.growth_s)
+
+    def turn(self) -> StepResult | None:
+        """To be called at `next_turn_s`: what ends then; None when a step starts."""
+        if self._plan is not None:
+            return self._complete()
+        cruise = self._find_cruise()
+        if cruise is not None:
+            return self._run(cruise, self._alike(cruise, cruise.steps))
+        self._begin(math.inf)
+        return None
 
     def _next_start_s(self) -> float | None:
         if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
@@ -263,16 +287,17 @@ class Engine:
         steps = min(request.output_tokens - request.generated for request in running)
         return Cruise(steps, self.law.step_s(batch, 0.0, context), self.law.kv_s_per_token * batch)
 
-    def _run(self, cruise: Cruise, until_s: float) -> StepResult | None:
-        """As many of the steps alike as end by then, in closed form; None when not even one does."""
-        steps = min(cruise.steps, steps_within(until_s - self.clock_s, cruise.first_s, cruise.growth_s))
-        if steps < 1:
-            return None
+    def _alike(self, cruise: Cruise, steps: int) -> int:
+        """How many of the next `steps` are alike indeed: until somebody joins, or has to give blocks back."""
         if steps > 1 and self._arriving:  # who is ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
             steps = min(steps, 1 + steps_within(wait_s, cruise.first_s, cruise.growth_s))
         while steps > 1 and not self._has_room(steps):
             steps //= 2
+        return steps
+
+    def _run(self, cruise: Cruise, steps: int) -> StepResult:
+        """So many steps alike, in closed form."""
         start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, cruise.first_s, cruise.growth_s)
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
