@@ -1,0 +1,80 @@
+"""The router's side: sessions, prefix index and load as it knows them, and its own `decide` over them."""
+
+from collections.abc import Sequence
+
+from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.index import Guesses
+from controlplane.experiments.twin.seat import Seat
+from fleet.engine.request import Request as Work
+from router.admission import Queue
+from router.affinity import Affinity
+from router.pace import Pace
+from router.policy.decide import decide
+from router.policy.fleet import Fleet
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request
+
+
+class Desk:
+    def __init__(self, seats: Sequence[Seat], index: Guesses, policy: Policy, shadow: Policy | None) -> None:
+        self._seats = seats
+        self._index = index
+        self._policy = policy
+        self._shadow = shadow
+        self._ttl_s: int = policy["affinity.ttl_s"]
+        self._affinity = Affinity()
+        self._pace = Pace()
+        self._rates = UNKNOWN
+        self._fleet = Fleet(seat.view() for seat in seats)
+        self.queue = Queue()
+        self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
+
+    def session_of(self, named: str, chain: Sequence[int]) -> str | None:
+        """By its name, else by the conversation that its prompt goes on from."""
+        return named or self._affinity.session_of_chain(chain)
+
+    def decide(self, call: Call, now: float) -> Decision:
+        """As things are now; the shadow policy is asked the same and has no say."""
+        request = self._request(call, now)
+        for seat in self._seats:
+            if seat.is_changed:
+                self._fleet.replace(seat.place, seat.view())
+        if self._shadow is not None:
+            call.shadow = decide(request, self._fleet, self._shadow, call.draw)
+        call.decision = decide(request, self._fleet, self._policy, call.draw)
+        return call.decision
+
+    def _request(self, call: Call, now: float) -> Request:
+        tokens = call.request.input_tokens
+        bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
+        bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
+        held = self._index.held(call.chain, tokens)
+        key = call.chain[0] & 0xFFFF if call.chain else 0
+        return Request(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
+
+    def sent(self, call: Call, seat: Seat, now: float) -> None:
+        """The instance computes the prompt from now on, so it holds it, and the session lives there."""
+        self._index.sent(seat.name, call.chain)
+        if call.session is not None:
+            self._affinity.bind(call.session, seat.name, now, self._ttl_s, shared=False)
+
+    def answered(self, call: Call, seat: Seat, work: Work) -> None:
+        """What the answer teaches, by its `usage` and the time it took."""
+        request, cached_tokens = call.request, work.cached_tokens
+        if call.alone and self._pace.prefill(request.input_tokens - cached_tokens, work.first_token_s - call.sent_s):
+            self._rates = self._pace.rates(0.0)
+        if call.session is not None:
+            self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
+        self._index.answered(seat.name, call.chain, request.input_tokens, cached_tokens)
+
+    def cost(self, decision: Decision) -> float:
+        """Of a place in the queue, tokens."""
+        weight: int = self._policy["load.request_tokens"]
+        return max(1.0, decision.new_tokens + weight)
+
+    def longest_wait_s(self, request_class: str) -> float:
+        longest: float = self._policy[f"admission.max_wait_{request_class}_s"]
+        return longest
+
+    def longest_queue(self, request_class: str) -> int:
+        longest: int = self._policy[f"admission.max_queue_{request_class}"]
+        return longest

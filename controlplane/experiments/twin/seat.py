@@ -1,0 +1,96 @@
+"""One instance: its engine, and what the router knows of it."""
+
+from controlplane.experiments.twin.types import EngineModel, Use
+from fleet.engine.engine import Engine
+from fleet.engine.request import Request
+from router.policy.types import Instance
+
+
+class Seat:
+    __slots__ = (
+        "_model",
+        "_samples",
+        "_view",
+        "decodes",
+        "due_s",
+        "engine",
+        "kv_usage",
+        "name",
+        "place",
+        "prefill_tokens",
+        "requests",
+        "waiting",
+    )
+
+    def __init__(self, name: str, place: int, model: EngineModel, scaled: EngineModel) -> None:
+        """`model` as the router is told of it; `scaled` has blocks of the trace's size."""
+        self.name = name
+        self.place = place
+        self._model = model
+        self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
+        self.due_s: float | None = None  # when the engine is to be called next
+        # As the router counts: what it has sent and not heard the end of
+        self.requests = 0
+        self.prefill_tokens = 0  # new tokens of those without a first token yet
+        self.decodes = 0
+        # As last sampled
+        self.kv_usage = 0.0
+        self.waiting = 0
+        self._samples: list[tuple[float, int, int]] = []
+        self._view: Instance | None = None
+
+    def fits(self, request: Request) -> bool:
+        """Prompt and answer could ever be in the engine."""
+        tokens = request.prompt_tokens + request.output_tokens
+        room = self.engine.pool.total * self.engine.limits.block_size
+        return tokens <= room and (self._model.window is None or tokens <= self._model.window)
+
+    @property
+    def is_changed(self) -> bool:
+        return self._view is None
+
+    def view(self) -> Instance:
+        """As the policy sees it; made anew only when something changed."""
+        if self._view is None:
+            self._view = Instance(
+                id=self.name,
+                running=self.requests,
+                waiting=self.waiting,
+                decodes=self.decodes,
+                prefill_tokens=self.prefill_tokens,
+                kv_usage=self.kv_usage,
+                kv_tokens=self._model.kv_tokens,
+                block_size=self._model.limits.block_size,
+                role=self._model.role,
+                connector=self._model.connector,
+            )
+        return self._view
+
+    def sent(self, new_tokens: int) -> None:
+        self.requests += 1
+        self.prefill_tokens += new_tokens
+        self._view = None
+
+    def began(self, new_tokens: int) -> None:
+        """The first token of a request that was sent with so many new ones."""
+        self.prefill_tokens -= new_tokens
+        self.decodes += 1
+        self._view = None
+
+    def ended(self) -> None:
+        """A request that had its first token."""
+        self.requests -= 1
+        self.decodes -= 1
+        self._view = None
+
+    def sample(self) -> None:
+        """What the engine's metrics say now."""
+        stats = self.engine.stats()
+        usage = round(stats.kv_usage, 6)
+        if (usage, stats.waiting) != (self.kv_usage, self.waiting):
+            self.kv_usage, self.waiting, self._view = usage, stats.waiting, None
+        self._samples.append((usage, stats.running, stats.waiting))
+
+    def use(self) -> Use:
+        usage, running, waiting = zip(*self._samples, strict=True) if self._samples else ((), (), ())
+        return Use(usage, running, waiting, self.engine.stats().preemptions)

@@ -1,0 +1,226 @@
+"""The twin: a fleet of engines and the router before them, in virtual time. The same arguments, the same outcome.
+
+One queue of events, (when, number, what is called, with what), and one heap entry for each engine that has something
+to do. What a request meets is what it meets in the router (router/proxy.py), by the router's own code where that is
+pure: `decide`, sessions, prefix index, the queue for room.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from controlplane.experiments.traces.types import TraceRequest
+from controlplane.experiments.twin.arrivals import Arrivals
+from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.chains import Chains
+from controlplane.experiments.twin.desk import Desk
+from controlplane.experiments.twin.index import Guesses
+from controlplane.experiments.twin.seat import Seat
+from controlplane.experiments.twin.types import Outcome, Simulated, TwinFleet
+from controlplane.experiments.twin.waiting import Turn
+from fleet.engine.engine import StepResult
+from fleet.engine.request import Request
+from router.admission import QueueFull
+from router.policy.types import Decision, Policy
+
+SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
+PROGRESS_EVERY = 100  # requests
+
+Event = tuple[float, int, Callable[[Any], None], Any]
+Progress = Callable[[int, int], None]
+
+
+def simulate(
+    fleet: TwinFleet,
+    policy: Policy,
+    requests: Sequence[TraceRequest],
+    *,
+    pacing: str,
+    seed: int,
+    shadow: Policy | None = None,
+    duration_s: float = math.inf,
+    on_progress: Progress | None = None,
+) -> Outcome:
+    """Play a trace against the fleet. `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: in a
+    closed loop no request begins after it; `shadow`: asked at each decision, in the same situation, without a say;
+    `on_progress(done, total)`: now and then, may raise to stop."""
+    run = _Run(fleet, policy, requests, pacing, seed, shadow, duration_s, on_progress)
+    return run.outcome()
+
+
+class _Run:
+    def __init__(
+        self,
+        fleet: TwinFleet,
+        policy: Policy,
+        requests: Sequence[TraceRequest],
+        pacing: str,
+        seed: int,
+        shadow: Policy | None,
+        duration_s: float,
+        on_progress: Progress | None,
+    ) -> None:
+        self._seed = seed
+        self._total = len(requests)
+        self._on_progress = on_progress
+        draw = random.Random(seed)  # noqa: S311 - ties, no secret
+        self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
+        self._chains = Chains(requests)
+        self._seats = [
+            Seat(name, place, model, self._chains.scaled(model))
+            for place, (name, model) in enumerate(fleet.instances.items())
+        ]
+        self._by_name = {seat.name: seat for seat in self._seats}
+        index = Guesses(fleet.instances, self._chains.block_size)
+        self._desk = Desk(self._seats, index, policy, shadow)
+        self._arrivals = Arrivals(requests, pacing, duration_s)
+        self._now = 0.0
+        self._ended_s = 0.0
+        self._turns = 0
+        self._open = 0  # sent or to be sent, and not over
+        self._over: list[Simulated] = []
+        self._heap: list[Event] = []
+        self._posted = 0
+
+    def outcome(self) -> Outcome:
+        for at, request in self._arrivals.first():
+            self._expect(at, request)
+        self._post(0.0, self._sample, None)
+        heap = self._heap
+        while self._open:
+            self._now, _, call, given = heappop(heap)
+            call(given)
+        self._over.sort(key=lambda one: one.index)
+        return Outcome(tuple(self._over), {seat.name: seat.use() for seat in self._seats}, self._ended_s, ())
+
+    # The client
+
+    def _expect(self, at: float, request: TraceRequest) -> None:
+        self._open += 1
+        self._post(at, self._arrive, request)
+
+    def _arrive(self, request: TraceRequest) -> None:
+        chain = self._chains.prompts[request.index]
+        session = self._desk.session_of(request.session, chain)
+        call = Call(request, self._now, chain, session, self._turns, self._draws[request.index])
+        self._turns += 1
+        self._choose(call)
+
+    def _end(self, call: Call, outcome: str, code: str = "") -> None:
+        self._over.append(call.over(self._seed, self._now, outcome, code))
+        self._ended_s = self._now
+        self._open -= 1
+        following = self._arrivals.after(call.request, self._now)
+        if following is not None:
+            self._expect(*following)
+        if self._on_progress is not None and len(self._over) % PROGRESS_EVERY == 0:
+            self._on_progress(len(self._over), self._total)
+
+    # The router
+
+    def _choose(self, call: Call) -> None:
+        """Decide, and send it or let it wait for room."""
+        queue, place = self._desk.queue, call.place
+        decision = self._desk.decide(call, self._now)
+        if decision.instance and (place is not None or not len(queue)):
+            if place is not None:
+                queue.admitted(place, self._now)
+            self._send(call, decision)
+        elif decision.instance or decision.rule == "nobody":
+            self._wait(call, decision)
+        else:  # the route itself wants nobody to take it
+            if place is not None:
+                queue.leave(place)
+            self._end(call, "refused", decision.rule)
+
+    def _wait(self, call: Call, decision: Decision) -> None:
+        desk, queue = self._desk, self._desk.queue
+        if call.place is None:
+            call.place = queue.place(decision.request_class, cost=desk.cost(decision))
+        place, turn = call.place, Turn(call, self._called)
+        try:
+            queue.join(place, desk.longest_queue(place.request_class), turn, room=bool(decision.instance))
+        except QueueFull:
+            self._end(call, "refused", "saturated")
+            return
+        call.waits_since_s = self._now
+        self._post(self._now + desk.longest_wait_s(place.request_class) - call.queued_s, self._give_up, (call, turn))
+
+    def _called(self, call: Call) -> None:
+        self._post(self._now, self._look, call)
+
+    def _look(self, call: Call) -> None:
+        """There may be room for it."""
+        assert call.place is not None  # noqa: S101 - narrows the type: who is called has waited
+        self._desk.queue.look(call.place)
+        call.queued_s += self._now - call.waits_since_s
+        self._choose(call)
+
+    def _give_up(self, waiting: tuple[Call, Turn]) -> None:
+        """It has waited for as long as its class may, if it still waits."""
+        call, turn = waiting
+        if turn.done() or call.place is None:
+            return
+        turn.stop()
+        self._desk.queue.give_up(call.place)
+        call.queued_s += self._now - call.waits_since_s
+        self._end(call, "refused", "queue_timeout")
+
+    def _send(self, call: Call, decision: Decision) -> None:
+        seat = self._by_name[decision.instance]
+        self._desk.sent(call, seat, self._now)
+        request = call.request
+        work = Request(
+            str(request.index), request.input_tokens, request.output_tokens, self._chains.whole(request), owner=call
+        )
+        if not seat.fits(work):
+            self._end(call, "error", "too_long")
+            return
+        call.work = work
+        seat.sent(decision.new_tokens)
+        call.alone = seat.requests == 1 and not call.queued_s
+        seat.engine.add_request(work, self._now)
+        self._await(seat)
+
+    # The engines
+
+    def _await(self, seat: Seat) -> None:
+        """Something changed there: when does the engine want to be called next?"""
+        due_s = seat.engine.next_turn_s()
+        if due_s != seat.due_s:
+            seat.due_s = due_s
+            if due_s is not None:
+                self._post(due_s, self._turn, seat)
+
+    def _turn(self, seat: Seat) -> None:
+        if seat.due_s != self._now:
+            return  # it is due at another time by now
+        result = seat.engine.turn()
+        if result is not None:
+            self._hear(seat, result)
+        self._await(seat)
+
+    def _hear(self, seat: Seat, result: StepResult) -> None:
+        for work in result.first:
+            seat.began(work.owner.decision.new_tokens)
+            work.owner.alone &= seat.requests == 1
+        for work in result.finished:
+            call: Call = work.owner
+            seat.ended()
+            self._desk.answered(call, seat, work)
+            self._end(call, "ok")
+            self._desk.queue.wake()
+
+    def _sample(self, _: None) -> None:
+        for seat in self._seats:
+            for result in seat.engine.advance(self._now):
+                self._hear(seat, result)
+            seat.sample()
+            self._await(seat)
+        self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
+
+    def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:
+        self._posted += 1
+        heappush(self._heap, (at, self._posted, call, given))
