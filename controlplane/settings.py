@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "controlplane.keys",
     "controlplane.policies",
     "controlplane.experiments",
+    "controlplane.previews",
     "controlplane.dashboard",
     "controlplane.fleetpages",
     "controlplane.api",

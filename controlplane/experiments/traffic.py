@@ -62,6 +62,23 @@ def lines_of(pool: str) -> list[bytes]:
     return [raw for found, raw in _entries() if found == name and _is_readable(raw)]
 
 
+def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]:
+    """(the pool's newest `count` entries that can be read, oldest first; the id of the newest entry of all).
+
+    Given that id as `until`, what came later is left out. Raises redis.RedisError.
+    """
+    name, found, newest = pool.encode(), list[bytes](), until
+    start = until or "+"
+    while len(found) < count:
+        page: Any = connect().xrevrange(wire.TRAFFIC, start, "-", count=PAGE)
+        found += [v[b"t"] for _, v in page if v.get(b"p") == name and _is_readable(v.get(b"t", b""))]
+        newest = newest or (page[0][0].decode() if page else "")
+        if len(page) < PAGE:
+            break
+        start = f"({page[-1][0].decode()}"
+    return found[:count][::-1], newest
+
+
 def _is_readable(raw: bytes) -> bool:
     value = wire.decode(raw)
     return value is not None and isinstance(value.get("at"), float)

@@ -1,0 +1,71 @@
+"""Reading previews: the newest of a draft, that of a published version, and one as the API and the page show it."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import NotThere
+from controlplane.policies.models import Draft, Policy
+from controlplane.previews import trust
+from controlplane.previews.models import DONE, Preview
+from router.policy import document as documents
+
+NUMBER_MAX = 2**31 - 1  # what every database can be asked for
+
+
+def previews(policy: Policy) -> QuerySet[Preview]:
+    """Newest first."""
+    return Preview.objects.filter(policy=policy).select_related("policy")
+
+
+def preview(policy: Policy, number: int) -> Preview:
+    found = previews(policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+    if found is None:
+        raise NotThere(f"policy {policy.name} has no preview {number}; the newest ones are kept")
+    return found
+
+
+def latest_of(draft: Draft) -> Preview | None:
+    """The one asked for last: of what the draft holds now, else of anything that the policy's draft once held."""
+    asked = previews(draft.policy).order_by("-asked_at", "-pk")
+    return asked.filter(draft_sha256=documents.sha256(draft.document)).first() or asked.first()
+
+
+def preview_of_version(policy: Policy, number: int) -> Preview | None:
+    """What was foreseen of a version: of its content, against the version that it took the place of."""
+    version = policies.version(policy, number)
+    before = previews(policy).filter(draft_sha256=version.sha256, live_version=number - 1, status=DONE)
+    return before.filter(created_at__lte=version.published_at).first()
+
+
+def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
+    """As in the API. The age of the traffic, and whether it is too old, are of `now`."""
+    trace = _trace(preview, now or timezone.now())
+    return {
+        "id": preview.pk,
+        "policy": preview.policy.name,
+        **{name: getattr(preview, name) for name in _PLAIN},
+        "cached": preview.was_cached,
+        "trace": trace,
+        "twin": {"basis": "", "about": "", "deviation": None, **preview.twin},
+        "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
+    }
+
+
+_PLAIN = (
+    *("live_version", "draft_revision", "draft_sha256", "pool", "status", "done", "total", "cause", "actor"),
+    *("created_at", "started_at", "ended_at", "seeds", "result"),
+)
+
+
+def _trace(preview: Preview, now: datetime) -> dict[str, Any]:
+    known = {name: preview.trace.get(name) for name in ("source", "requests", "played", "first_at", "last_at")}
+    last_at = known["last_at"]
+    return {
+        "name": preview.trace_name,
+        **known,
+        "age_s": None if last_at is None else round(max(0.0, now.timestamp() - last_at), 1),
+    }

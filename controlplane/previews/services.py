@@ -1,0 +1,212 @@
+"""Starting and cancelling previews."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import redis
+import structlog
+from django.db import transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from controlplane.audit.services import Actor, record
+from controlplane.celery import app as celery
+from controlplane.experiments import library
+from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
+from controlplane.experiments.traces.types import BadTrace
+from controlplane.policies import drafting
+from controlplane.policies import selectors as policies
+from controlplane.policies.checks import check_document
+from controlplane.policies.errors import FieldError, Refused
+from controlplane.policies.models import Draft, Policy, PolicyVersion
+from controlplane.previews import source, trust
+from controlplane.previews.models import CANCELLED, ENDED, FAILED, QUEUED, RUNNING, Preview
+from controlplane.previews.source import Part
+from fleet.models import Pool
+from fleet.selectors import pools
+from router.policy import document as documents
+
+log = structlog.get_logger(__name__)
+
+RUN_TASK = "previews.run"
+KEPT = 200  # of each policy, the newest
+AT_ONCE = 2  # previews that are computed at the same time; further ones wait
+MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
+SCHEMA = 1  # raised when the same input gives another result
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    pool: str = ""  # empty: of those that route by the policy the one with most recorded requests
+    trace: str = ""  # empty: source.choose
+    seeds: Sequence[int] = field(default=(1,))
+    max_requests: int = MAX_REQUESTS
+
+
+def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match: str | None = None) -> Preview:
+    """Preview the policy's open draft; what was computed or is under way for the same question is that again.
+
+    Conflict without a draft or when `if_match` is not its etag, Refused when there is nothing to play or to compare.
+    """
+    asked = asked or Asked()
+    draft = policies.open_draft(policy)
+    if draft is None:
+        raise drafting.gone(policy, None)
+    drafting.check_etag(draft, if_match, draft.document)
+    live = policies.live_version(policy)
+    document = check_document(draft.document)
+    if documents.sha256(document) == live.sha256:
+        raise Refused(f"the draft equals v{live.number}, which is live: nothing would change")
+    pool = _pool(policy, asked.pool)
+    part = _part(asked, pool)
+    made = _unsaved(draft, live, document, pool, part, asked)
+    try:
+        made.key = _key(made, part, twin_of(pool))
+    except NotModelled as error:
+        return _not_modelled(made, actor, str(error))
+    known = _same(made.key)
+    if known is not None:
+        Preview.objects.filter(pk=known.pk).update(asked_at=timezone.now())
+        known.refresh_from_db()
+        return known
+    _keep(made, actor)
+    send(made)
+    return made
+
+
+def send(preview: Preview) -> None:
+    """Put its task on the queue. A message that gets lost, or a broker that is away, is the reaper's to try again."""
+    try:
+        celery.send_task(RUN_TASK, args=[preview.pk], queue="control")
+    except (OperationalError, redis.RedisError) as error:
+        log.warning("preview.not_sent", preview=preview.pk, error=str(error))
+
+
+def cancel(preview: Preview, actor: Actor) -> bool:
+    """Stop it, within a second when it runs; False when it had ended already."""
+    values = {"status": CANCELLED, "cause": f"cancelled by {actor.name}", "ended_at": timezone.now()}
+    with transaction.atomic():
+        if not Preview.objects.filter(pk=preview.pk).exclude(status__in=ENDED).update(**values):
+            return False
+        record(actor, "preview.cancel", str(preview))
+    preview.refresh_from_db()
+    return True
+
+
+def claim(preview_id: int) -> bool:
+    """Whether this caller is the one that computes it; not while AT_ONCE others are computed."""
+    if Preview.objects.filter(status=RUNNING).count() >= AT_ONCE:
+        return False
+    now = timezone.now()
+    queued = Preview.objects.filter(pk=preview_id, status=QUEUED)
+    return bool(queued.update(status=RUNNING, started_at=now, heartbeat_at=now))
+
+
+def end(preview_id: int, status: str, cause: str = "", **values: Any) -> bool:
+    """Write down how a running preview ended; False when it had ended. The next that waits is sent."""
+    running = Preview.objects.filter(pk=preview_id, status=RUNNING)
+    ended = running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values)
+    send_next()
+    return bool(ended)
+
+
+def send_next(waited: timedelta = timedelta(0)) -> None:
+    """The first that is queued, when there is room and its task was last sent so long ago."""
+    first = Preview.objects.filter(status=QUEUED).order_by("pk").first()
+    if first is None or Preview.objects.filter(status=RUNNING).count() >= AT_ONCE:
+        return
+    now = timezone.now()
+    if Preview.objects.filter(pk=first.pk, sent_at__lte=now - waited).update(sent_at=now):
+        send(first)
+
+
+def pools_of(policy: Policy) -> list[Pool]:
+    """Those whose requests are routed by the policy."""
+    return list(pools().filter(policy=policy.name).order_by("name"))
+
+
+def _pool(policy: Policy, asked: str) -> Pool:
+    found = {pool.name: pool for pool in pools_of(policy)}
+    names = ", ".join(found)
+    if not found:
+        message = f"no pool routes by policy {policy.name}, so there is no fleet to preview it on"
+        raise Refused(message, (FieldError("pool", asked or None, message),))
+    if asked and asked not in found:
+        message = f"pool {asked} does not route by policy {policy.name}; allowed are {names}"
+        raise Refused(message, (FieldError("pool", asked, message),))
+    counts = source.recorded_counts()
+    return found[asked] if asked else max(found.values(), key=lambda pool: counts.get(pool.name, 0))
+
+
+def _part(asked: Asked, pool: Pool) -> Part:
+    seed = asked.seeds[0]
+    try:
+        if not asked.trace:
+            return source.choose(pool.name, asked.max_requests, seed)
+        return source.take(asked.trace, asked.max_requests, seed)
+    except (library.TraceError, BadTrace) as error:
+        raise Refused(str(error), (FieldError("trace", asked.trace, str(error)),)) from None
+
+
+def _unsaved(
+    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: Part, asked: Asked
+) -> Preview:
+    return Preview(
+        policy=draft.policy,
+        live_version=live.number,
+        live_sha256=live.sha256,
+        draft_revision=draft.revision,
+        draft_sha256=documents.sha256(document),
+        draft_document=document,
+        pool=pool.name,
+        trace_name=part.name,
+        trace=part.facts(),
+        max_requests=asked.max_requests,
+        seeds=list(asked.seeds),
+        total=2 * len(asked.seeds) * len(part.trace.requests),
+    )
+
+
+def _key(preview: Preview, part: Part, twin: Modelled) -> str:
+    """Of everything that the result and what is said of it follow from."""
+    text = (preview.live_version, preview.live_sha256, preview.draft_sha256, preview.pool, part.name, preview.seeds)
+    model = (
+        twin.basis,
+        twin.about,
+        twin.cautions,
+        sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
+    )
+    return hashlib.sha256(json.dumps([SCHEMA, preview.policy_id, text, part.content, model]).encode()).hexdigest()
+
+
+def _same(key: str) -> Preview | None:
+    """What failed or was cancelled is tried again."""
+    return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
+
+
+def _not_modelled(preview: Preview, actor: Actor, cause: str) -> Preview:
+    now = timezone.now()
+    preview.status, preview.cause = FAILED, cause
+    preview.started_at = preview.ended_at = preview.asked_at = preview.created_at = now
+    preview.trust = [trust.caution("not_modelled", cause)]
+    _keep(preview, actor)
+    return preview
+
+
+def _keep(preview: Preview, actor: Actor) -> None:
+    preview.actor = actor.name[:200]
+    with transaction.atomic():
+        preview.save()
+        about = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")
+        record(actor, "preview.start", str(preview), after={name: getattr(preview, name) for name in about})
+        _forget_old(preview.policy)
+
+
+def _forget_old(policy: Policy) -> None:
+    oldest_kept = Preview.objects.filter(policy=policy).order_by("-pk")[KEPT - 1 : KEPT].values_list("pk", flat=True)
+    for number in oldest_kept:
+        Preview.objects.filter(policy=policy, pk__lt=number, status__in=ENDED).delete()

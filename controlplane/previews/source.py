@@ -1,0 +1,86 @@
+"""What a preview plays: a trace that was named, else the newest recorded traffic, else the built-in trace."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import redis
+
+from controlplane.experiments import library, traffic
+from controlplane.experiments.traces import formats
+from controlplane.experiments.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.previews.trust import LEAST_REQUESTS
+
+BUILT_IN = "agentic-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The requests of a trace that are played."""
+
+    name: str
+    source: str  # built-in, upload, folder or recorded
+    requests: int  # that there were to choose from
+    trace: Trace
+    until: str = ""  # of what is being recorded: the newest entry, which names the part for good
+
+    @property
+    def content(self) -> str:
+        """Equal for equal requests."""
+        return hashlib.sha256(repr(self.trace.requests).encode()).hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        times = [request.measured.at for request in self.trace.requests if request.measured is not None]
+        return {
+            "source": self.source,
+            "requests": self.requests,
+            "played": len(self.trace.requests),
+            "first_at": min(times, default=None),
+            "last_at": max(times, default=None),
+            "until": self.until,
+        }
+
+
+def recorded_counts() -> dict[str, int]:
+    """Recorded requests by pool; nothing while Redis is away."""
+    try:
+        return {pool: found.requests for pool, found in traffic.recorded().items()}
+    except redis.RedisError:
+        return {}
+
+
+def choose(pool: str, count: int, seed: int) -> Part:
+    """When no trace was named."""
+    try:
+        part = take(f"{library.RECORDED}{pool}", count, seed)
+    except (library.NoSuchTrace, BadTrace):
+        return take(BUILT_IN, count, seed)
+    return part if len(part.trace.requests) >= min(count, LEAST_REQUESTS) else take(BUILT_IN, count, seed)
+
+
+def take(name: str, count: int, seed: int, until: str = "") -> Part:
+    """At most `count` requests: the newest of a recording, the first of any other trace. NoSuchTrace, BadTrace."""
+    if name.startswith(library.RECORDED):
+        return _take_recorded(name, count, seed, until)
+    entry = library.entry(name)
+    trace = library.load(name, seed)
+    found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
+    return Part(name, entry.source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
+
+
+def _take_recorded(name: str, count: int, seed: int, until: str) -> Part:
+    pool = name.removeprefix(library.RECORDED)
+    try:
+        lines, newest = traffic.newest_of(pool, count, until)
+    except redis.RedisError as error:
+        raise library.NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
+    if not lines:
+        raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
+    trace = formats.read(b"\n".join(lines), seed)
+    return Part(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)
+
+
+def _from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    start = requests[0].at_s
+    return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
