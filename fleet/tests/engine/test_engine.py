@@ -1,6 +1,7 @@
 """The engine step by step: chunks, batches, hits, preemption, aborts and the closed form over decode steps."""
 
 import math
+from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -257,6 +258,26 @@ def test_runs_in_closed_form_equal_single_steps(
     """Same tokens, hits and preemptions, and the same times but for rounding; no two steps end within 4 ms."""
     for jumped, stepped in zip(outcome(plan, blocks, tick_s), outcome(plan, blocks, 0.004), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)
+
+
+def by_turns(plan: list[tuple[int, int, str, float]], blocks: int) -> list[tuple[float, ...]]:
+    one, requests = engine(blocks), arrivals(plan)
+    waiting = deque(requests)
+    while waiting or one.next_turn_s() is not None:
+        due_s = one.next_turn_s()
+        if waiting and (due_s is None or waiting[0][0] <= due_s):
+            now, ask = waiting.popleft()
+            one.add_request(ask, now)
+        else:
+            one.turn()
+    return [(ask.first_token_s, ask.finished_s, ask.cached_tokens, ask.preemptions) for _, ask in requests]
+
+
+@settings(max_examples=80, deadline=None)
+@given(asks, st.integers(20, 200))
+def test_who_calls_it_only_when_it_is_due_hears_the_same(plan: list[tuple[int, int, str, float]], blocks: int) -> None:
+    for called, stepped in zip(by_turns(plan, blocks), outcome(plan, blocks, 0.004), strict=True):
+        assert called == pytest.approx(stepped, rel=1e-9)
 
 
 def test_who_ends_a_run_gives_blocks_back_after_the_others_have_taken_theirs() -> None:
