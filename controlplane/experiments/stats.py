@@ -1,12 +1,16 @@
-"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, verdicts.
+"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, intervals of shares, verdicts.
 
 Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
 request to request (a long prompt is slow under every policy) then cancels out.
 """
 
+import math
 import random
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import NormalDist
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -62,12 +66,34 @@ def bootstrap(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[str
     """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
     n = len(next(iter(columns.values())))
     draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
+    rows = list(range(n))
+    in_order = {name: _in_order(values) for name, values in columns.items()}
     drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
     for _ in range(resamples_of(n)):
-        rows = draw.choices(range(n), k=n)
-        for name, values in columns.items():
-            drawn[name].append(quantiles([values[row] for row in rows]))
+        times = [0] * n
+        for row in draw.choices(rows, k=n):
+            times[row] += 1
+        for name, (ordered, order) in in_order.items():
+            drawn[name].append(_resampled(ordered, [times[row] for row in order]))
     return drawn
+
+
+def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
+    """(the values sorted, the rows that they are from)."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return [values[row] for row in order], order
+
+
+def _resampled(ordered: Sequence[float], times: Sequence[int]) -> tuple[float, ...]:
+    """The QUANTILES when each of these values was drawn so many times: sorting each resample takes twice as long."""
+    ranks = list(accumulate(times))  # how many drawn values are at or below
+    last = len(ordered) - 1
+    found = []
+    for share in QUANTILES:
+        place = last * share
+        below, above = (ordered[bisect_right(ranks, rank)] for rank in (int(place), min(int(place) + 1, last)))
+        found.append(below + (above - below) * (place - int(place)))
+    return tuple(found)
 
 
 def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[tuple[str, str], tuple[Difference, ...]]:
@@ -96,6 +122,17 @@ def _difference(exact: float, resampled: Sequence[float], n: int) -> Difference:
     tail = (1 - CONFIDENCE) / 2
     low, high = quantile(resampled, tail), quantile(resampled, 1 - tail)
     return Difference(exact, low, high, n, verdict(low, high, n))
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """The interval that holds the share hits/n with CONFIDENCE (Wilson 1927); (0, 1) when nothing was drawn."""
+    if not n:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share, extra = hits / n, z * z / n
+    middle = share + extra / 2
+    half = z * math.sqrt(share * (1 - share) / n + extra / n / 4)
+    return max(0.0, (middle - half) / (1 + extra)), min(1.0, (middle + half) / (1 + extra))
 
 
 def verdict(low: float, high: float, n: int) -> Verdict:

@@ -1,6 +1,7 @@
 """Statistics against values worked out by hand."""
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -94,3 +95,18 @@ def test_large_experiments_draw_fewer_resamples():
     assert stats.resamples_of(1_000) == 500
     assert stats.resamples_of(20_000) == 200
     assert stats.resamples_of(1_000_000) == 100
+
+
+@given(numbers, st.randoms(use_true_random=False))
+def test_a_resample_has_the_quantiles_of_the_values_that_were_drawn(values, draw):
+    rows = Counter(draw.choices(range(len(values)), k=len(values)))
+    ordered, order = stats._in_order(values)
+    found = stats._resampled(ordered, [rows[row] for row in order])
+    assert found == stats.quantiles([values[row] for row in rows.elements()])
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"), [(10, 100, 0.0552, 0.1744), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (0, 0, 0, 1)]
+)
+def test_a_share_has_the_interval_of_wilson(hits, n, low, high):
+    assert stats.wilson(hits, n) == pytest.approx((low, high), abs=1e-4)
