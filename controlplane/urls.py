@@ -19,6 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.keys.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
+    path("", include("controlplane.previews.urls")),
     path("", include("controlplane.dashboard.urls")),
     path("", include("controlplane.fleetpages.urls")),
     path("", include("controlplane.experiments.urls")),

@@ -46,7 +46,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
     except Refused as error:
-        return _refused(request, policy, error)
+        return refused(request, policy, error)
     target = "draft-review" if request.POST.get("action") == "review" else "draft"
     if target == "draft":
         messages.success(request, f"Draft saved {draft.updated_at:%H:%M:%S} UTC.")
@@ -64,7 +64,7 @@ def _flat(request: HttpRequest) -> dict[str, str]:
     return {key: str(value)[:200] for key, value in request.POST.items()}
 
 
-def _refused(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
+def refused(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
     draft = selectors.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
@@ -108,22 +108,29 @@ def watch_url(draft: Draft) -> str:
 @require_POST
 def autosave(request: HttpRequest, name: str) -> HttpResponse:
     """For htmx: says what became of the typed values and marks the fields; the inputs themselves are left alone."""
-    policy = find(name)
+    return saved_response(request, "policies/_saved.html", saved(request, find(name)))
+
+
+def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
+    """Save what was typed; what _saved.html says of it. Without "draft" in it nothing was saved."""
     context: dict[str, Any] = {"policy": policy, "marks": {"errors": {}, "kept": False}}
     try:
         draft = save(request, policy)
     except Conflict as error:
-        return render(request, "policies/_saved.html", {**context, "conflict": error})
+        return {**context, "conflict": error}
     except Refused as error:
         context["errors"] = {fault.path: fault.message for fault in error.errors}
         context["marks"]["errors"] = context["errors"]
-        return render(request, "policies/_saved.html", context)
+        return context
     context["marks"]["kept"] = True
-    context |= {"draft": draft, "loaded": json.dumps(draft.document), "watch": watch_url(draft)}
-    live = selectors.live_version(policy)
-    context["changes"] = changes(live.document, draft.document)
-    response = render(request, "policies/_saved.html", context)
-    if route_of(draft.document) != route_of(conflicts.loaded(request) or draft.document):
+    context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.document), "watch": watch_url(draft)}
+    return {**context, "changes": changes(selectors.live_version(policy).document, draft.document)}
+
+
+def saved_response(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
+    response = render(request, template, {**context})
+    before = conflicts.loaded(request)
+    if before and "draft" in context and route_of(context["draft"].document) != route_of(before):
         response.headers["HX-Refresh"] = "true"  # another route has other fields
     return response
 
@@ -255,5 +262,5 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.posted_document(request, "theirs"))
     except Refused as error:
-        return _refused(request, policy, error)
+        return refused(request, policy, error)
     return redirect("draft-review", name=name)

@@ -47,6 +47,7 @@ function wouldBeLost() {
 form?.addEventListener("keydown", step);
 form?.addEventListener("submit", () => { submitting = true; });
 document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });
+document.body.addEventListener("htmx:oobAfterSwap", (event) => { if (event.detail.target.id === "draft-state") saved(); });
 function notSaved(why) {
   unreachable = true;
   document.getElementById("draft-state").textContent = `Not saved: ${why}. What you typed is kept here.`;

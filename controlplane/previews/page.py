@@ -1,0 +1,95 @@
+"""What the draft's pages show of a preview: the panel, one line of it, and the choices."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from controlplane.accounts.permissions import can_operate, who_can
+from controlplane.dashboard.templatetags.figures import seconds
+from controlplane.experiments import library
+from controlplane.experiments.report import COMPARISONS_NOTE
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import PolicyError
+from controlplane.policies.models import Draft, Policy
+from controlplane.policies.scope import scope_of
+from controlplane.previews import presenting, selectors
+from controlplane.previews.models import Preview
+from router.policy import document as documents
+
+AS_USUAL = "the pool's own recorded traffic"  # what is played when nothing is chosen
+
+
+def panel(
+    request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
+) -> dict[str, Any]:
+    """The state of one preview, or of none. `draft` is the open one; `fixed` stays with this preview whatever comes."""
+    found = selectors.as_dict(preview) if preview else None
+    allowed = can_operate(request.user)
+    return {
+        "policy": policy,
+        "draft": draft,
+        "preview": found,
+        "shown": presenting.shown(found, standing(policy, draft, found)) if found else None,
+        "note": COMPARISONS_NOTE,
+        "fixed": fixed,
+        "refresh": _refresh(policy, preview if fixed else None),
+        "may_edit": allowed,
+        "ask": [] if allowed else who_can("operator"),
+    }
+
+
+def standing(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> presenting.Standing:
+    return presenting.standing(
+        found,
+        live=policies.live_version(policy).number,
+        draft_revision=draft.revision if draft else None,
+        draft_sha256=documents.sha256(draft.document) if draft else None,
+    )
+
+
+def _refresh(policy: Policy, preview: Preview | None) -> str:
+    if preview is None:
+        return reverse("draft-preview-state", kwargs={"name": policy.name})
+    return reverse("preview-state", kwargs={"name": policy.name, "number": preview.pk})
+
+
+def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, str]) -> dict[str, Any]:
+    """Pools and traces to choose from; chosen is what was typed, else what the last preview had."""
+    pools = scope_of(policy).pools
+    pool = typed.get("pool") or (last["pool"] if last else "")
+    pool = pool if pool in pools else next(iter(pools), "")
+    seeds = typed.get("seeds") or (", ".join(map(str, last["seeds"])) if last else "1")
+    trace = typed.get("trace", "")
+    return {
+        "pools": pools,
+        "pool": pool,
+        "traces": [("", AS_USUAL), *((entry.name, _label(entry)) for entry in library.entries())],
+        "trace": trace,
+        "seeds": seeds,
+        "summary": ", ".join([pool or "no pool", trace or AS_USUAL, f"seeds {seeds}"]),
+    }
+
+
+def _label(entry: library.Entry) -> str:
+    """A trace with its size and age, as far as they are known without reading it."""
+    if entry.recorded:
+        return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"
+    known = entry.summary or {}
+    size = f", {known['requests']:,} requests" if "requests" in known else ""
+    return f"{entry.name}: {entry.source}{size}"
+
+
+def previewed(policy: Policy, number: int) -> tuple[Preview, str] | None:
+    """What was foreseen of a version before it was published, in a few words."""
+    found = selectors.preview_of_version(policy, number)
+    if found is None or not found.result:
+        return None
+    return found, f"{presenting.share(found.result['changed']['share'])} of decisions elsewhere"
+
+
+def problems_of(error: PolicyError) -> list[tuple[str, str]]:
+    """(field or nothing, message) of each thing that stands in the way of a preview."""
+    faults = getattr(error, "errors", ())
+    return [(fault.path, fault.message) for fault in faults] or [("", str(error))]

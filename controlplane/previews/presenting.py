@@ -1,0 +1,267 @@
+"""From a preview as JSON to what the page says: sentences, tables, signs. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
+from controlplane.experiments.metrics import METRICS
+from controlplane.experiments.stats import LOW_N
+
+CLASSES = ("all", "warm", "medium", "heavy")
+SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
+NO_VERDICT = "◌"
+ACTIVE = ("queued", "running")
+MOST_INSTANCES = 100  # rows of the table; those whose requests change most
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantile of one latency in one class."""
+
+    title: str
+    live: str
+    draft: str
+    difference: str
+    interval: str
+    n: int
+    sign: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTable:
+    name: str
+    n: int  # requests of the class
+    few: bool
+    counts: tuple[tuple[str, int, str], ...]  # (sign, how many, verdict), for the heading
+    rows: tuple[Row, ...]
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """What matters, to be read in five seconds: decisions, the strongest of the latencies, refusals."""
+    return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
+
+
+def _changed(changed: Mapping[str, Any]) -> str:
+    if not changed["decisions"]:
+        return f"The draft would decide all {changed['of']:,} requests as the live version does"
+    interval = f"95 % CI {_points(changed['low'])}–{_points(changed['high'])}"
+    return f"The draft would send {share(changed['share'])} ({interval}) of {changed['of']:,} decisions elsewhere"
+
+
+def _latencies(result: Mapping[str, Any]) -> list[str]:
+    """The strongest improvement and the strongest loss; without either, the largest of what is undecided."""
+    judged = [(name, each) for name, each in _metrics(result) if each.get("relative") is not None]
+    strongest = [_strongest(judged, verdict) for verdict in ("better", "worse")]
+    found = [f"{_title(name, m)} {pair(m['live'], m['draft'])}, {m['verdict']}" for name, m in filter(None, strongest)]
+    if found or not result["changed"]["decisions"]:
+        return found
+    undecided = _strongest(judged, "not distinguishable")
+    return [f"{_title(*undecided)} {_percent(undecided[1]['relative'])}, not distinguishable"] if undecided else []
+
+
+def _metrics(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in CLASSES:
+        for each in result["classes"].get(name, {"metrics": ()})["metrics"]:
+            yield name, each
+
+
+def _strongest(judged: Iterable[tuple[str, Mapping[str, Any]]], verdict: str) -> tuple[str, Mapping[str, Any]] | None:
+    """By relative difference in whole percent; of equals the first, so that medians come before tails."""
+    matching = [item for item in judged if item[1]["verdict"] == verdict]
+    return max(matching, key=lambda item: round(abs(item[1]["relative"]), 2), default=None)
+
+
+def _title(name: str, metric: Mapping[str, Any]) -> str:
+    title = METRICS[metric["metric"]].title
+    return title if name == "all" else f"{name} {title}"
+
+
+def _refusals(refused: Mapping[str, Any]) -> list[str]:
+    if refused["live"] == refused["draft"]:
+        return []
+    return [f"refused requests {refused['live']:,} → {refused['draft']:,}"]
+
+
+def class_tables(result: Mapping[str, Any]) -> list[ClassTable]:
+    return [_class_table(name, result["classes"][name]) for name in CLASSES if name in result["classes"]]
+
+
+def _class_table(name: str, found: Mapping[str, Any]) -> ClassTable:
+    rows = tuple(_row(each) for each in found["metrics"])
+    counted = Counter((row.sign, row.verdict) for row in rows)
+    order = (*SIGNS, "too few requests")
+    counts = sorted(counted.items(), key=lambda item: order.index(item[0][1]) if item[0][1] in order else len(order))
+    return ClassTable(
+        name=name,
+        n=found["n"],
+        few=found["n"] < LOW_N,
+        counts=tuple((sign, count, verdict) for (sign, verdict), count in counts),
+        rows=rows,
+    )
+
+
+def _row(metric: Mapping[str, Any]) -> Row:
+    known = metric["difference"] is not None
+    return Row(
+        title=METRICS[metric["metric"]].title,
+        live=ms(metric["live"]),
+        draft=ms(metric["draft"]),
+        difference=_difference(metric) if known else UNKNOWN,
+        interval=f"{_signed_ms(metric['low'])} to {_signed_ms(metric['high'])}" if known else UNKNOWN,
+        n=metric["n"],
+        sign=SIGNS.get(metric["verdict"], NO_VERDICT),
+        verdict=metric["verdict"] or "unknown",
+    )
+
+
+def _difference(metric: Mapping[str, Any]) -> str:
+    relative = "" if metric["relative"] is None else f" ({_percent(metric['relative'])})"
+    return f"{_signed_ms(metric['difference'])}{relative}"
+
+
+def pair(live: float | None, draft: float | None) -> str:
+    """820 → 640 ms; 980 ms → 1.02 s."""
+    before, after = ms(live), ms(draft)
+    number, _, unit = before.partition(" ")
+    return f"{number if unit and after.endswith(f' {unit}') else before} → {after}"
+
+
+def share(value: float | None) -> str:
+    """With three significant digits: 12.4 %."""
+    return UNKNOWN if value is None else f"{_points(value)} %"
+
+
+def _points(value: float) -> str:
+    return significant(value * 100)
+
+
+def _percent(relative: float) -> str:
+    return f"{_signed(relative, _points(abs(relative)))} %"
+
+
+def _signed_ms(value: float) -> str:
+    return _signed(value, ms(abs(value)))
+
+
+def _signed(value: float, size: str) -> str:
+    """With a sign of its own, so that a difference reads as one."""
+    return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """Where requests go: instances by how much their number changes."""
+
+    rows: tuple[tuple[str, int, int, str], ...]  # id, live, draft, difference
+    changed: int
+    of: int
+
+
+NOTHING_AFFECTED = Affected((), 0, 0)
+
+
+def affected(result: Mapping[str, Any]) -> Affected:
+    found = sorted(result["instances"], key=lambda each: (-abs(each["draft"] - each["live"]), each["id"]))
+    rows = tuple(
+        (each["id"], each["live"], each["draft"], _signed_count(each["draft"] - each["live"]))
+        for each in found[:MOST_INSTANCES]
+    )
+    return Affected(rows, sum(each["live"] != each["draft"] for each in found), len(found))
+
+
+def _signed_count(value: int) -> str:
+    return _signed(value, f"{abs(value):,}")
+
+
+def deviation(found: Mapping[str, Any] | None) -> str:
+    """How far the twin is from what was measured, in words."""
+    if found is None:
+        return "not compared: too few of these requests were measured on the fleet"
+    title, way = found["metric"].removesuffix("_ms").upper(), "above" if found["relative"] > 0 else "below"
+    values = f"{pair(found['measured'], found['twin'])}, n = {found['n']:,}"
+    return f"the twin's {title} is {share(abs(found['relative']))} {way} what was measured ({values})"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a preview was made of against what is there now."""
+
+    current: bool
+    why: str  # empty when it is current
+
+
+def standing(
+    preview: Mapping[str, Any], *, live: int, draft_revision: int | None, draft_sha256: str | None
+) -> Standing:
+    """`draft_revision` is None when no draft is open."""
+    reasons = []
+    if preview["live_version"] != live:
+        reasons.append(f"against v{preview['live_version']}, and v{live} is live now")
+    if draft_revision is None:
+        reasons.append(f"of revision {preview['draft_revision']} of a draft that is no longer open")
+    elif preview["draft_sha256"] != draft_sha256:
+        reasons.append(f"of revision {preview['draft_revision']}, and the draft is now revision {draft_revision}")
+    return Standing(not reasons, "; ".join(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All that the page says of one preview; the result's parts are empty until there is one."""
+
+    active: bool
+    done: str  # for the progress bar: without thousands separators
+    total: str
+    progress: str
+    said: str  # to a screen reader when the state changes
+    line: str
+    standing: Standing
+    sentence: str = ""
+    refused: str = ""
+    hit_share: str = ""
+    kv_usage: str = ""
+    tables: tuple[ClassTable, ...] = ()
+    affected: Affected = NOTHING_AFFECTED
+    deviation: str = ""
+
+
+def shown(preview: Mapping[str, Any], stands: Standing) -> Shown:
+    progress = _progress(preview)
+    result = preview["result"]
+    told = sentence(result) if result else ""
+    doubts = f"Reasons not to rely on it: {len(preview['trust'])}." if result and preview["trust"] else ""
+    base = Shown(
+        active=preview["status"] in ACTIVE,
+        done=str(preview["done"]),
+        total=str(max(preview["total"], 1)),
+        progress=progress,
+        said=" ".join(filter(None, [f"Preview {preview['status']}.", doubts, told or preview["cause"]])),
+        line=told or preview["cause"] or progress,
+        standing=stands,
+    )
+    if not result:
+        return base
+    return replace(
+        base,
+        sentence=told,
+        refused=f"{result['refused']['live']:,} → {result['refused']['draft']:,}",
+        hit_share=shares(result["hit_share"]),
+        kv_usage=shares(result["kv_usage"]),
+        tables=tuple(class_tables(result)),
+        affected=affected(result),
+        deviation=deviation(preview["twin"]["deviation"]),
+    )
+
+
+def _progress(preview: Mapping[str, Any]) -> str:
+    if not preview["total"]:
+        return "not begun yet"
+    return f"{preview['done']:,} of {preview['total']:,} simulated requests"
+
+
+def shares(found: Mapping[str, float | None]) -> str:
+    """54.2 → 58.1 %."""
+    before, after = share(found["live"]), share(found["draft"])
+    return f"{before.removesuffix(' %') if after.endswith('%') else before} → {after}"

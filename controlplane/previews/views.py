@@ -1,0 +1,123 @@
+"""Pages of previews: starting one from the draft, watching it, cancelling it, and its own page."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.policies import conflicts, draft_views
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import Conflict, FieldError, NotThere, Refused
+from controlplane.policies.models import Policy
+from controlplane.policies.views import find
+from controlplane.previews import page, selectors, services
+from controlplane.previews.models import Preview
+
+MOST_SEEDS = 10
+NOT_SAVED = "the draft could not be saved: see beside “Save draft”"
+
+
+def find_preview(policy: Policy, number: int) -> Preview:
+    try:
+        return selectors.preview(policy, number)
+    except NotThere as error:
+        raise Http404(str(error)) from None
+
+
+@operator_required
+@require_POST
+def start(request: HttpRequest, name: str) -> HttpResponse:
+    """Preview the draft. A form that carries the draft's fields is saved first, and refused as saving refuses it."""
+    policy = find(name)
+    if request.headers.get("HX-Request"):
+        return _start_in_place(request, policy)
+    try:
+        if "loaded" in request.POST:
+            draft_views.save(request, policy)
+    except Conflict as error:
+        return conflicts.page(request, policy, error, conflicts.loaded(request))
+    except Refused as error:
+        return draft_views.refused(request, policy, error)
+    try:
+        preview = services.start(policy, actor_of(request), asked(request.POST))
+    except Conflict as error:
+        messages.info(request, f"{error}.")
+        return redirect("policy", name=name)
+    except Refused as error:
+        return _not_started(request, policy, error)
+    return redirect("preview", name=name, number=preview.pk)
+
+
+def _not_started(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
+    draft = policies.open_draft(policy)
+    if draft is None:  # published or discarded between the check and now
+        return redirect("policy", name=policy.name)
+    told = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
+    context = {**draft_views.editor_context(request, draft), **told}
+    return render(request, "policies/editor.html", context, status=422)
+
+
+def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
+    """For htmx: the panel's state, and what became of the typed values, as after an autosave."""
+    saved = draft_views.saved(request, policy)
+    problems = [] if "draft" in saved else [("", NOT_SAVED)]
+    if not problems:
+        try:
+            services.start(policy, actor_of(request), asked(request.POST))
+        except (Conflict, Refused) as error:
+            problems = page.problems_of(error)
+    context = {**saved, **_of_draft(request, policy), "problems": problems, "saved": saved}
+    return draft_views.saved_response(request, "previews/_started.html", context)
+
+
+def asked(form: QueryDict) -> services.Asked:
+    """What was chosen. Refused when the seeds are no numbers."""
+    words = form.get("seeds", "").replace(",", " ").split()
+    if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
+        message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
+        raise Refused(f"seeds: {message}", (FieldError("seeds", form.get("seeds"), message),))
+    seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
+    return services.Asked(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
+
+
+@require_GET
+def draft_state(request: HttpRequest, name: str) -> HttpResponse:
+    """For htmx, on the editor: the newest preview of what the draft holds now."""
+    return render(request, "previews/_state.html", _of_draft(request, find(name)))
+
+
+def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
+    draft = policies.open_draft(policy)
+    return page.panel(request, policy, draft, selectors.latest_of(draft) if draft else None)
+
+
+@require_GET
+def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """For htmx, on a preview's own page."""
+    return render(request, "previews/_state.html", _of_itself(request, find_preview(find(name), number)))
+
+
+@require_GET
+def preview_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    return render(request, "previews/preview.html", _of_itself(request, find_preview(find(name), number)))
+
+
+def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
+    policy = preview.policy
+    return page.panel(request, policy, policies.open_draft(policy), preview, fixed=True)
+
+
+@operator_required
+@require_POST
+def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    preview = find_preview(find(name), number)
+    services.cancel(preview, actor_of(request))
+    if not request.headers.get("HX-Request"):
+        return redirect("preview", name=name, number=number)
+    fixed = "fixed" in request.POST
+    context = _of_itself(request, preview) if fixed else _of_draft(request, preview.policy)
+    return render(request, "previews/_state.html", context)

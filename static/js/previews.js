@@ -1,0 +1,52 @@
+// The preview panel: comes into view when it is started, keeps open what was open, says what became of it.
+const SHOWN = "preview-state";
+const fault = document.getElementById("preview-fault");
+const said = document.getElementById("preview-said");
+let folds = new Map();
+let cancelled = false;
+
+function isOurs(event) {
+  return event.detail.target?.id === SHOWN;
+}
+
+function told(text) {
+  fault.textContent = text;
+  fault.hidden = !text;
+}
+
+function remember() {
+  const panel = document.getElementById(SHOWN);
+  folds = new Map([...panel.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
+  cancelled = document.activeElement?.id === "preview-cancel";
+}
+
+function restore() {
+  const panel = document.getElementById(SHOWN);
+  for (const [id, open] of folds) {
+    const again = document.getElementById(id);
+    if (again) again.open = open;
+  }
+  // The focused button is gone with the running preview: the reader goes on where its result is.
+  if (cancelled && !document.getElementById("preview-cancel")) document.getElementById("preview-title").focus();
+  if (said.textContent !== panel.dataset.said) said.textContent = panel.dataset.said;
+}
+
+function started(event) {
+  if (event.target.id !== "preview-start") return;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  document.getElementById("preview").scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
+}
+
+document.body.addEventListener("htmx:beforeRequest", started);
+document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
+document.body.addEventListener("htmx:afterSettle", (event) => {
+  if (event.target.id !== SHOWN) return;
+  told("");
+  restore();
+});
+document.body.addEventListener("htmx:sendError", (event) => {
+  if (isOurs(event)) told("The server does not answer; what is shown may be out of date.");
+});
+document.body.addEventListener("htmx:responseError", (event) => {
+  if (isOurs(event)) told(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);
+});
