@@ -66,6 +66,25 @@ class BlockPool:
             found.append(block)
         return found
 
+    def held(self, chain: Sequence[int]) -> int:
+        """How many leading blocks of `chain` are cached: a chain goes from its end, so by steps that double, and then
+        by halves."""
+        cached, end = self._cached, len(chain)
+        if not end or chain[0] not in cached:
+            return 0
+        low, step = 0, 1
+        while low + step < end and chain[low + step] in cached:
+            low += step
+            step *= 2
+        high = min(low + step, end)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if chain[middle] in cached:
+                low = middle
+            else:
+                high = middle
+        return high
+
     def idle_among(self, blocks: Sequence[int]) -> int:
         """How many of these would stop being free when taken."""
         references = self._references

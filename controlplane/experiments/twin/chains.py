@@ -18,7 +18,7 @@ class Chains:
         sizes = Counter(request.block_tokens for request in requests)
         self.block_size = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 1  # tokens
         self._numbers: dict[tuple[int, int], int] = {}  # (block before, the trace's id) → block
-        self._fresh = count(-1, -1)  # of blocks that are nobody else's
+        self._fresh = count(1 << 62)  # of blocks that are nobody else's
         self.prompts = {request.index: self._prompt(request) for request in requests}
 
     def whole(self, request: TraceRequest) -> list[int]:

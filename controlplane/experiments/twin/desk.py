@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from controlplane.experiments.twin.call import Call
-from controlplane.experiments.twin.index import Guesses
+from controlplane.experiments.twin.index import Index
 from controlplane.experiments.twin.seat import Seat
 from fleet.engine.request import Request as Work
 from router.admission import Queue
@@ -15,7 +15,7 @@ from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request
 
 
 class Desk:
-    def __init__(self, seats: Sequence[Seat], index: Guesses, policy: Policy, shadow: Policy | None) -> None:
+    def __init__(self, seats: Sequence[Seat], index: Index, policy: Policy, shadow: Policy | None) -> None:
         self._seats = seats
         self._index = index
         self._policy = policy
@@ -47,24 +47,30 @@ class Desk:
         tokens = call.request.input_tokens
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
-        held = self._index.held(call.chain, tokens)
+        held = self._index.held(call)
         key = call.chain[0] & 0xFFFF if call.chain else 0
         return Request(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
 
     def sent(self, call: Call, seat: Seat, now: float) -> None:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
-        self._index.sent(seat.name, call.chain)
+        self._index.sent(call, seat.name)
         if call.session is not None:
             self._affinity.bind(call.session, seat.name, now, self._ttl_s, shared=False)
 
+    def began(self, call: Call, seat: Seat) -> None:
+        """Its first token has come."""
+        self._index.began(call, seat.name)
+
     def answered(self, call: Call, seat: Seat, work: Work) -> None:
         """What the answer teaches, by its `usage` and the time it took."""
-        request, cached_tokens = call.request, work.cached_tokens
-        if call.alone and self._pace.prefill(request.input_tokens - cached_tokens, work.first_token_s - call.sent_s):
+        request = call.request
+        if call.alone and self._pace.prefill(
+            request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
+        ):
             self._rates = self._pace.rates(0.0)
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
-        self._index.answered(seat.name, call.chain, request.input_tokens, cached_tokens)
+        self._index.answered(call, seat.name, work)
 
     def cost(self, decision: Decision) -> float:
         """Of a place in the queue, tokens."""

@@ -1,39 +1,55 @@
-"""What the router takes each instance to hold of a prompt, by its own prefix index fed with the trace's blocks."""
+"""How much of a prompt each instance holds, as the router knows it: told by those that publish KV events, guessed of
+the others."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from controlplane.experiments.twin.types import EngineModel
-from router.prefix.approximate import PrefixIndex
+from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.guesses import Guesses
+from controlplane.experiments.twin.seat import Seat
+from controlplane.experiments.twin.told import Told
+from fleet.engine.request import Request
 
-LIFE = 1  # of an engine: none of them starts again
 
-
-class Guesses:
-    """Of instances that do not tell: what was sent there, as much as their KV has room for, corrected by answers."""
-
-    def __init__(self, models: Mapping[str, EngineModel], block_size: int) -> None:
-        """`models` as they are; `block_size`: of the chains, tokens."""
-        self._index = PrefixIndex()
-        self._block_size = block_size
-        self._rounded_to = {name: model.limits.block_size for name, model in models.items()}
-        for name, model in models.items():
-            self._index.limit(name, max(model.kv_tokens // block_size, 1))
-
-    def held(self, chain: Sequence[int], prompt_tokens: int) -> dict[str, int]:
+class Index(Protocol):
+    def held(self, call: Call) -> Mapping[str, int]:
         """Tokens by instance; those that hold nothing are left out."""
-        size, rounded_to = self._block_size, self._rounded_to
-        found = {}
-        for name, blocks in self._index.match(chain).items():
-            tokens = min(blocks * size, prompt_tokens)
-            found[name] = tokens - tokens % rounded_to[name]
-        return found
 
-    def sent(self, instance: str, chain: Sequence[int]) -> None:
-        self._index.insert(instance, LIFE, chain)
+    def sent(self, call: Call, instance: str) -> None:
+        """The instance gets the prompt to compute."""
 
-    def answered(self, instance: str, chain: Sequence[int], prompt_tokens: int, cached_tokens: int) -> None:
-        """The engine says how much of the prompt it had."""
-        size = self._block_size
-        # At least one token is computed, and what is cut of the last block cannot be hit: no sign of an eviction.
-        all_there = cached_tokens >= (prompt_tokens - 1) // size * size
-        self._index.correct(instance, chain, len(chain) if all_there else cached_tokens // size)
+    def answered(self, call: Call, instance: str, work: Request) -> None:
+        """It has been answered."""
+
+    def began(self, call: Call, instance: str) -> None:
+        """The prompt has been computed there."""
+
+
+class Both:
+    """Of a fleet in which some tell and some do not."""
+
+    def __init__(self, telling: Sequence[Seat], silent: Sequence[Seat], block_size: int) -> None:
+        told, guesses = Told(telling, block_size), Guesses(silent, block_size)
+        self._of: dict[str, Index] = dict.fromkeys((seat.name for seat in telling), told)
+        self._of |= dict.fromkeys((seat.name for seat in silent), guesses)
+        self._told, self._guesses = told, guesses
+
+    def held(self, call: Call) -> Mapping[str, int]:
+        return {**self._guesses.held(call), **self._told.held(call)}
+
+    def sent(self, call: Call, instance: str) -> None:
+        self._of[instance].sent(call, instance)
+
+    def answered(self, call: Call, instance: str, work: Request) -> None:
+        self._of[instance].answered(call, instance, work)
+
+    def began(self, call: Call, instance: str) -> None:
+        self._of[instance].began(call, instance)
+
+
+def index_of(seats: Sequence[Seat], block_size: int) -> Index:
+    telling = [seat for seat in seats if seat.model.kv_events]
+    silent = [seat for seat in seats if not seat.model.kv_events]
+    if not telling:
+        return Guesses(silent, block_size)
+    return Told(telling, block_size) if not silent else Both(telling, silent, block_size)

@@ -8,13 +8,13 @@ from router.policy.types import Instance
 
 class Seat:
     __slots__ = (
-        "_model",
         "_samples",
         "_view",
         "decodes",
         "due_s",
         "engine",
         "kv_usage",
+        "model",
         "name",
         "place",
         "prefill_tokens",
@@ -26,7 +26,7 @@ class Seat:
         """`model` as the router is told of it; `scaled` has blocks of the trace's size."""
         self.name = name
         self.place = place
-        self._model = model
+        self.model = model
         self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
         self.due_s: float | None = None  # when the engine is to be called next
         # As the router counts: what it has sent and not heard the end of
@@ -43,7 +43,7 @@ class Seat:
         """Prompt and answer could ever be in the engine."""
         tokens = request.prompt_tokens + request.output_tokens
         room = self.engine.pool.total * self.engine.limits.block_size
-        return tokens <= room and (self._model.window is None or tokens <= self._model.window)
+        return tokens <= room and (self.model.window is None or tokens <= self.model.window)
 
     @property
     def is_changed(self) -> bool:
@@ -59,10 +59,10 @@ class Seat:
                 decodes=self.decodes,
                 prefill_tokens=self.prefill_tokens,
                 kv_usage=self.kv_usage,
-                kv_tokens=self._model.kv_tokens,
-                block_size=self._model.limits.block_size,
-                role=self._model.role,
-                connector=self._model.connector,
+                kv_tokens=self.model.kv_tokens,
+                block_size=self.model.limits.block_size,
+                role=self.model.role,
+                connector=self.model.connector,
             )
         return self._view
 

@@ -16,7 +16,7 @@ from controlplane.experiments.twin.arrivals import Arrivals
 from controlplane.experiments.twin.call import Call
 from controlplane.experiments.twin.chains import Chains
 from controlplane.experiments.twin.desk import Desk
-from controlplane.experiments.twin.index import Guesses
+from controlplane.experiments.twin.index import index_of
 from controlplane.experiments.twin.seat import Seat
 from controlplane.experiments.twin.types import Outcome, Simulated, TwinFleet
 from controlplane.experiments.twin.waiting import Turn
@@ -73,7 +73,7 @@ class _Run:
             for place, (name, model) in enumerate(fleet.instances.items())
         ]
         self._by_name = {seat.name: seat for seat in self._seats}
-        index = Guesses(fleet.instances, self._chains.block_size)
+        index = index_of(self._seats, self._chains.block_size)
         self._desk = Desk(self._seats, index, policy, shadow)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
@@ -204,6 +204,7 @@ class _Run:
 
     def _hear(self, seat: Seat, result: StepResult) -> None:
         for work in result.first:
+            self._desk.began(work.owner, seat)
             seat.began(work.owner.decision.new_tokens)
             work.owner.alone &= seat.requests == 1
         for work in result.finished:

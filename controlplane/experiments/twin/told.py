@@ -1,0 +1,55 @@
+"""What the router knows of instances that publish KV events: what their engines hold, and what is on its way there.
+
+The router's exact index follows the events and so says the same; here the engine is at hand. Only what the index
+foresees of evictions until a request's turn (router/prefix/ahead.py) is left out.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.seat import Seat
+from fleet.engine.request import Request
+
+
+@dataclass(slots=True)
+class Sources:
+    """Of one instance."""
+
+    seat: Seat
+    expected: Counter[int] = field(default_factory=Counter)  # blocks of prompts that were sent and are not computed yet
+
+    def held(self, chain: Sequence[int]) -> int:
+        """Leading blocks that will be there when a request sent now gets its turn."""
+        place = self.seat.engine.pool.held(chain)
+        while place < len(chain) and chain[place] in self.expected:
+            place += 1
+        return place
+
+
+class Told:
+    def __init__(self, seats: Sequence[Seat], block_size: int) -> None:
+        """`block_size`: of the chains, tokens."""
+        self._sources = {seat.name: Sources(seat) for seat in seats}
+        self._block_size = block_size
+
+    def held(self, call: Call) -> Mapping[str, int]:
+        # An engine computes one token at least, since the first new one comes of it.
+        size = self._block_size
+        chain = call.chain[: (call.request.input_tokens - 1) // size]
+        held = ((name, sources.held(chain)) for name, sources in self._sources.items())
+        return {name: blocks * size for name, blocks in held if blocks}
+
+    def sent(self, call: Call, instance: str) -> None:
+        self._sources[instance].expected.update(call.chain)
+
+    def began(self, call: Call, instance: str) -> None:
+        expected = self._sources[instance].expected
+        expected.subtract(call.chain)
+        for block in call.chain:
+            if not expected[block]:
+                del expected[block]
+
+    def answered(self, call: Call, instance: str, work: Request) -> None:
+        """The engine's own word was known before."""
