@@ -21,7 +21,7 @@ def server():
 
 
 @pytest.fixture
-def redis_url(tmp_path):
+def own_redis(tmp_path):
     """Over TCP, with a password."""
     (port,) = free_ports(1)
     arguments = ("--bind", "127.0.0.1", "--port", str(port), "--requirepass", "s3cret", "--save", "")
@@ -32,10 +32,10 @@ def redis_url(tmp_path):
 
 
 @pytest.fixture
-def weir(server, redis_url, tmp_path):
+def weir(server, own_redis, tmp_path):
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(FLEET)
-    with running("--fleet", str(fleet), DATABASE_URL=server.url, REDIS_URL=redis_url) as started:
+    with running("--fleet", str(fleet), DATABASE_URL=server.url, REDIS_URL=own_redis) as started:
         started.wait_for("2/2 instances of pool demo are ready")
         yield started
 
