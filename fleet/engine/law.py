@@ -2,6 +2,9 @@
 
     T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce
 
+Of a mixture of experts T_lin multiplies with the weights that a token goes through and reads those that any token of
+the step goes through: N tokens that each take a share s of the experts, drawn alike, touch 1 - (1 - s)^N of them.
+
 All times in seconds. The terms and the constants in profiles.py were fitted together; the closed form
 `decode_interval_s` reproduces 30 measured vLLM points (Qwen3-32B, TP2, H100) within 8 % on average.
 """
@@ -19,14 +22,19 @@ API_S = 15e-3  # HTTP, tokenising and the way into the engine's queue, per reque
 class Law:
     fixed_s: float  # per step, GPU and host
     compute_s_per_token: float  # matrix products at the reachable arithmetic
-    weights_s: float  # one read of the weights
+    weights_s: float  # one read of the weights, of a mixture of experts those that all tokens go through
     attention_s_per_pair: float  # prefill: one (new token, token before it) pair
     kv_s_per_token: float  # decode: one read of one token's KV
     allreduce_s_per_token: float
+    experts_s: float = 0.0  # one read of all experts
+    expert_share: float = 0.0  # 0–1 share of them that one token goes to
 
     def linear_s(self, tokens: int) -> float:
         """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or the reading of the weights."""
-        return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + self.weights_s**4))
+        weights_s = self.weights_s
+        if self.experts_s:
+            weights_s += self.experts_s * (1 - (1 - self.expert_share) ** tokens)
+        return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
 
     def step_s(self, tokens: int, pairs: float, context: int) -> float:
         """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
@@ -63,11 +71,14 @@ def chunk_pairs(new_tokens: int, before: int) -> float:
 def law_of(profile: Profile, host_s: float = HOST_S) -> Law:
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
+    read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
     return Law(
         fixed_s=fit.t0_ms / 1e3 + host_s,
         compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),
-        weights_s=sizes.weight_bytes / tp / (peak.bandwidth * fit.weight_bandwidth),
+        weights_s=(sizes.weight_bytes - sizes.expert_bytes) * read_s_per_byte,
         attention_s_per_pair=attention_flops_per_pair / (peak.flops * fit.prefill_attention),
         kv_s_per_token=sizes.kv_bytes_per_token / tp / (peak.bandwidth * fit.kv_bandwidth),
         allreduce_s_per_token=fit.allreduce_us_per_token / 1e6,
+        experts_s=sizes.expert_bytes * read_s_per_byte,
+        expert_share=sizes.expert_share,
     )

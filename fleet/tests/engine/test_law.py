@@ -34,7 +34,9 @@ def test_thirty_measured_points_are_reproduced_within_eight_percent() -> None:
 @needs_data
 def test_the_constants_are_those_of_the_calibration_file() -> None:
     fitted = json.loads((DATA / "step_time_calibration.json").read_text())
-    assert len(fitted) == len(FITS)
+    assert set(FITS) - {(gpu, model, int(tp[2:])) for gpu, model, tp in (key.split("|") for key in fitted)} == {
+        ("h20_sxm", "Qwen3-30B-A3B", 1)
+    }
     for key, row in fitted.items():
         gpu, model, tp = key.split("|")
         of = profile(gpu, model, int(tp[2:]))
@@ -98,3 +100,17 @@ def test_the_tensor_parallel_size_splits_the_work_and_adds_a_reduction() -> None
     one, two = law_of(profile("h100_sxm", "Qwen3-32B", 1)), law_of(profile("h100_sxm", "Qwen3-32B", 2))
     assert two.weights_s == pytest.approx(one.weights_s / 2, rel=0.01)
     assert one.allreduce_s_per_token == 0 < two.allreduce_s_per_token
+
+
+def test_a_step_reads_the_experts_that_its_tokens_go_to() -> None:
+    """One token goes to 8 of 128 experts, a hundred to nearly all."""
+    law = law_of(profile("h20_sxm", "Qwen3-30B-A3B"))
+    dense, all_read_s = law.weights_s, law.weights_s + law.experts_s
+    assert law.linear_s(1) == pytest.approx(dense + law.experts_s / 16, rel=1e-3)
+    assert 0.95 * all_read_s < law.linear_s(100) < 1.1 * all_read_s
+    assert all_read_s == pytest.approx(61.06e9 / (4e12 * 0.92), rel=1e-3)
+
+
+def test_a_mixture_of_experts_computes_with_its_active_weights() -> None:
+    law = law_of(profile("h20_sxm", "Qwen3-30B-A3B"))
+    assert law.linear_s(100_000) == pytest.approx(100_000 * 2 * 2.73e9 / (148e12 * 0.846), rel=1e-3)
