@@ -40,6 +40,7 @@ app.conf.update(
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "keys.republish": every(2.0, "keys.republish"),
         "experiments.reap": every(5.0, "experiments.reap"),
+        "previews.reap": every(5.0, "previews.reap"),
         "api.clean_up": every(3600.0, "api.clean_up"),
     },
 )

@@ -1,0 +1,67 @@
+"""The computation in a process of its own: progress, what it raises, how it is ended."""
+
+import os
+import signal
+
+import pytest
+
+from controlplane.experiments.traces.generated import generate
+from controlplane.experiments.twin.types import EngineModel, TwinFleet
+from controlplane.previews import apart
+from controlplane.previews.compute import Job, compute
+from fleet.engine.law import Law
+from fleet.engine.scheduler import Limits
+from router.policy import document as documents
+
+LAW = Law(0.004, 2e-5, 0.002, 1e-10, 1e-8, 0.0)
+
+
+def job(**changes):
+    fleet = TwinFleet(dict.fromkeys(("a", "b"), EngineModel(LAW, 20_000, Limits())))
+    policy = documents.parse(documents.default())
+    values = {"fleet": fleet, "pool": "demo", "live": policy, "version": ("default", 1), "draft": policy}
+    return Job(**values | {"traces": ((1, generate(duration_s=60)),)} | changes)
+
+
+def test_it_computes_what_is_computed_here():
+    seen: list[int] = []
+    assert apart.compute_apart(job(), seen.append) == compute(job(), lambda _: None)
+    assert seen[0] == 0
+
+
+def test_an_error_there_is_told_here():
+    with pytest.raises(apart.Broken, match="AttributeError"):
+        apart.compute_apart(job(fleet=None), lambda _: None)
+
+
+def ended(processes):
+    return [process.is_alive() for process in processes] == [False]
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Those that were started."""
+    found = []
+
+    def start(**values):
+        found.append(made(**values))
+        return found[-1]
+
+    made = apart._SPAWN.Process
+    monkeypatch.setattr(apart._SPAWN, "Process", start, raising=False)
+    return found
+
+
+def test_what_the_beat_raises_ends_the_process(processes):
+    def stop(_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        apart.compute_apart(job(), stop)
+    assert ended(processes)
+
+
+def test_a_process_that_was_killed_is_told(processes):
+    with pytest.raises(apart.Broken, match="status -9"):
+        apart.compute_apart(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
+    assert ended(processes)

@@ -1,0 +1,202 @@
+"""Computing a preview: its result and what speaks against it, progress, cancelling, every way to fail."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.previews import apart, compute, pulse, reap, running, services
+from controlplane.previews.compute import Computed
+from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING
+from controlplane.previews.selectors import as_dict
+from controlplane.previews.services import Asked
+from controlplane.previews.tests.conftest import OTTO
+
+pytestmark = pytest.mark.usefixtures("sent")
+NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}}, None, (), ())
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """The computation itself, without a process of its own."""
+    monkeypatch.setattr(apart, "compute_apart", compute.compute)
+
+
+@pytest.fixture
+def preview(policy, draft):
+    return services.start(policy, OTTO, Asked(max_requests=40))
+
+
+def answer(monkeypatch, act):
+    monkeypatch.setattr(apart, "compute_apart", act)
+
+
+def fail_with(error):
+    def act(*_):
+        raise error
+
+    return act
+
+
+def run(preview):
+    running.run_preview(preview.pk)
+    preview.refresh_from_db()
+    return as_dict(preview)
+
+
+def test_it_ends_with_what_the_draft_would_change(preview, in_this_process):
+    found = run(preview)
+    assert (found["status"], found["cause"], found["done"]) == (DONE, "", found["total"])
+    assert found["result"]["changed"]["of"] == found["result"]["classes"]["all"]["n"] == 40
+    assert [one["id"] for one in found["result"]["instances"]] == ["demo-0", "demo-1"]
+    assert sum(one["live"] for one in found["result"]["instances"]) == 40
+    assert found["twin"]["basis"] == "profile"
+    assert found["twin"]["about"]
+    assert found["twin"]["deviation"] is None
+
+
+def test_the_same_preview_computed_again_is_the_same(policy, draft, preview, in_this_process):
+    first = run(preview)["result"]
+    preview.delete()
+    assert run(services.start(policy, OTTO, Asked(max_requests=40)))["result"] == first
+
+
+def test_each_seed_is_simulated(policy, draft, in_this_process):
+    made = services.start(policy, OTTO, Asked(max_requests=30, seeds=(1, 2)))
+    found = run(made)
+    assert (found["total"], found["done"]) == (120, 120)
+    assert found["result"]["classes"]["all"]["n"] == 60
+
+
+def test_what_speaks_against_it_is_told(preview, in_this_process):
+    codes = [one["code"] for one in run(preview)["trust"]]
+    assert "not_recorded" in codes
+    assert "few_requests" in codes
+
+
+def test_the_twin_is_held_against_what_routers_measured(policy, draft, record, in_this_process):
+    record(220, policy="default", version=1, ttft_ms=1.0)
+    found = run(services.start(policy, OTTO))
+    deviation = found["twin"]["deviation"]
+    assert (deviation["measured"], deviation["n"]) == (1.0, 110)
+    assert deviation["twin"] > 10
+    assert "twin_off" in [one["code"] for one in found["trust"]]
+
+
+def test_traffic_of_another_model_is_told(policy, draft, record, in_this_process):
+    record(200, model="another")
+    assert "other_model" in [one["code"] for one in run(services.start(policy, OTTO))["trust"]]
+
+
+def test_what_the_twin_leaves_out_is_told(preview, monkeypatch):
+    answer(monkeypatch, lambda *_: replace(NOTHING, not_modelled=("transfers",), versions=(("default", 7),)))
+    texts = [one["text"] for one in run(preview)["trust"]]
+    assert "transfers" in texts
+    assert any("default v7" in text for text in texts)
+
+
+def test_progress_is_written_while_it_runs(preview, monkeypatch):
+    seen = []
+
+    def act(job, beat):
+        beat(17)
+        preview.refresh_from_db()
+        seen.append((preview.status, preview.done))
+        return NOTHING
+
+    answer(monkeypatch, act)
+    run(preview)
+    assert seen == [(RUNNING, 17)]
+
+
+def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
+    monkeypatch.setattr(pulse, "BEAT_S", 0.0)
+
+    def act(job, beat):
+        services.cancel(preview, OTTO)
+        beat(1)
+        raise AssertionError("it goes on")
+
+    answer(monkeypatch, act)
+    found = run(preview)
+    assert (found["status"], found["cause"], found["result"]) == (CANCELLED, "cancelled by otto", None)
+
+
+def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch):
+    answer(monkeypatch, lambda *_: NOTHING)
+    run(preview)
+    answer(monkeypatch, fail_with(AssertionError("again")))
+    assert run(preview)["status"] == DONE
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (apart.Broken("its process ended with status -9"), "its process ended with status -9"),
+        (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
+    ],
+)
+def test_whatever_goes_wrong_ends_it_with_the_cause(preview, monkeypatch, error, cause):
+    answer(monkeypatch, fail_with(error))
+    found = run(preview)
+    assert (found["status"], found["cause"]) == (FAILED, cause)
+
+
+def test_engines_that_are_no_longer_known_end_it_with_what_to_do(preview, pool):
+    pool.kind = "vllm"
+    pool.save()
+    found = run(preview)
+    assert found["status"] == FAILED
+    assert found["trust"] == [{"code": "not_modelled", "text": found["cause"]}]
+
+
+def test_a_pool_that_was_removed_meanwhile_ends_it(preview, pool):
+    pool.removed = True
+    pool.save()
+    found = run(preview)
+    assert (found["status"], found["cause"]) == (FAILED, "pool demo is no longer there")
+
+
+def test_traffic_that_is_gone_meanwhile_ends_it(policy, draft, record, live_redis):
+    record(200)
+    made = services.start(policy, OTTO)
+    live_redis.flushall()
+    found = run(made)
+    assert found["status"] == FAILED
+    assert "have recorded no request of pool demo" in found["cause"]
+
+
+def later(seconds):
+    return timezone.now() + timedelta(seconds=seconds)
+
+
+def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
+    services.claim(preview.pk)
+    reap.step(later(pulse.LOST_S - 1))
+    preview.refresh_from_db()
+    assert preview.status == RUNNING
+    reap.step(later(pulse.LOST_S + 1))
+    preview.refresh_from_db()
+    assert preview.status == FAILED
+    assert "worker lost" in preview.cause
+
+
+def test_one_whose_message_got_lost_is_sent_again(preview, sent):
+    del sent[:]
+    reap.step()
+    assert sent == []
+    preview.sent_at = later(-reap.SENT_AGAIN_S - 1)
+    preview.save()
+    reap.step()
+    assert sent == [("previews.run", [preview.pk], "control")]
+    preview.refresh_from_db()
+    assert preview.status == QUEUED
+
+
+def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
+    services.claim(preview.pk)
+    reap.step(later(20))
+    assert not services.end(preview.pk, DONE)
+    with pytest.raises(pulse.Stopped):
+        pulse.Pulse(preview.pk).beat(1)
