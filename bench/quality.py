@@ -33,8 +33,7 @@ from pathlib import Path
 
 from bench.peers import PEERS, Setting, Unavailable, process, serving
 from bench.router import free_ports
-from controlplane.experiments import stats
-from controlplane.experiments.replay import records
+from controlplane.experiments import records, stats
 from controlplane.experiments.replay.drive import Load
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread

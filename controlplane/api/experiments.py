@@ -58,7 +58,7 @@ class ExperimentOut(Schema):
     question: str
     trace: str
     pool: str
-    mode: str
+    mode: str = Field(description="replay, or twin: simulated")
     pacing: str
     duration_s: float
     time_scale: float
@@ -76,11 +76,19 @@ class ExperimentOut(Schema):
     runs: list[RunOut]
 
 
+class TwinOut(Schema):
+    basis: Literal["profile", "calibrated"]
+    about: str = Field(description="Where the constants come from")
+    cautions: list[str] = Field(description="What the twin leaves out of this pool, what speaks against its constants")
+
+
 class ResultsOut(Schema):
-    """What the page shows; times in ms of the engine's clock."""
+    """What the page shows; times in ms of the engine's clock, in the twin of virtual time."""
 
     schema_version: int = Field(alias="schema")
     experiment: dict[str, Any]
+    mode: str = Field(description="replay, or twin: simulated")
+    twin: TwinOut | None = Field(description="What simulated it; null of a replay, and until the first run has begun")
     time_scale: float
     time: str
     partial: bool = Field(description="Some run did not end, and its figures are of the requests that did")

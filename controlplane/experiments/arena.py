@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.playing import CONTEXT_TOKENS, RunFailed, version_of
 from controlplane.experiments.pulse import Pulse
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.policies import publishing
@@ -20,18 +21,9 @@ READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first
 ROUTERS_S = 20.0
 GONE_S = 30.0
-CONTEXT_TOKENS = 131_072  # when the engine does not say
 TRIES = 3  # starts of one instance that fail before the run does
 SAMPLE_TOKENS = 2_000
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
-
-
-class RunFailed(Exception):
-    """Why a run cannot go on, in words, with the log lines that show it."""
-
-    def __init__(self, cause: str, log: str = "") -> None:
-        super().__init__(cause)
-        self.log = log
 
 
 def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> Pool:
@@ -52,11 +44,6 @@ def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) 
     _wait_for_instances(pool, pulse)
     _wait_for_routers(pool, version_of(arm), pulse)
     return pool
-
-
-def version_of(arm: dict[str, Any]) -> int:
-    """The version that routers are told; a route's default document counts as the first."""
-    return int(arm["version"]) or 1
 
 
 def put_policy(run: Run, arm: dict[str, Any]) -> None:

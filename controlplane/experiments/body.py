@@ -74,13 +74,23 @@ class ExperimentIn(Strict):
     name: str = Field(min_length=1, max_length=120, examples=["A vs B"])
     question: str = Field("", max_length=2_000, description="What it should tell")
     trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
-    pool: str = Field(min_length=1, max_length=63, examples=["demo"], description="Each run gets a pool like this one")
-    mode: Literal["replay"] = "replay"
+    pool: str = Field(
+        min_length=1,
+        max_length=63,
+        examples=["demo"],
+        description="Each run gets a pool like this one, or simulates it",
+    )
+    mode: Literal["replay", "twin"] = Field(
+        "replay",
+        description="replay: requests over HTTP to a pool of its own; twin: a simulation of the pool in virtual time",
+    )
     pacing: Literal["auto", "timestamps", "closed_loop"] = Field(
         "auto", description="auto: closed loop for traces of sessions, timestamps for the others"
     )
     duration_s: Duration = Field(600.0, description="Window from the trace's start, in the trace's time")
-    time_scale: TimeScale = Field(1.0, description="Engines and trace run so many times faster; sim pools only")
+    time_scale: TimeScale = Field(
+        1.0, description="Engines and trace run so many times faster; sim pools only, and 1 in the twin"
+    )
     load_factor: Factor = Field(1.0, description="Arrivals come so many times as fast")
     seeds: list[Seed] = Field([1], min_length=1, max_length=20)
     arms: list[str | ArmIn] = Field(

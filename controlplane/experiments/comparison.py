@@ -6,7 +6,7 @@ from typing import Any
 from controlplane.experiments import stats
 from controlplane.experiments.figures import CLASSES
 from controlplane.experiments.metrics import LATENCIES, METRICS, quantile_key
-from controlplane.experiments.replay.records import Record
+from controlplane.experiments.records import Record
 
 Keyed = Mapping[tuple[int, int], Record]  # (seed, request index) → its record in one arm
 

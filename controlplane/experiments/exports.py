@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.experiments import report
+from controlplane.experiments import records, report
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.replay import records
-from controlplane.experiments.results import results_of
+from controlplane.experiments.results import results_of, twin_of_runs
 
 
 def about(experiment: Experiment) -> dict[str, Any]:
@@ -16,12 +15,21 @@ def about(experiment: Experiment) -> dict[str, Any]:
         "Status": experiment.status,
         "Cause": experiment.cause,
         "Trace": f"{experiment.trace}, first {experiment.duration_s:g} s, {experiment.pacing.replace('_', ' ')}",
-        "Pool": f"like {experiment.pool}",
+        "Pool": experiment.pool if experiment.mode == "twin" else f"like {experiment.pool}",
+        "Simulated": simulated(experiment),
         "Load factor": f"{experiment.load_factor:g}",
         "Seeds": ", ".join(map(str, experiment.seeds)),
         "Started by": experiment.actor,
         "Started": f"{experiment.created_at:%Y-%m-%d %H:%M:%S} UTC",
     }
+
+
+def simulated(experiment: Experiment) -> str:
+    """What every page and file of a simulation says; empty for a replay."""
+    if experiment.mode != "twin":
+        return ""
+    twin = twin_of_runs(list(experiment.runs.all()))
+    return f"in the twin, {twin['about']}; no engine was started" if twin else "in the twin; no engine is started"
 
 
 def report_of(experiment: Experiment, baseline: str) -> str:
@@ -33,4 +41,6 @@ def junit_of(experiment: Experiment) -> str:
 
 
 def csv_of(experiment: Experiment) -> Iterator[str]:
-    return report.csv_lines((run.arm, run.seed, records.read(run.records_path)) for run in experiment.runs.all())
+    return report.csv_lines(
+        experiment.mode, ((run.arm, run.seed, records.read(run.records_path)) for run in experiment.runs.all())
+    )

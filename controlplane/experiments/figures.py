@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.experiments import stats
 from controlplane.experiments.metrics import LATENCIES, quantile_key
-from controlplane.experiments.replay.records import Record
+from controlplane.experiments.records import Record
 
 CLASSES = ("all", "warm", "medium", "heavy")
 

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.experiments.metrics import METRICS
-from controlplane.experiments.replay.records import COLUMNS, Record
+from controlplane.experiments.records import COLUMNS, Record
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
 
@@ -97,14 +97,14 @@ def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def csv_lines(runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
+def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
     """A row for each request of (arm, seed, records); an unknown value is an empty cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
-    writer.writerow(("arm", "seed", *COLUMNS))
+    writer.writerow(("arm", "seed", "mode", *COLUMNS))
     for arm, seed, records in runs:
         for record in records:
-            writer.writerow((arm, seed, *(_cell(getattr(record, name)) for name in COLUMNS)))
+            writer.writerow((arm, seed, mode, *(_cell(getattr(record, name)) for name in COLUMNS)))
         yield _take(buffer)
     yield _take(buffer)
 
@@ -126,6 +126,7 @@ def _take(buffer: io.StringIO) -> str:
 def junit(results: Mapping[str, Any]) -> str:
     """A test case for each run (did it end well?) and for each expectation."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
+    _properties(suite, results)
     failed = errors = 0
     for arm in results["arms"]:
         for run in arm["runs"]:
@@ -139,8 +140,18 @@ def junit(results: Mapping[str, Any]) -> str:
         if not item["passed"]:
             failed += 1
             SubElement(case, "failure", message=f"{item['metric']} is {shown(item['value'])}; {item['limits']}")
-    suite.attrib |= {"tests": str(len(suite)), "failures": str(failed), "errors": str(errors)}
+    suite.attrib |= {"tests": str(len(suite.findall("testcase"))), "failures": str(failed), "errors": str(errors)}
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(suite, encoding="unicode") + "\n"
+
+
+def _properties(suite: Element, results: Mapping[str, Any]) -> None:
+    """How the figures came about; of a simulation also what it was made from."""
+    twin = results["twin"] or {"basis": "", "about": "", "cautions": []}
+    named = [("mode", results["mode"]), ("twin", twin["about"]), *(("caution", text) for text in twin["cautions"])]
+    properties = SubElement(suite, "properties")
+    for name, value in named:
+        if value:
+            SubElement(properties, "property", name=name, value=_xml_text(value))
 
 
 def _xml_text(text: str) -> str:

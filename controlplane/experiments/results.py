@@ -7,13 +7,12 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.experiments import comparison, figures
+from controlplane.experiments import comparison, figures, records, validity
 from controlplane.experiments.metrics import LATENCIES, METRICS
 from controlplane.experiments.models import DONE, ENDED, Experiment, Run
-from controlplane.experiments.replay import records
-from controlplane.experiments.replay.records import Record
+from controlplane.experiments.records import Record
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def results_of(experiment: Experiment) -> dict[str, Any]:
@@ -59,6 +58,8 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
             "status": experiment.status,
             "cause": experiment.cause,
         },
+        "mode": experiment.mode,
+        "twin": twin_of_runs(runs),
         "time_scale": experiment.time_scale,
         "time": time_in_words(experiment),
         "partial": any(arm["partial"] for arm in arms),
@@ -72,11 +73,23 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
         "differences": comparison.differences(keyed) if ended else [],
         "ecdf": _ecdf(arms, keyed),
         "expectations": comparison.expectations(experiment.expect, arms) if ended else [],
-        "warnings": sorted({f"{arm['name']}: {warning}" for arm in arms for warning in arm["warnings"]}),
+        "warnings": _warnings(arms, runs),
     }
 
 
+def twin_of_runs(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """{basis, about, cautions} of what simulated them; None of a replay, and until the first run has begun."""
+    return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
+
+
+def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
+    loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
+    return validity.seeds_alike(loads) + validity.told({arm["name"]: arm["warnings"] for arm in arms})
+
+
 def time_in_words(experiment: Experiment) -> str:
+    if experiment.mode == "twin":
+        return "simulated in the twin, in virtual time"
     if experiment.time_scale == 1:
         return "as measured"
     return f"simulated, time scale {experiment.time_scale:g}: measured on the wall clock × {experiment.time_scale:g}"

@@ -1,31 +1,21 @@
 """Running an experiment: each run in turn, its figures kept whatever happens to it."""
 
-import contextlib
-import time
 from typing import Any
 
 import redis
 import structlog
-from django.db import DatabaseError
 from django.utils import timezone
 
-from controlplane.experiments import arena, figures, library, services
-from controlplane.experiments.arena import RunFailed
+from controlplane.experiments import figures, library, records, replaying, services, simulating
 from controlplane.experiments.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Experiment, Run
+from controlplane.experiments.playing import RunFailed
 from controlplane.experiments.pulse import Pulse, Stopped
-from controlplane.experiments.replay import records
-from controlplane.experiments.replay.drive import Load
-from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.experiments.results import results_of
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.summary import trace_classes
-from controlplane.experiments.traces.types import BadTrace, TraceRequest
-from controlplane.experiments.validity import warnings_of
-from fleet.models import Pool
+from controlplane.experiments.traces.types import BadTrace
+from controlplane.experiments.validity import replay_warnings, twin_warnings
 
 log = structlog.get_logger(__name__)
-LOOK_S = 0.25
+MODES = {"replay": replaying.perform, "twin": simulating.perform}
 
 
 def run_experiment(experiment_id: int) -> None:
@@ -72,9 +62,6 @@ def execute(run: Run, experiment: Experiment) -> str:
     except Exception as error:
         log.exception("run.crashed", run=run.pk)
         end(run, FAILED, f"{run.step}: {type(error).__name__}: {error}")
-    finally:
-        with contextlib.suppress(redis.RedisError, DatabaseError):  # the reaper tries again
-            arena.tear_down(run.pool_name)
     run.refresh_from_db()
     return run.status
 
@@ -83,58 +70,13 @@ def _perform(run: Run, experiment: Experiment) -> None:
     arm = next(arm for arm in experiment.arms if arm["name"] == run.arm)
     pulse = Pulse(run)
     pulse.beat("reading the trace")
-    trace = library.load(experiment.trace, run.seed)
-    pool = arena.set_up(run, experiment, arm, pulse)
-    requests = _requests(experiment, trace.requests, arena.context_tokens(pool))
-    run.facts = {"instances": arena.instance_names(pool), "context_tokens": arena.context_tokens(pool)}
-    run.total = len(requests)
-    Run.objects.filter(pk=run.pk).update(facts=run.facts, total=run.total)
-    run.records_path.unlink(missing_ok=True)
-    thread = ReplayThread(
-        _load(run, experiment, pool, requests), arena.router_urls(), arena.instance_urls(pool), run.records_path
-    )
-    _watch(thread, run, arm, pulse)
+    MODES[experiment.mode](run, experiment, arm, pulse)
 
 
-def _requests(experiment: Experiment, requests: tuple[TraceRequest, ...], context: int) -> list[TraceRequest]:
-    """The window, at the load asked for. A window is one of the trace: a higher load plays it in less time."""
-    within = formats.window(requests, experiment.duration_s, context)
-    if not within:
-        raise RunFailed(f"no request of {experiment.trace} begins in its first {experiment.duration_s:g} s and fits")
-    return formats.faster(within, experiment.load_factor)
-
-
-def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> Load:
-    return Load(
-        requests=requests,
-        pacing=experiment.pacing,
-        duration_s=experiment.duration_s,
-        time_scale=experiment.time_scale,
-        model=pool.model,
-        writer=PromptWriter(bytes_per_token=arena.bytes_per_token(pool)),
-        headers={"x-weir-pool": pool.name},
-        classes=trace_classes(requests),
-        request_ids=pool.name,
-    )
-
-
-def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], pulse: Pulse) -> None:
-    """Beat while the replay runs, put back what Redis lost, stop it when it is no longer wanted."""
-    thread.start()
-    kept = time.monotonic()
-    try:
-        while thread.alive:
-            time.sleep(LOOK_S)
-            pulse.beat("replaying", thread.progress.done)
-            if time.monotonic() - kept > 2:
-                kept = time.monotonic()
-                with contextlib.suppress(redis.RedisError):
-                    arena.keep_policy(run, arm)
-    finally:
-        thread.stop()
-        run.done = thread.progress.done
-    facts = thread.finish()
-    run.facts |= facts.as_dict()
+def _warnings(run: Run, own: dict[str, Any]) -> list[str]:
+    if run.experiment.mode == "twin":
+        return twin_warnings(own, run.facts)
+    return replay_warnings(own, run.facts, run.experiment.time_scale)
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
@@ -149,7 +91,7 @@ def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
         "done": sum(record.outcome != "cancelled" for record in found),
         "facts": run.facts,
         "results": own,
-        "warnings": warnings_of(own, run.facts, run.experiment.time_scale),
+        "warnings": _warnings(run, own),
     }
     ended = Run.objects.filter(pk=run.pk, status=RUNNING).update(**values)
     log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(found))

@@ -43,7 +43,21 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Progress
     )
 
 
-def _eta(experiment: Experiment, runs: list[Run], now: datetime) -> float:
+def _eta(experiment: Experiment, runs: list[Run], now: datetime) -> float | None:
+    return _twin_eta(experiment, runs, now) if experiment.mode == "twin" else _replay_eta(experiment, runs, now)
+
+
+def _twin_eta(experiment: Experiment, runs: list[Run], now: datetime) -> float | None:
+    """At the pace so far: each run has about as many requests as any other."""
+    each = max((run.total for run in runs), default=0)
+    played = sum(each if run.status in ENDED else run.done for run in runs)
+    if not played or not experiment.started_at:
+        return None
+    took = (now - experiment.started_at).total_seconds()
+    return max(1.0, took * (each * len(runs) - played) / played)
+
+
+def _replay_eta(experiment: Experiment, runs: list[Run], now: datetime) -> float:
     """What the load takes by itself, and some seconds for each pool; a slow fleet takes longer."""
     each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
     left = sum(each for run in runs if run.status not in ENDED)

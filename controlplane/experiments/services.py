@@ -16,6 +16,7 @@ from controlplane.experiments import library
 from controlplane.experiments.arms import Arm, Fault, resolve
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.metrics import METRICS
+from controlplane.experiments.modelled import NotModelled, twin_of
 from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
 from controlplane.experiments.traces import formats
 from controlplane.experiments.traces.types import BadTrace
@@ -142,10 +143,24 @@ def _check_pool(asked: ExperimentIn) -> list[Fault]:
     if pool is None:
         known = ", ".join(Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", flat=True))
         return [Fault("pool", asked.pool, f"there is no such pool; there are {known or 'none'}")]
+    if asked.mode == "twin":
+        return _check_twin(asked, pool)
     if asked.time_scale != 1 and pool.kind != "sim":
         message = f"pool {pool.name} runs {pool.kind}, which takes its own time; allowed is 1"
         return [Fault("time_scale", asked.time_scale, message)]
     return []
+
+
+def _check_twin(asked: ExperimentIn, pool: Pool) -> list[Fault]:
+    faults = []
+    if asked.time_scale != 1:
+        message = "the twin's time is virtual: it runs as fast as it can; allowed is 1"
+        faults.append(Fault("time_scale", asked.time_scale, message))
+    try:
+        twin_of(pool)
+    except NotModelled as error:
+        faults.append(Fault("pool", asked.pool, str(error)))
+    return faults
 
 
 def _check_size(asked: ExperimentIn) -> list[Fault]:

@@ -1,6 +1,7 @@
-"""Whether a run's figures can be trusted: a slow machine shows up as late requests, late engines, a full CPU. Pure."""
+"""Whether a run's figures can be trusted. A slow machine shows up as late requests, late engines, a full CPU; in the
+twin no clock runs, and what counts is how well it knows the engines. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SHARE = 0.1  # of the TTFT p90: less than that cannot have moved a conclusion much
@@ -8,7 +9,7 @@ LEAST_MS = 20.0  # of the engine's time: what is below it is never worth a warni
 BUSY = 0.97
 
 
-def warnings_of(figures: Mapping[str, Any], facts: Mapping[str, Any], time_scale: float) -> list[str]:
+def replay_warnings(figures: Mapping[str, Any], facts: Mapping[str, Any], time_scale: float) -> list[str]:
     """In words, for a run's own figures and what was measured beside them."""
     everything = figures["classes"]["all"]
     limit = max(LEAST_MS, SHARE * (everything["ttft_p90_ms"] or 0.0))
@@ -34,6 +35,30 @@ def warnings_of(figures: Mapping[str, Any], facts: Mapping[str, Any], time_scale
             "and TPOT is that of the others; choose a smaller time scale"
         )
     return found + _answers(everything)
+
+
+def twin_warnings(figures: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """What the twin leaves out of this pool and this policy, and what speaks against its constants."""
+    cautions = [f"the twin: {text}" for text in facts.get("twin", {}).get("cautions", [])]
+    left_out = [f"not simulated: {text}" for text in facts.get("not_modelled", [])]
+    return cautions + left_out + _answers(figures["classes"]["all"])
+
+
+def seeds_alike(loads: Mapping[int, str]) -> list[str]:
+    """Of simulations, seed → what was played: repeating the same requests adds none, but narrows every interval."""
+    if len(set(loads.values())) == len(loads):
+        return []
+    return [
+        "several seeds played the same requests, because this trace leaves nothing to a seed: "
+        "count on fewer requests than n says, and on wider intervals"
+    ]
+
+
+def told(arms: Mapping[str, Sequence[str]]) -> list[str]:
+    """Warnings by arm as one list: what every arm has is said once, the others with their arm's name."""
+    shared = set.intersection(*map(set, arms.values()))
+    own = {f"{name}: {warning}" for name, found in arms.items() for warning in found if warning not in shared}
+    return [*sorted(shared), *sorted(own)]
 
 
 def _answers(everything: Mapping[str, Any]) -> list[str]:

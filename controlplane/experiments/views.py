@@ -58,7 +58,7 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
         "arms": [arm["name"] for arm in experiment.arms],
         "seeds": ", ".join(map(str, experiment.seeds)),
         "progress": progress_words(progress),
-        "eta": presenting.duration(progress.eta_s),
+        "eta": "" if progress.eta_s is None else presenting.duration(progress.eta_s),
         "took": presenting.duration(progress.took_s),
         "active": experiment.status not in ENDED,
     }
@@ -103,26 +103,44 @@ def _head(experiment: Experiment) -> dict[str, Any]:
     return {
         **_list_row(experiment),
         "about": exports.about(experiment),
-        "runs": [_run_row(run) for run in experiment.runs.all()],
+        "simulated": experiment.mode == "twin",
+        "runs": [_run_row(run, experiment.mode) for run in experiment.runs.all()],
         "partial": experiment.status != "done" and any(run.done for run in experiment.runs.all()),
     }
 
 
-def _run_row(run: Run) -> dict[str, Any]:
-    facts, own = run.facts, run.results
+def _run_row(run: Run, mode: str) -> dict[str, Any]:
+    own = run.results
     took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
-    lag = facts.get("sim_lag_p99_s")
     return {
         "run": run,
         "progress": f"{run.done:,}/{run.total:,}" if run.total else "–",
         "took": presenting.duration(took),
         "partial": run.status not in ("queued", "running", "done") and run.done > 0,
-        "late": shown(own.get("late_wall_p99_ms"), "ms"),
-        "lag": shown(None if lag is None else lag * 1000, "ms"),
-        "busy": shown(facts.get("machine_busy"), "%"),
+        "beside": _beside_twin(run) if mode == "twin" else _beside_replay(run),
         "classes": ", ".join(f"{name} {count:,}" for name, count in own.get("routed_classes", {}).items()),
         "policy": ", ".join(own.get("policy_versions", [])),
     }
+
+
+def _beside_replay(run: Run) -> tuple[str, str, str]:
+    """How late the client was, how late the engines, how busy the machine."""
+    lag = run.facts.get("sim_lag_p99_s")
+    return (
+        shown(run.results.get("late_wall_p99_ms"), "ms"),
+        shown(None if lag is None else lag * 1000, "ms"),
+        shown(run.facts.get("machine_busy"), "%"),
+    )
+
+
+def _beside_twin(run: Run) -> tuple[str, str, str]:
+    """How long it went on, how full the KV caches were."""
+    usage = run.facts.get("kv_usage", {})
+    return (
+        presenting.duration(run.facts.get("virtual_s")),
+        shown(usage.get("mean"), "%"),
+        shown(usage.get("peak"), "%"),
+    )
 
 
 def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:

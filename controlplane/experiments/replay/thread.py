@@ -12,9 +12,9 @@ from typing import Any
 import uvloop
 
 from controlplane.experiments import stats
+from controlplane.experiments.records import Appender
 from controlplane.experiments.replay.client import Client, NoAnswer
 from controlplane.experiments.replay.drive import Load, Progress, play
-from controlplane.experiments.replay.records import Appender
 
 LAG_EVERY_S = 1.0
 LAG_GAUGE = b"weir_sim_lag_seconds"

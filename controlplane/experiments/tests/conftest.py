@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.replay.records import Appender, Record
+from controlplane.experiments.records import Appender, Record
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import pytest
 
+from controlplane.experiments.records import Record
 from controlplane.experiments.replay.drive import Load, Progress, per_token, play
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.replay.records import Record
 from controlplane.experiments.tests.fake_engine import fake_engine
 from controlplane.experiments.traces.types import TraceRequest
 

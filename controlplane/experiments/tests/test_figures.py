@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.experiments import comparison, figures
 from controlplane.experiments.tests.conftest import record
-from controlplane.experiments.validity import warnings_of
+from controlplane.experiments.validity import replay_warnings
 
 
 def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
@@ -68,7 +68,7 @@ def facts(**changes):
 )
 def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected):
     own = figures.run_figures([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
-    told = warnings_of(own, facts(**changed), time_scale=10)
+    told = replay_warnings(own, facts(**changed), time_scale=10)
     assert len(told) == len(expected)
     assert all(part in text for part, text in zip(expected, told, strict=True))
 
@@ -81,18 +81,18 @@ def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_and_is_not_the_best()
     ]
     assert arms[1]["classes"]["all"]["tpot_p50_ms"] is None
     assert "tpot_p50_ms" not in comparison.best(arms)["all"]
-    (told,) = warnings_of(arms[1], facts(), 1)
+    (told,) = replay_warnings(arms[1], facts(), 1)
     assert told.startswith("of 30 of 30 answers all tokens came in one read")
 
 
 def test_an_answer_of_one_token_came_at_once_and_that_is_nothing_to_tell():
     found = [record(i, tpot_ms=None, output_tokens=1) for i in range(30)]
-    assert warnings_of(figures.run_figures(found, []), facts(), 1) == []
+    assert replay_warnings(figures.run_figures(found, []), facts(), 1) == []
 
 
 def test_a_policy_that_refuses_is_said_to_look_fast():
     found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
-    told = warnings_of(figures.run_figures(found, []), facts(), 1)
+    told = replay_warnings(figures.run_figures(found, []), facts(), 1)
     assert "1 of 10 requests were refused or failed" in told[0]
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
-from controlplane.experiments import arena, library, running, services
+from controlplane.experiments import arena, library, records, running, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Trace
-from controlplane.experiments.replay import records
 from controlplane.experiments.tests.conftest import body
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn

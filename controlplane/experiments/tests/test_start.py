@@ -50,7 +50,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"seeds": [1, 1]}, "seeds", "every seed once"),
         ({"seeds": [-1]}, "seeds.0", "whole number from 0 to"),
         ({"seeds": [1.5]}, "seeds.0", "whole number"),
-        ({"mode": "twin"}, "mode", "replay"),
+        ({"mode": "live"}, "mode", "twin"),
         ({"pacing": "fast"}, "pacing", "closed_loop"),
         ({"colour": "red"}, "colour", "no such field"),
         ({"name": ""}, "name", "at least 1 character"),

@@ -1,0 +1,84 @@
+"""One run in the twin: the pool as it is modelled, under the arm's policy, in virtual time. No engine, no router."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.experiments import library
+from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
+from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.playing import CONTEXT_TOKENS, RunFailed, begin, requests_of, version_of
+from controlplane.experiments.pulse import Pulse
+from controlplane.experiments.records import Appender, Record
+from controlplane.experiments.simulated import kv_usage, records_of
+from controlplane.experiments.traces.summary import trace_classes
+from controlplane.experiments.traces.types import TraceRequest
+from controlplane.experiments.twin.simulate import simulate
+from fleet.models import Pool
+from fleet.selectors import pools
+from router.policy import document as documents
+
+
+def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> None:
+    """RunFailed, Stopped, BadTrace, TraceError, OSError."""
+    trace = library.load(experiment.trace, run.seed)
+    pool, modelled = model_of(experiment.pool)
+    requests = requests_of(experiment, trace.requests, context_tokens(pool, modelled))
+    begin(run, len(requests), facts_of(modelled, requests))
+    began = time.thread_time()
+
+    def beat(done: int, total: int) -> None:
+        run.done = done
+        pulse.beat("simulating", done)
+
+    pulse.beat("simulating")
+    outcome = simulate(
+        modelled.fleet,
+        documents.parse(arm["document"]),
+        requests,
+        pacing=experiment.pacing,
+        seed=run.seed,
+        duration_s=experiment.duration_s,
+        on_progress=beat,
+    )
+    _keep(run, records_of(outcome, trace_classes=trace_classes(requests), policy_version=version_of(arm)))
+    run.facts |= {
+        "virtual_s": round(outcome.virtual_s, 3),
+        "cpu_s": round(time.thread_time() - began, 3),
+        "kv_usage": kv_usage(outcome),
+        "not_modelled": list(outcome.not_modelled),
+    }
+
+
+def model_of(name: str) -> tuple[Pool, Modelled]:
+    """RunFailed."""
+    pool = pools().filter(name=name).first()
+    if pool is None:
+        raise RunFailed(f"pool {name} is gone")
+    try:
+        return pool, twin_of(pool)
+    except NotModelled as error:
+        raise RunFailed(str(error)) from None
+
+
+def context_tokens(pool: Pool, modelled: Modelled) -> int:
+    """What the smallest instance takes; no engine is asked."""
+    asked = int(pool.engine.get("max_model_len") or CONTEXT_TOKENS)
+    return min(model.window or asked for model in modelled.fleet.instances.values())
+
+
+def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, Any]:
+    """`load` tells which runs played the same requests."""
+    return {
+        "instances": list(modelled.fleet.instances),
+        "twin": {"basis": modelled.basis, "about": modelled.about, "cautions": list(modelled.cautions)},
+        "load": hashlib.sha256(repr(requests).encode()).hexdigest()[:16],
+    }
+
+
+def _keep(run: Run, found: Sequence[Record]) -> None:
+    appender = Appender(run.records_path)
+    for record in found:
+        appender.append(record)
+    appender.close()

@@ -1,0 +1,221 @@
+"""An experiment in the twin, from what starts it to every page and file that says so."""
+
+import csv
+import io
+from dataclasses import replace
+from datetime import timedelta
+from xml.etree import ElementTree
+
+import pytest
+from django.utils import timezone
+
+from controlplane.audit.services import Actor
+from controlplane.experiments import arena, modelled, pulse, reap, running, services, simulating
+from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.records import read
+from controlplane.experiments.selectors import progress_of
+from controlplane.experiments.tests.conftest import body
+
+pytestmark = pytest.mark.django_db
+ABOUT = "constants of h100_sxm, Llama-3.1-8B"
+
+
+def in_twin(**changes):
+    return body(**{"mode": "twin", "time_scale": 1, "duration_s": 20, **changes})
+
+
+@pytest.fixture
+def asked(ci, demo_pool, sent, data_dir):
+    def make(**changes) -> Experiment:
+        answer = ci.post("/experiments", in_twin(**changes))
+        assert answer.status_code == 201, answer.content
+        return Experiment.objects.get(pk=answer.json()["id"])
+
+    return make
+
+
+@pytest.fixture
+def no_engines(monkeypatch):
+    """Whoever asks for a pool, a router or an engine in the twin is wrong."""
+    for name in ("set_up", "tear_down", "keep_policy", "context_tokens", "router_urls"):
+        monkeypatch.setattr(arena, name, None)
+
+
+@pytest.fixture
+def ended(asked, no_engines):
+    experiment = asked()
+    running.run_experiment(experiment.pk)
+    experiment.refresh_from_db()
+    assert experiment.status == "done", experiment.cause
+    return experiment
+
+
+def test_every_arm_plays_the_same_requests_without_an_engine_or_a_router(ended):
+    first, second = ended.runs.all()
+    played = [{r.index: (r.input_tokens, r.trace_class) for r in read(run.records_path)} for run in (first, second)]
+    assert played[0] == played[1] != {}
+    assert (first.status, first.done, first.step) == ("done", len(played[0]), "simulating")
+    assert first.facts["instances"] == ["demo-0", "demo-1"]
+    assert first.facts["twin"] == {"basis": "profile", "about": ABOUT, "cautions": []}
+    assert 0 < first.facts["kv_usage"]["mean"] < first.facts["kv_usage"]["peak"] <= 1
+
+
+def test_the_same_experiment_gives_the_same_figures(asked, no_engines):
+    found = []
+    for experiment in (asked(), asked()):
+        running.run_experiment(experiment.pk)
+        found.append([read(run.records_path) for run in experiment.runs.all()])
+    assert found[0] == found[1]
+
+
+def test_seeds_that_a_trace_leaves_nothing_to_are_told(asked, no_engines, ci):
+    experiment = asked(seeds=[1, 2])
+    running.run_experiment(experiment.pk)
+    (warning,) = ci.get(f"/experiments/{experiment.pk}/results").json()["warnings"]
+    assert warning.startswith("several seeds played the same requests")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"time_scale": 10}, "time_scale", "the twin's time is virtual: it runs as fast as it can; allowed is 1"),
+        ({"pool": "real"}, "pool", "real"),
+        ({"pool": "prod"}, "pool", "there is no such pool; there are demo, real"),
+    ],
+)
+def test_what_the_twin_cannot_do_is_refused_by_field(ci, demo_pool, sent, changes, path, message):
+    answer = ci.post("/experiments", in_twin(**changes))
+    assert answer.status_code == 422
+    (fault,) = answer.json()["errors"]
+    assert fault["path"] == path
+    assert message in fault["message"]
+    assert sent == []
+
+
+def test_a_pool_that_is_no_longer_modelled_fails_the_run_in_words(asked, monkeypatch):
+    def not_modelled(pool):
+        raise modelled.NotModelled("calibrate demo-0 first")
+
+    experiment = asked()
+    monkeypatch.setattr(simulating, "twin_of", not_modelled)
+    running.run_experiment(experiment.pk)
+    experiment.refresh_from_db()
+    assert (experiment.status, experiment.cause) == ("failed", "round_robin, seed 1: calibrate demo-0 first")
+
+
+def test_a_pool_that_went_away_fails_the_run_in_words(asked, demo_pool):
+    experiment = asked()
+    demo_pool.delete()
+    running.run_experiment(experiment.pk)
+    assert experiment.runs.first().cause == "pool demo is gone"
+
+
+def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(asked, monkeypatch):
+    experiment = asked(duration_s=180)
+    simulate, begun = simulating.simulate, []
+
+    def cancelled_in_its_second_run(*args, on_progress, **options):
+        def heard(done, total):
+            if len(begun) == 2:
+                services.cancel_experiment(experiment, Actor("user", "otto"))
+            on_progress(done, total)
+
+        begun.append(options["seed"])
+        return simulate(*args, on_progress=heard, **options)
+
+    monkeypatch.setattr(pulse, "LOOK_S", 0.0)
+    monkeypatch.setattr(simulating, "simulate", cancelled_in_its_second_run)
+    running.run_experiment(experiment.pk)
+    experiment.refresh_from_db()
+    first, second = experiment.runs.all()
+    assert (experiment.status, second.cause) == ("cancelled", "cancelled by otto")
+    assert (first.status, second.status, second.done) == ("done", "cancelled", 0)
+    assert len(read(first.records_path)) == first.done > 0
+    assert read(second.records_path) == []
+
+
+def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch):
+    experiment = asked(duration_s=180, arms=["round_robin"])
+    seen = []
+    monkeypatch.setattr(pulse, "BEAT_S", 0.0)
+    write = pulse.Pulse._write
+    monkeypatch.setattr(
+        pulse.Pulse, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
+    )
+    running.run_experiment(experiment.pk)
+    run = experiment.runs.get()
+    assert [done for step, done in seen if step == "simulating" and done] == [100]
+    assert run.heartbeat_at is not None
+
+
+def test_what_is_left_is_told_from_the_pace_so_far(asked):
+    experiment = asked(seeds=[1, 2])
+    now = timezone.now()
+    assert progress_of(experiment, now).eta_s is None
+    Experiment.objects.update(status="running", started_at=now - timedelta(seconds=10))
+    first, second, *_ = experiment.runs.all()
+    Run.objects.filter(pk=first.pk).update(status="done", done=90, total=100)
+    Run.objects.filter(pk=second.pk).update(status="running", done=60, total=100)
+    assert progress_of(Experiment.objects.get(), now).eta_s == pytest.approx(10 * 240 / 160)
+
+
+def test_a_killed_worker_loses_the_run_that_it_was_at_and_none_that_had_ended(asked, no_engines):
+    experiment = asked()
+    running.run_experiment(experiment.pk)
+    first, second = experiment.runs.all()
+    second.records_path.unlink()
+    heard = timezone.now() - timedelta(seconds=20)
+    Run.objects.filter(pk=second.pk).update(status="running", heartbeat_at=heard, ended_at=None)
+    Experiment.objects.filter(pk=experiment.pk).update(status="running", ended_at=None)
+    reap.fail_lost_runs(timezone.now())
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.status, second.status) == ("done", "failed")
+    assert len(read(first.records_path)) == first.done > 0
+
+
+def test_results_and_exports_say_that_they_are_simulated(ended, ci):
+    results = ci.get(f"/experiments/{ended.pk}/results").json()
+    assert (results["mode"], results["twin"]["about"]) == ("twin", ABOUT)
+    assert results["time"] == "simulated in the twin, in virtual time"
+    assert results["differences"]
+    rows = csv.DictReader(
+        io.StringIO(b"".join(ci.get(f"/experiments/{ended.pk}/results?format=csv").streaming_content).decode())
+    )
+    assert {row["mode"] for row in rows} == {"twin"}
+    report = ci.get(f"/experiments/{ended.pk}/report.md").content.decode()
+    assert f"- Simulated: in the twin, {ABOUT}; no engine was started" in report
+    suite = ElementTree.fromstring(ci.get(f"/experiments/{ended.pk}/junit.xml").content)
+    properties = {p.get("name"): p.get("value") for p in suite.findall("properties/property")}
+    assert properties == {"mode": "twin", "twin": ABOUT}
+    assert (suite.get("tests"), suite.get("errors")) == ("2", "0")
+
+
+def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, ci):
+    real = modelled.twin_of
+    careful = lambda pool: replace(real(pool), cautions=("roles are not modelled",))  # noqa: E731
+    monkeypatch.setattr(simulating, "twin_of", careful)
+    experiment = asked()
+    running.run_experiment(experiment.pk)
+    results = ci.get(f"/experiments/{experiment.pk}/results").json()
+    assert results["warnings"] == ["the twin: roles are not modelled"]
+    assert "- the twin: roles are not modelled" in ci.get(f"/experiments/{experiment.pk}/report.md").content.decode()
+    assert 'name="caution" value="roles are not modelled"' in (
+        ci.get(f"/experiments/{experiment.pk}/junit.xml").content.decode()
+    )
+
+
+def test_the_list_and_the_page_say_that_it_is_simulated(ended, vera_client):
+    assert "simulated in the twin" in vera_client.get("/experiments/").content.decode()
+    page = vera_client.get(f"/experiments/{ended.pk}/").content.decode()
+    assert '<span class="badge">simulated in the twin</span>' in page
+    assert f"in the twin, {ABOUT}; no engine was started" in page
+    assert "Virtual time" in page
+    assert "Client late" not in page
+
+
+def test_a_replay_says_so_too(ci, demo_pool, sent, data_dir, vera_client):
+    number = ci.post("/experiments", body()).json()["id"]
+    results = ci.get(f"/experiments/{number}/results").json()
+    assert (results["mode"], results["twin"]) == ("replay", None)
+    assert "simulated in the twin" not in vera_client.get("/experiments/").content.decode()

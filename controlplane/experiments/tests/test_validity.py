@@ -1,0 +1,34 @@
+"""What is said against a simulation's figures."""
+
+from controlplane.experiments import figures
+from controlplane.experiments.tests.conftest import record
+from controlplane.experiments.validity import seeds_alike, told, twin_warnings
+
+
+def warnings(facts, *found):
+    return twin_warnings(figures.run_figures(found, []), facts)
+
+
+def test_what_the_twin_leaves_out_is_said():
+    facts = {"twin": {"cautions": ["roles are not modelled"]}, "not_modelled": ["offloads"]}
+    assert warnings(facts, record(1)) == ["the twin: roles are not modelled", "not simulated: offloads"]
+
+
+def test_nothing_is_said_of_a_machine_whose_clock_had_no_part_in_it():
+    assert warnings({"machine_busy": 1.0, "sim_lag_p99_s": 9.0}, record(1, late_wall_ms=9e9)) == []
+
+
+def test_a_policy_that_refuses_does_not_look_fast_in_the_twin_either():
+    found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
+    (said,) = warnings({}, *found)
+    assert said.startswith("1 of 10 requests were refused or failed")
+
+
+def test_seeds_that_played_the_same_are_not_taken_for_more_requests():
+    assert seeds_alike({1: "a", 2: "b"}) == []
+    assert "several seeds played the same requests" in seeds_alike({1: "a", 2: "a", 3: "b"})[0]
+
+
+def test_what_every_arm_has_is_said_once():
+    assert told({"x": ["late", "odd"], "y": ["odd"]}) == ["odd", "x: late"]
+    assert told({"x": [], "y": ["odd"]}) == ["y: odd"]
