@@ -1,7 +1,7 @@
 """Starting an experiment from the browser: the same fields as the API, checked by the same code."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -15,6 +15,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import library, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import body_of, curl_of, example_body
+from controlplane.experiments.labels import LABELS, Told, told
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.report import shown
 from controlplane.experiments.traces import formats
@@ -55,10 +56,11 @@ def _again(request: HttpRequest, raw: dict[str, Any], faults: dict[str, str]) ->
 @require_POST
 def curl(request: HttpRequest) -> HttpResponse:
     """The command for the form as it stands, or what is wrong with it."""
+    raw = raw_body(request.POST)
     try:
-        command, faults = curl_of(request, ExperimentIn.model_validate(raw_body(request.POST))), {}
+        command, faults = curl_of(request, ExperimentIn.model_validate(raw)), []
     except ValidationError as error:
-        command, faults = "", pydantic_errors(error)
+        command, faults = "", told(pydantic_errors(error), raw, dict(_arm_choices()))
     return render(request, "experiments/_curl.html", {"curl": command, "faults": faults})
 
 
@@ -177,6 +179,7 @@ def _prefilled(request: HttpRequest) -> dict[str, Any]:
 def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) -> dict[str, Any]:
     arms = raw.get("arms") or []
     choices = _arm_choices()
+    summary = told(faults, raw, dict(choices))
     try:
         asked = ExperimentIn.model_validate(raw)
         command, values = curl_of(request, asked), {**body_of(asked), **raw}
@@ -188,9 +191,9 @@ def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) 
         "choices": [(choice, title, choice in arms) for choice, title in choices],
         "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in dict(choices)),
         "expect": json.dumps(raw["expect"]) if raw.get("expect") else "",
-        "errors": faults,
-        "summary": [{"path": path, "message": message, "field": field_of(path)} for path, message in faults.items()],
-        "field_errors": _by_field(faults),
+        "labels": LABELS,
+        "faults": summary,
+        "field_errors": _by_field(summary),
         "traces": library.entries(),
         "pools": list(pools()),
         "curl": command,
@@ -217,14 +220,8 @@ def _arm_choices() -> list[tuple[str, str]]:
     return [*routes, *live]
 
 
-def field_of(path: str) -> str:
-    """The form's field for a path of the API: arms.1.overrides.x → arms."""
-    return path.partition(".")[0]
-
-
-def _by_field(faults: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for path, message in faults.items():
-        told = message if path == field_of(path) else f"{path}: {message}"
-        found[field_of(path)] = f"{found[field_of(path)]}; {told}" if field_of(path) in found else told
-    return found
+def _by_field(faults: Iterable[Told]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for fault in faults:
+        found.setdefault(fault.field, []).append(fault.beside)
+    return {field: "; ".join(messages) for field, messages in found.items()}

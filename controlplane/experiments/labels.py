@@ -1,0 +1,71 @@
+"""What the form calls the fields that the API names by path: arms.2.overrides.classes.heavy_new_tokens. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from router.policy.parameters import PARAMETERS
+
+LABELS = {
+    "name": "Name",
+    "question": "What it should tell",
+    "trace": "Trace",
+    "duration_s": "Window",
+    "pacing": "Pacing",
+    "load_factor": "Load factor",
+    "seeds": "Seeds",
+    "pool": "Pool",
+    "mode": "Mode",
+    "time_scale": "Time scale",
+    "arms": "Arms",
+    "more_arms": "More arms",
+    "expect": "Expectations",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One fault as the page tells it."""
+
+    field: str  # of the form
+    part: str  # of the field, empty for all of it
+    message: str
+
+    @property
+    def label(self) -> str:
+        return ", ".join(word for word in (LABELS.get(self.field, self.field), self.part) if word)
+
+    @property
+    def beside(self) -> str:
+        """As it stands beside the field, whose label is there already."""
+        return f"{self.part}: {self.message}" if self.part else self.message
+
+
+def told(faults: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[Told]:
+    """Faults by path, of a body whose arms are `choices` that were ticked and then lines that were typed."""
+    return [_told(path.split("."), message, raw, choices) for path, message in faults.items()]
+
+
+def _told(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> Told:
+    name, *rest = path
+    items = raw.get(name)
+    if not rest or not rest[0].isdigit() or not isinstance(items, list) or int(rest[0]) >= len(items):
+        return Told(name, ".".join(rest), message)
+    at = int(rest[0])
+    item, words = items[at], [_within(".".join(rest[1:]))]
+    if name != "arms":
+        return Told(name, _joined(item if isinstance(item, str) else f"number {at + 1}", *words), message)
+    if isinstance(item, str) and item in choices:
+        return Told("arms", _joined(item, *words), message)
+    ticked = sum(isinstance(other, str) and other in choices for other in items[:at])
+    return Told("more_arms", _joined(f"line {at - ticked + 1}", *words), message)
+
+
+def _within(path: str) -> str:
+    """The title of a policy's parameter; any other key as it was typed."""
+    changed = path.removeprefix("overrides.")
+    return PARAMETERS[changed].title if changed in PARAMETERS else changed
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(word for word in words if word)

@@ -1,0 +1,44 @@
+"""What the form calls what the API names by path."""
+
+import pytest
+
+from controlplane.experiments.labels import LABELS, told
+
+CHOICES = ("round_robin", "lpwl")
+RAW = {
+    "seeds": [1, "x"],
+    "arms": ["round_robin", "lpwl", "default@99", {"route": "adaptive_v1"}],
+    "expect": [{"metric": "speed"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "label"),
+    [
+        ("time_scale", "time_scale", "Time scale"),
+        ("seeds", "seeds", "Seeds"),
+        ("seeds.1", "seeds", "Seeds, x"),
+        ("seeds.0", "seeds", "Seeds, number 1"),
+        ("arms", "arms", "Arms"),
+        ("arms.1", "arms", "Arms, lpwl"),
+        ("arms.2", "more_arms", "More arms, line 1"),
+        ("arms.3.name", "more_arms", "More arms, line 2, name"),
+        ("arms.3.overrides.classes.heavy_new_tokens", "more_arms", "More arms, line 2, Heavy from"),
+        ("arms.3.overrides.classes.speed", "more_arms", "More arms, line 2, classes.speed"),
+        ("expect.0.metric", "expect", "Expectations, number 1, metric"),
+        ("colour", "colour", "colour"),
+    ],
+)
+def test_a_fault_is_told_by_the_label_of_its_field(path, field, label):
+    (found,) = told({path: "no"}, RAW, CHOICES)
+    assert (found.field, found.label) == (field, label)
+
+
+def test_beside_its_field_a_fault_does_not_repeat_the_label():
+    whole, part = told({"pool": "gone", "arms.2": "no version 99"}, RAW, CHOICES)
+    assert (whole.beside, part.beside) == ("gone", "line 1: no version 99")
+
+
+def test_every_label_is_on_the_form(otto_client, demo_pool):
+    page = otto_client.get("/experiments/new").content.decode()
+    assert [label for field, label in LABELS.items() if f'id="f-{field}"' not in page or label not in page] == []
