@@ -19,6 +19,7 @@ handlers.install(api)
 
 # One line per area.
 api.add_router("/policies", "controlplane.api.policies.router")
+api.add_router("/policies", "controlplane.api.previews.router")
 api.add_router("/audit", "controlplane.api.audit.router")
 api.add_router("/tokens", "controlplane.api.tokens.router")
 api.add_router("/keys", "controlplane.api.keys.router")

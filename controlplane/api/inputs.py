@@ -42,6 +42,8 @@ def _body(operation: Json, schemas: Json) -> Iterator[Input]:
 
 
 def _followed(schema: Json, schemas: Json) -> Json:
+    """A body that may be left out stands in an allOf of one."""
+    (schema,) = schema.get("allOf", (schema,))
     found: Json = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     return found
 

@@ -1,0 +1,225 @@
+"""Previews over REST: a draft against the live version, in the twin."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Query, Router, Schema, Status
+from pydantic import field_validator
+
+from controlplane.api import etags
+from controlplane.api.auth import require
+from controlplane.api.body import Body
+from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.experiments.body import Seed
+from controlplane.policies import selectors as policies
+from controlplane.previews import selectors, services
+from controlplane.previews.models import Preview
+from controlplane.previews.services import MAX_REQUESTS, MOST_REQUESTS, Asked
+
+router = Router(tags=["policies"])
+
+
+class PreviewIn(Body):
+    """Where and on what; everything may be left out."""
+
+    pool: str = Field(
+        "",
+        max_length=63,
+        examples=["demo"],
+        description="One that routes by the policy; left out: the one with most recorded requests",
+    )
+    trace: str = Field(
+        "",
+        max_length=100,
+        examples=["recorded:demo"],
+        description="Left out: the pool's recorded traffic, or agentic-demo when little was recorded",
+    )
+    seeds: list[Seed] = Field([1], min_length=1, max_length=5, description="Both are simulated once for each")
+    max_requests: int = Field(
+        MAX_REQUESTS, ge=1, le=MOST_REQUESTS, description="The newest of a recording, the first of another trace"
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("every seed once")
+        return seeds
+
+
+AS_USUAL = PreviewIn()
+
+
+class PreviewTraceOut(Schema):
+    name: str
+    source: str = Field(description="recorded, built-in, upload or folder")
+    requests: int = Field(description="That there were to choose from")
+    played: int
+    first_at: float | None = Field(description="When the first was recorded, Unix; null when it was not")
+    last_at: float | None
+    age_s: float | None = Field(description="Since the last was recorded")
+
+
+class DeviationOut(Schema):
+    metric: str
+    measured: float = Field(description="Median of what routers measured, ms")
+    twin: float = Field(description="Median of the same requests in the twin under the live version, ms")
+    relative: float = Field(description="Median ratio of the two, less one: 0.1 is 10 % too slow")
+    n: int
+    since: float = Field(description="Unix")
+    until: float
+
+
+class PreviewTwinOut(Schema):
+    basis: str = Field(description="profile, calibrated, or empty while nothing was computed")
+    about: str = Field(description="Where the engines' constants are from")
+    deviation: DeviationOut | None = Field(description="null when too few of the requests were measured")
+
+
+class CautionOut(Schema):
+    code: str = Field(description="For example trace_old, few_requests, not_recorded, twin_off")
+    text: str
+
+
+class DecisionsOut(Schema):
+    decisions: int = Field(description="That the draft would take otherwise in the same situation")
+    of: int
+
+
+class ChangedOut(DecisionsOut):
+    share: float
+    low: float = Field(description="Of the 95 % interval (Wilson)")
+    high: float
+    classes: dict[str, DecisionsOut]
+
+
+class InstanceRequestsOut(Schema):
+    id: str
+    live: int
+    draft: int
+
+
+class PreviewMetricOut(Schema):
+    metric: str = Field(examples=["ttft_p90_ms"])
+    live: float | None
+    draft: float | None
+    difference: float | None = Field(description="draft − live, of the requests that both answer")
+    relative: float | None
+    low: float | None = Field(description="Of the 95 % interval (paired bootstrap)")
+    high: float | None
+    n: int
+    verdict: Literal["better", "worse", "not distinguishable", "too few requests"]
+
+
+class PreviewClassOut(Schema):
+    n: int
+    metrics: list[PreviewMetricOut]
+
+
+class CountsOut(Schema):
+    live: int
+    draft: int
+
+
+class SharesOut(Schema):
+    live: float | None
+    draft: float | None
+
+
+class EffectOut(Schema):
+    changed: ChangedOut
+    instances: list[InstanceRequestsOut]
+    classes: dict[str, PreviewClassOut] = Field(description="all, and each class that the live version gives a request")
+    refused: CountsOut
+    hit_share: SharesOut = Field(description="Cached share of the prompt tokens, 0–1")
+    kv_usage: SharesOut = Field(description="Mean over instances and time, 0–1")
+
+
+class PreviewOut(Schema):
+    id: int
+    policy: str
+    live_version: int
+    draft_revision: int
+    draft_sha256: str
+    pool: str
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    done: int
+    total: int = Field(description="Requests to simulate: of live and draft, for every seed")
+    cause: str
+    actor: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    cached: bool = Field(description="It was there already when it was asked for last")
+    trace: PreviewTraceOut
+    seeds: list[int]
+    twin: PreviewTwinOut
+    trust: list[CautionOut] = Field(description="What speaks against it; empty: nothing")
+    result: EffectOut | None = Field(description="null until it is done")
+
+
+@router.post(
+    "/{name}/draft/preview",
+    response={200: PreviewOut, 202: PreviewOut, **errors(404, 409, 412, 415, 422)},
+    operation_id="start_preview",
+    summary="Simulate the draft and the live version on the same requests; 200 when that has been done before",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+)
+def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
+    require(request, "policy:write")
+    asked = Asked(**payload.model_dump())
+    made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
+    response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
+    return Status(200 if made.was_cached else 202, selectors.as_dict(made))
+
+
+@router.get(
+    "/{name}/previews",
+    response={200: list[PreviewOut], **errors(404, 422)},
+    operation_id="list_previews",
+    summary="Previews of a policy's drafts, newest first",
+)
+def list_previews(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
+) -> Any:
+    require(request, "policy:read")
+    rows = selectors.previews(policies.policy(name))
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [selectors.as_dict(row) for row in rows[:limit]]
+
+
+@router.get(
+    "/{name}/previews/{number}",
+    response={200: PreviewOut, **errors(404, 422)},
+    operation_id="get_preview",
+    summary="One preview with its progress, its result and what speaks against it",
+)
+def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
+    require(request, "policy:read")
+    return selectors.as_dict(_preview(name, number))
+
+
+@router.post(
+    "/{name}/previews/{number}/cancel",
+    response={200: PreviewOut, **errors(404, 409, 422)},
+    operation_id="cancel_preview",
+    summary="Stop it, within seconds",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
+    require(request, "policy:write")
+    preview = _preview(name, number)
+    if not services.cancel(preview, actor_of(request)):
+        raise Problem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
+    return selectors.as_dict(preview)
+
+
+def _preview(name: str, number: int) -> Preview:
+    return selectors.preview(policies.policy(name), number)
