@@ -1,6 +1,7 @@
 """What the draft's pages show of a preview: the panel, one line of it, and the choices."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
@@ -9,7 +10,6 @@ from django.urls import reverse
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.dashboard.templatetags.figures import seconds
 from controlplane.experiments import library
-from controlplane.experiments.report import COMPARISONS_NOTE
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy
@@ -19,6 +19,14 @@ from controlplane.previews.models import Preview
 from router.policy import document as documents
 
 AS_USUAL = "the pool's own recorded traffic"  # what is played when nothing is chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a preview had said of a version, in a few words."""
+
+    preview: int
+    words: str
 
 
 def panel(
@@ -32,7 +40,6 @@ def panel(
         "draft": draft,
         "preview": found,
         "shown": presenting.shown(found, standing(policy, draft, found)) if found else None,
-        "note": COMPARISONS_NOTE,
         "fixed": fixed,
         "refresh": _refresh(policy, preview if fixed else None),
         "may_edit": allowed,
@@ -68,7 +75,7 @@ def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, 
         "traces": [("", AS_USUAL), *((entry.name, _label(entry)) for entry in library.entries())],
         "trace": trace,
         "seeds": seeds,
-        "summary": ", ".join([pool or "no pool", trace or AS_USUAL, f"seeds {seeds}"]),
+        "summary": ", ".join([pool or "no pool", trace or AS_USUAL, f"seed{'s' if ',' in seeds else ''} {seeds}"]),
     }
 
 
@@ -81,12 +88,13 @@ def _label(entry: library.Entry) -> str:
     return f"{entry.name}: {entry.source}{size}"
 
 
-def previewed(policy: Policy, number: int) -> tuple[Preview, str] | None:
-    """What was foreseen of a version before it was published, in a few words."""
-    found = selectors.preview_of_version(policy, number)
-    if found is None or not found.result:
-        return None
-    return found, f"{presenting.share(found.result['changed']['share'])} of decisions elsewhere"
+def foreseen(policy: Policy) -> dict[int, Foreseen]:
+    """Of every version that was previewed, by its number."""
+    versions = policies.history(policy).defer("document")
+    return {
+        number: Foreseen(preview.pk, f"{presenting.share(preview.result['changed']['share'])} of decisions elsewhere")
+        for number, preview in selectors.previews_of_versions(policy, versions).items()
+    }
 
 
 def problems_of(error: PolicyError) -> list[tuple[str, str]]:

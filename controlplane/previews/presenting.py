@@ -35,6 +35,7 @@ class ClassTable:
     name: str
     n: int  # requests of the class
     few: bool
+    elsewhere: str  # share of the class's decisions that change
     counts: tuple[tuple[str, int, str], ...]  # (sign, how many, verdict), for the heading
     rows: tuple[Row, ...]
 
@@ -86,10 +87,12 @@ def _refusals(refused: Mapping[str, Any]) -> list[str]:
 
 
 def class_tables(result: Mapping[str, Any]) -> list[ClassTable]:
-    return [_class_table(name, result["classes"][name]) for name in CLASSES if name in result["classes"]]
+    changed = {"all": result["changed"], **result["changed"]["classes"]}
+    found = result["classes"]
+    return [_class_table(name, found[name], changed.get(name)) for name in CLASSES if name in found]
 
 
-def _class_table(name: str, found: Mapping[str, Any]) -> ClassTable:
+def _class_table(name: str, found: Mapping[str, Any], changed: Mapping[str, Any] | None) -> ClassTable:
     rows = tuple(_row(each) for each in found["metrics"])
     counted = Counter((row.sign, row.verdict) for row in rows)
     order = (*SIGNS, "too few requests")
@@ -98,6 +101,7 @@ def _class_table(name: str, found: Mapping[str, Any]) -> ClassTable:
         name=name,
         n=found["n"],
         few=found["n"] < LOW_N,
+        elsewhere=share(changed["decisions"] / changed["of"]) if changed and changed["of"] else UNKNOWN,
         counts=tuple((sign, count, verdict) for (sign, verdict), count in counts),
         rows=rows,
     )
@@ -256,8 +260,8 @@ def shown(preview: Mapping[str, Any], stands: Standing) -> Shown:
 
 
 def _progress(preview: Mapping[str, Any]) -> str:
-    if not preview["total"]:
-        return "not begun yet"
+    if preview["status"] == "queued":
+        return "waits for a worker"
     return f"{preview['done']:,} of {preview['total']:,} simulated requests"
 
 

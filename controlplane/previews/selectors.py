@@ -1,5 +1,6 @@
 """Reading previews: the newest of a draft, that of a published version, and one as the API and the page show it."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NotThere
-from controlplane.policies.models import Draft, Policy
+from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import trust
 from controlplane.previews.models import DONE, Preview
 from router.policy import document as documents
@@ -36,9 +37,18 @@ def latest_of(draft: Draft) -> Preview | None:
 
 def preview_of_version(policy: Policy, number: int) -> Preview | None:
     """What was foreseen of a version: of its content, against the version that it took the place of."""
-    version = policies.version(policy, number)
-    before = previews(policy).filter(draft_sha256=version.sha256, live_version=number - 1, status=DONE)
-    return before.filter(created_at__lte=version.published_at).first()
+    return previews_of_versions(policy, [policies.version(policy, number)]).get(number)
+
+
+def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:
+    """By the version's number, for those that were previewed."""
+    asked = {(version.sha256, version.number - 1): version for version in versions}
+    found: dict[int, Preview] = {}
+    for each in previews(policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
+        version = asked.get((each.draft_sha256, each.live_version))
+        if version is not None and each.created_at <= version.published_at:
+            found.setdefault(version.number, each)  # the newest
+    return found
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Previews on the policies' pages, which know nothing of previews but these tags."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import template
 
-from controlplane.policies.models import PolicyVersion
+from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.previews import page, selectors
-from controlplane.previews.models import Preview
 
 register = template.Library()
 
@@ -30,6 +30,11 @@ def preview_line(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @register.simple_tag
-def previewed(version: PolicyVersion) -> tuple[Preview, str] | None:
-    """What was foreseen of a published version: its preview and a few words."""
-    return page.previewed(version.policy, version.number)
+def foreseen(policy: Policy) -> dict[int, page.Foreseen]:
+    """What was foreseen of the policy's published versions; see of_version."""
+    return page.foreseen(policy)
+
+
+@register.filter
+def of_version(found: Mapping[int, page.Foreseen], version: PolicyVersion) -> page.Foreseen | None:
+    return found.get(version.number)

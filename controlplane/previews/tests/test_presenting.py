@@ -63,6 +63,10 @@ def test_no_difference_has_no_sign():
     assert (table.rows[0].difference, table.rows[0].interval) == ("0 ms (0 %)", "−0.5 ms to +0.5 ms")
 
 
+def test_a_class_says_what_share_of_its_decisions_changes():
+    assert [t.elsewhere for t in presenting.class_tables(result())] == ["12.4 %", "2.1 %", "25.2 %", "41.7 %"]
+
+
 def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_counted():
     tables = presenting.class_tables(result())
     assert [(t.name, t.n, t.few) for t in tables] == [
@@ -132,7 +136,7 @@ def test_a_preview_of_a_draft_that_is_gone_says_so():
 @pytest.mark.parametrize(
     ("status", "done", "total", "said", "line"),
     [
-        ("queued", 0, 0, "Preview queued.", "not begun yet"),
+        ("queued", 0, 0, "Preview queued.", "waits for a worker"),
         ("running", 1200, 3740, "Preview running.", "1,200 of 3,740 simulated requests"),
     ],
 )
