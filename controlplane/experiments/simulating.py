@@ -15,7 +15,7 @@ from controlplane.experiments.simulated import kv_usage, records_of
 from controlplane.experiments.traces.summary import trace_classes
 from controlplane.experiments.traces.types import TraceRequest
 from controlplane.experiments.twin.simulate import simulate
-from fleet.models import Pool
+from controlplane.experiments.twin.types import TwinFleet
 from fleet.selectors import pools
 from router.policy import document as documents
 
@@ -23,8 +23,8 @@ from router.policy import document as documents
 def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> None:
     """RunFailed, Stopped, BadTrace, TraceError, OSError."""
     trace = library.load(experiment.trace, run.seed)
-    pool, modelled = model_of(experiment.pool)
-    requests = requests_of(experiment, trace.requests, context_tokens(pool, modelled))
+    modelled = model_of(experiment.pool)
+    requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
     begin(run, len(requests), facts_of(modelled, requests))
     began = time.thread_time()
 
@@ -51,21 +51,20 @@ def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse)
     }
 
 
-def model_of(name: str) -> tuple[Pool, Modelled]:
+def model_of(name: str) -> Modelled:
     """RunFailed."""
     pool = pools().filter(name=name).first()
     if pool is None:
         raise RunFailed(f"pool {name} is gone")
     try:
-        return pool, twin_of(pool)
+        return twin_of(pool)
     except NotModelled as error:
         raise RunFailed(str(error)) from None
 
 
-def context_tokens(pool: Pool, modelled: Modelled) -> int:
-    """What the smallest instance takes; no engine is asked."""
-    asked = int(pool.engine.get("max_model_len") or CONTEXT_TOKENS)
-    return min(model.window or asked for model in modelled.fleet.instances.values())
+def context_tokens(fleet: TwinFleet) -> int:
+    """What every instance takes; no engine is asked."""
+    return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 
 def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, Any]:
