@@ -1,4 +1,4 @@
-// Experiments: ECDFs of one class, copying the command, focus on what is wrong.
+// Experiments: ECDFs of one class, copying the command, what the mode leaves to choose, focus on what is wrong.
 import { draw, seriesColour, table } from "./chart.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
@@ -94,6 +94,13 @@ function offerCopying(root) {
   }
 }
 
+// The twin's time is virtual. A disabled input is not sent, and comes back as it was with the other mode.
+function followMode(mode, scale) {
+  const follow = () => { scale.disabled = mode.value === "twin"; };
+  mode.addEventListener("change", follow);
+  follow();
+}
+
 const source = document.getElementById("ecdf-data");
 if (source) {
   const data = JSON.parse(source.textContent);
@@ -101,6 +108,8 @@ if (source) {
   drawAll(data);
   document.addEventListener("weir:theme", () => drawAll(data));
 }
+const mode = document.getElementById("f-mode");
+if (mode) followMode(mode, document.getElementById("f-time_scale"));
 offerCopying(document);
 document.addEventListener("htmx:afterSwap", (event) => offerCopying(event.target));
 document.querySelector("[data-focus]")?.focus();

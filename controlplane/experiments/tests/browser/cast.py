@@ -1,11 +1,18 @@
 """The rows and records of the browser tests, made inside the web process's data folder."""
 
 import random
+from typing import Any
 
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.tests.conftest import arm_of, record, write_records
 from controlplane.policies.services import ensure_default_policy
 from fleet.models import Pool
+
+TWIN = {
+    "twin": {"basis": "profile", "about": "constants of h100_sxm, Llama-3.1-8B", "cautions": []},
+    "virtual_s": 71.5,
+    "kv_usage": {"mean": 0.12, "peak": 0.5},
+}
 
 
 def make() -> None:
@@ -13,20 +20,21 @@ def make() -> None:
     Pool.objects.create(name="demo", model="llama-3.1-8b", kind="sim", replicas=2, engine={})
     for status in ("done", "failed", "queued"):
         _experiment(status)
+    _experiment("done", name="Three routes, simulated", mode="twin", time_scale=1)
 
 
-def _experiment(status: str) -> None:
+def _experiment(status: str, **changes: Any) -> None:
     arms = [arm_of(route) for route in ("round_robin", "cache_aware", "adaptive_v1")]
     fields = {"trace": "agentic-demo", "pool": "demo", "pacing": "timestamps", "load_factor": 1, "duration_s": 60}
-    experiment = Experiment.objects.create(
-        name=f"Three routes, {status}", **fields, time_scale=10, seeds=[1], arms=arms, status=status, actor="otto"
-    )
+    fields |= {"name": f"Three routes, {status}", "time_scale": 10, **changes}
+    experiment = Experiment.objects.create(**fields, seeds=[1], arms=arms, status=status, actor="otto")
+    facts = {"instances": ["exp-0", "exp-1"], **(TWIN if experiment.mode == "twin" else {})}
     draw = random.Random(7)
     base = [draw.lognormvariate(6, 0.8) for _ in range(120)]
     for ordinal, arm in enumerate(arms):
         run = Run.objects.create(
             experiment=experiment, arm=arm["name"], seed=1, ordinal=ordinal, status=status, done=120, total=120,
-            facts={"instances": ["exp-0", "exp-1"]}, cause="worker lost" if status == "failed" else "", log="last line",
+            facts=facts, cause="worker lost" if status == "failed" else "", log="last line",
         )  # fmt: skip
         if status != "queued":
             kinds = ("warm", "medium", "heavy")

@@ -12,6 +12,7 @@ PAGES = (
     "/experiments/1/",
     "/experiments/2/",
     "/experiments/3/",
+    "/experiments/4/",
     "/experiments/new",
     "/experiments/traces/",
 )
@@ -44,6 +45,40 @@ def test_the_command_follows_the_form(open_page: Any) -> None:
     expect(page.locator("#curl")).to_contain_text('"name": "Typed just now"')
     page.fill("#f-time_scale", "fast")
     expect(page.locator("#curl")).to_contain_text("allowed is a number from 0.1 to 100")
+
+
+def test_the_twin_takes_the_time_scale_away_and_gives_it_back(open_page: Any) -> None:
+    page = open_page("otto").goto("/experiments/new")
+    page.select_option("#f-mode", "twin")
+    expect(page.locator("#f-time_scale")).to_be_disabled()
+    expect(page.locator("#curl")).to_contain_text('"mode": "twin"')
+    expect(page.locator("#curl")).to_contain_text('"time_scale": 1,')
+    page.select_option("#f-mode", "replay")
+    expect(page.locator("#f-time_scale")).to_be_enabled()
+    expect(page.locator("#curl")).to_contain_text('"time_scale": 10,')
+
+
+def test_an_experiment_in_the_twin_is_started_by_the_form_and_says_what_it_is(open_page: Any) -> None:
+    page = open_page("otto").goto("/experiments/new")
+    page.select_option("#f-mode", "twin")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.get_by_text("simulated in the twin").first).to_be_visible()
+    expect(page.get_by_text("in the twin; no engine is started")).to_be_visible()
+
+
+def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_page: Any) -> None:
+    page = open_page("otto", java_script_enabled=False).goto("/experiments/new")
+    page.select_option("#f-mode", "twin")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator("#e-time_scale")).to_contain_text("allowed is 1")
+    expect(page.locator("#f-mode")).to_have_value("twin")
+
+
+def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> None:
+    page = open_page("vera").goto("/experiments/4/")
+    expect(page.get_by_text("in the twin, constants of h100_sxm, Llama-3.1-8B; no engine was started")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="KV used, peak")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Client late p99")).to_have_count(0)
 
 
 def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
