@@ -37,6 +37,8 @@ function started(event) {
   document.getElementById("preview").scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
 }
 
+// htmx would send the form's own autosave to the address of the button that was pressed last.
+if (window.htmx) document.getElementById("preview-start")?.removeAttribute("formaction");
 document.body.addEventListener("htmx:beforeRequest", started);
 document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
 document.body.addEventListener("htmx:afterSettle", (event) => {

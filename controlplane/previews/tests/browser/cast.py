@@ -1,0 +1,48 @@
+"""What happens on the server's side while a browser looks on: the worker's steps, other people's, ready-made rows."""
+
+from django.utils import timezone
+
+from controlplane.audit.services import Actor
+from controlplane.policies import selectors as policies
+from controlplane.policies import services as policy_services
+from controlplane.policies.models import Policy
+from controlplane.previews import running
+from controlplane.previews.models import RUNNING, Preview
+from controlplane.previews.tests.rows import preview_of
+from fleet.models import Pool
+
+OTTO = Actor("user", "otto")
+
+
+def drafted(name: str) -> None:
+    policy = policy_services.create_policy(
+        name, policy_services.default_document("adaptive_v1"), OTTO, "for one test"
+    ).version
+    Pool.objects.create(name=f"{name}-pool", model="llama-3.1-8b", kind="sim", policy=name, replicas=2, engine={})
+    policy_services.open_draft(policy.policy, OTTO)
+    policy_services.patch_draft(policy.policy, {"classes.heavy_new_tokens": 9000}, OTTO)
+
+
+def previewed(name: str, trust: str = "") -> None:
+    """The draft as it is now, with a result and perhaps a reason not to rely on it."""
+    doubts = [{"code": "few_requests", "text": trust}] if trust else []
+    preview_of(policies.open_draft(Policy.objects.get(name=name)), trust=doubts)
+
+
+def worker_begins(name: str) -> None:
+    """As a worker does that is half way through."""
+    queued = Preview.objects.filter(policy__name=name, status="queued")
+    now = timezone.now()
+    for preview in queued:
+        values = {"status": RUNNING, "started_at": now, "heartbeat_at": now, "done": preview.total // 2}
+        queued.filter(pk=preview.pk).update(**values)
+
+
+def worker_computes(name: str) -> None:
+    """All of it, in the twin."""
+    Preview.objects.filter(policy__name=name, status=RUNNING).update(status="queued")
+    running.run_preview(Preview.objects.filter(policy__name=name).latest("pk").pk)
+
+
+def worker_fails(name: str, cause: str) -> None:
+    Preview.objects.filter(policy__name=name).update(status="failed", cause=cause, ended_at=timezone.now())
