@@ -217,3 +217,54 @@ class InstanceEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance or self.pool or self.node} {self.kind}"
+
+
+class Calibration(models.Model):
+    """What was measured on a running engine (fleet/calibration); by name, so that it outlives the instance's row.
+
+    The newest that is done is what the twin computes with; older ones are kept as its history.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+
+    instance = models.CharField(max_length=80)
+    pool = models.CharField(max_length=63)
+    node = models.CharField(max_length=63, blank=True)
+    kind = models.CharField(max_length=40)
+    model = models.CharField(max_length=200)
+    config_hash = models.CharField(max_length=16)  # of what the engine was started from, as Instance.config_hash
+    status = models.CharField(max_length=8, choices=Status, default=Status.QUEUED)
+    cause = models.TextField(blank=True)  # why it failed
+    actor = models.CharField(max_length=200)
+    seconds = models.FloatField()  # that the sweep may take
+    asked_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, and api_s
+    limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
+    points = models.JSONField(default=list)  # fleet.calibration.point.Point each
+    ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|
+    tpot_error = models.FloatField(null=True, blank=True)
+    n = models.PositiveIntegerField(default=0)  # loads measured, each as often as it was repeated
+    notes = models.JSONField(default=list)  # what speaks against it, in words
+
+    class Meta:
+        ordering = ["-asked_at", "-pk"]
+        constraints = [
+            # Two sweeps at once would measure each other.
+            models.UniqueConstraint(
+                fields=["instance"], condition=Q(status__in=["queued", "running"]), name="one_calibration_at_a_time"
+            ),
+        ]
+        indexes = [
+            # the page of an instance
+            models.Index(fields=["instance", "-asked_at"], name="calibration_by_instance"),
+            # the twin: the newest one of a pool's engines
+            models.Index(fields=["pool", "-asked_at"], name="calibration_by_pool"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.instance} {self.status}"

@@ -11,7 +11,9 @@ from django.utils import timezone
 
 from fleet import agent, sleeping
 from fleet.autoscaling import scale_step
+from fleet.calibration import services as calibrations
 from fleet.deputy import Deputy
+from fleet.models import Calibration
 from fleet.reconcile import CLAIM_S
 from fleet.redis import connect
 from fleet.scrape import Scraper
@@ -118,3 +120,14 @@ def sleep_instance(name: str, epoch: int) -> None:
 @shared_task(name="fleet.wake_instance")
 def wake_instance(name: str, epoch: int) -> None:
     sleeping.wake_instance(name, epoch)
+
+
+def send_calibration(row: Calibration, *, anyway: bool) -> None:
+    """To the worker nearest to the engine."""
+    queue = f"node.{row.node}" if row.node else "control"
+    current_app.send_task("fleet.calibrate", (row.pk, anyway), queue=queue)
+
+
+@shared_task(name="fleet.calibrate")
+def calibrate(calibration_id: int, anyway: bool) -> None:
+    calibrations.perform(calibration_id, anyway=anyway)

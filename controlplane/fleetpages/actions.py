@@ -9,8 +9,9 @@ from controlplane.audit.services import Actor, record
 from controlplane.policies.models import Policy
 from fleet import document as documents
 from fleet import forgetting, nodes, rollback, selectors, services
+from fleet.calibration import services as calibrations
 from fleet.kinds.option import Problem, suggestion
-from fleet.models import Instance, Node, Pool, PoolVersion
+from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied
 from fleet.snapshot import pool_spec
 from fleet.spec import FleetSpec, InvalidFleet, config, parse_fleet
@@ -69,6 +70,14 @@ def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -
         instance = VERBS[verb](instance_name, actor.name, reason, **more)
         record(actor, f"instance.{verb}", instance_name, reason, before, _condition(instance))
     return instance
+
+
+def calibrate(instance_name: str, actor: Actor, reason: str, seconds: float = calibrations.SECONDS) -> Calibration:
+    """Written down, to be done by whoever calls. Instance.DoesNotExist, or NotPossible that says what to do instead."""
+    with transaction.atomic():
+        row = calibrations.ask_for(instance_name, actor.name, seconds)
+        record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds})
+    return row
 
 
 def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:

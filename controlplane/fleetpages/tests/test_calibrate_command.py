@@ -1,0 +1,84 @@
+"""`manage.py calibrate`, as somebody at a terminal meets it."""
+
+import re
+from io import StringIO
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import CommandError, call_command
+
+from controlplane.audit.models import AuditEntry
+from fleet.calibration import services
+from fleet.calibration.ask import NotStreamed
+from fleet.calibration.measure import Refused
+from fleet.models import Calibration, State
+from fleet.tests.calibration.rows import instance, measure_well
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> None:
+    monkeypatch.setattr(services, "measure", measure_well)
+
+
+def calibrate(*words: str) -> str:
+    out = StringIO()
+    call_command("calibrate", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_it_says_what_it_does_to_the_instance_and_shows_what_was_measured_beside_what_was_fitted() -> None:
+    instance()
+    said = calibrate("chat-0", "--seconds", "30", "--reason", "new driver")
+    assert said.startswith("chat-0 is loaded with requests of its own for up to 30 s")
+    assert "TTFT ms    fitted   TPOT ms    fitted" in said
+    assert re.search(r"^ +1 +256 +3 +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d$", said, re.M)
+    assert re.search(r"^ +32 +1024 +3 +– +– +\d+\.\d\d +\d+\.\d\d$", said, re.M)
+    assert re.search(r"^Smallest step: \d", said, re.M)
+    assert re.search(r"^error \d\.\d% TTFT, \d\.\d% TPOT, n = 48$", said, re.M)
+    assert said.endswith("note: others ran too\n")
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.subject, entry.reason) == ("instance.calibrate", "chat-0", "new driver")
+    assert Calibration.objects.get().actor == entry.actor_name
+
+
+def test_an_instance_that_nobody_knows_is_answered_with_those_there_are() -> None:
+    instance()
+    with pytest.raises(CommandError, match="no instance is named chat-9; there are: chat-0"):
+        calibrate("chat-9")
+
+
+def test_an_instance_that_is_not_ready_is_not_measured() -> None:
+    instance(state=State.LOADING)
+    with pytest.raises(CommandError, match="chat-0 is loading: it must be ready"):
+        calibrate("chat-0")
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "error", [Refused("3 requests run on chat-0 and would be measured too"), NotStreamed("the engine does not stream")]
+)
+def test_what_comes_of_the_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def fail(*words: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(services, "measure", fail)
+    instance()
+    with pytest.raises(CommandError, match=f"^chat-0: {error}"):
+        calibrate("chat-0")
+
+
+def test_anyway_reaches_whoever_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    async def measure(*words: Any, anyway: bool) -> Any:
+        told.append(anyway)
+        return await measure_well()
+
+    monkeypatch.setattr(services, "measure", measure)
+    instance()
+    calibrate("chat-0", "--anyway")
+    calibrate("chat-0")
+    assert told == [True, False]

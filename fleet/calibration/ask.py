@@ -1,0 +1,97 @@
+"""One streamed completion, and when each of its tokens came.
+
+AskError
+├── NotAnswered     the engine is away, or its answer is an error
+└── NotStreamed     the answer came as one piece
+"""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+
+_DATA = b"data:"
+
+
+class AskError(Exception):
+    pass
+
+
+class NotAnswered(AskError):
+    pass
+
+
+class NotStreamed(AskError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    sent_at: float  # seconds of the monotonic clock
+    prompt_tokens: int
+    marks: tuple[tuple[float, int], ...]  # (seconds of that clock, tokens of the answer so far)
+
+    @property
+    def ttft_s(self) -> float:
+        return self.marks[0][0] - self.sent_at
+
+
+async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> Heard:
+    """Exactly so many tokens of answer. AskError."""
+    body = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": output_tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    sent_at = time.monotonic()
+    try:
+        async with client.stream("POST", "/v1/completions", json=body) as answer:
+            await _check(answer)
+            return await _hear(answer, sent_at)
+    except httpx.HTTPError as error:
+        raise NotAnswered(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+
+
+async def _check(answer: httpx.Response) -> None:
+    if answer.status_code != 200:
+        text = (await answer.aread()).decode(errors="replace")
+        raise NotAnswered(f"POST /v1/completions answers {answer.status_code}: {text[:200]}")
+    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+        raise NotStreamed("the engine does not stream: its answer is no text/event-stream")
+
+
+async def _hear(answer: httpx.Response, sent_at: float) -> Heard:
+    prompt, tokens, marks = 0, 0, []
+    async for at, event in _events(answer):
+        if "error" in event:
+            raise NotAnswered(f"the stream broke off: {str(event['error'])[:200]}")
+        said = bool(event.get("choices"))
+        usage = event.get("usage")
+        if usage:
+            prompt = usage["prompt_tokens"]
+        if said:
+            # Not every engine counts in each chunk; then a chunk is a token.
+            tokens = usage["completion_tokens"] if usage else tokens + 1
+            marks.append((at, tokens))
+    if not marks or not prompt:
+        raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
+    return Heard(sent_at, prompt, tuple(marks))
+
+
+async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+    """Each event with the time at which its bytes came."""
+    rest = b""
+    async for piece in answer.aiter_raw():
+        at = time.monotonic()
+        *whole, rest = (rest + piece).split(b"\n\n")
+        for event in whole:
+            data = event[len(_DATA) :].strip() if event.startswith(_DATA) else b""
+            if data and data != b"[DONE]":
+                yield at, orjson.loads(data)

@@ -1,0 +1,162 @@
+"""From measured points to the constants of the step-time law (fleet/engine/law.py). Pure.
+
+A request alone takes api + Σ steps of its prompt's chunks to its first token, and requests that decode together take a
+step for each token. With the knee m of the matrix products, the tokens from which arithmetic outweighs the reading of
+the weights,
+
+    T_lin(N) = w·(1 + (N/m)⁴)^¼,        m = weights_s / compute_s_per_token,
+
+everything but m is linear: for each m the constants are a least-squares fit that is never negative, of relative errors,
+since a tenth of a decode step and a tenth of a long prompt weigh alike; m is the one with the least sum.
+Points far off the others count less (Huber's weights).
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fleet.calibration.nnls import nnls
+from fleet.calibration.point import Point
+from fleet.engine.law import Law, chunk_pairs
+
+KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
+GOLDEN = (math.sqrt(5) - 1) / 2
+NARROWER = 24  # times that the knee's interval is cut by the golden section
+REWEIGHTED = 3  # times
+LEAST_SPREAD = 0.02  # errors up to there are noise, however good the others are
+LEAST_POINTS = 4
+
+Row = tuple[list[float], float]  # what each constant counts for, seconds
+
+
+class TooFewPoints(Exception):
+    """Nothing can be said of the law from these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    law: Law
+    api_s: float  # of the API, before the engine's first step
+    ttft_error: float  # mean of |fitted / measured - 1|
+    tpot_error: float
+    n: int  # requests or groups of requests that were measured
+
+
+def fit(points: Sequence[Point], chunk_tokens: int) -> Fitted:
+    """`chunk_tokens`: the engine's max_num_batched_tokens. TooFewPoints."""
+    lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
+    if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
+        raise TooFewPoints(
+            f"{len(points)} points of {len(lengths)} prompt lengths: too few to show the law; give it more time"
+        )
+    weights = [1.0] * len(_rows(points, chunk_tokens, 1.0))
+    for _ in range(REWEIGHTED):
+        knee = _best_knee(points, chunk_tokens, weights)
+        rows = _rows(points, chunk_tokens, knee)
+        constants = _constants(rows, weights)
+        weights = _weights(rows, constants)
+    law, api_s = _law(constants, knee), constants[0]
+    ttft, tpot = errors(points, law, api_s, chunk_tokens)
+    return Fitted(law, api_s, _mean(ttft), _mean(tpot), sum(point.n for point in points))
+
+
+def ttft_s(point: Point, law: Law, api_s: float, chunk_tokens: int) -> float:
+    """Of a request alone."""
+    return api_s + law.prefill_s(point.prompt_tokens, chunk=chunk_tokens)
+
+
+def tpot_s(point: Point, law: Law) -> float:
+    return law.step_s(point.concurrency, 0.0, round(point.context))
+
+
+def errors(points: Sequence[Point], law: Law, api_s: float, chunk_tokens: int) -> tuple[list[float], list[float]]:
+    """|fitted / measured - 1| of each TTFT, and of each TPOT."""
+    first = [abs(ttft_s(one, law, api_s, chunk_tokens) / one.ttft_s - 1) for one in points if one.ttft_s]
+    then = [abs(tpot_s(one, law) / one.tpot_s - 1) for one in points if one.tpot_s]
+    return first, then
+
+
+def _mean(values: list[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _rows(points: Sequence[Point], chunk_tokens: int, knee: float) -> list[Row]:
+    """Of (api, fixed, weights, attention pair, KV token, allreduce token)."""
+    first = [(_prompt(point.prompt_tokens, chunk_tokens, knee), point.ttft_s) for point in points if point.ttft_s]
+    then = [(_decode(point, knee), point.tpot_s) for point in points if point.tpot_s]
+    return [*first, *then]
+
+
+def _prompt(tokens: int, chunk_tokens: int, knee: float) -> list[float]:
+    starts = [*range(0, tokens, chunk_tokens), tokens]
+    chunks = [(end - start, start) for start, end in pairwise(starts)]
+    linear = sum(_bend(size, knee) for size, _ in chunks)
+    pairs = sum(chunk_pairs(size, before) for size, before in chunks)
+    return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens)]
+
+
+def _decode(point: Point, knee: float) -> list[float]:
+    return [0.0, 1.0, _bend(point.concurrency, knee), 0.0, float(round(point.context)), float(point.concurrency)]
+
+
+def _bend(tokens: int, knee: float) -> float:
+    return math.sqrt(math.sqrt(1 + (tokens / knee) ** 4))
+
+
+def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
+    sizes = [math.sqrt(weight) / seconds for (_, seconds), weight in zip(rows, weights, strict=True)]
+    scaled = [[size * value for value in values] for (values, _), size in zip(rows, sizes, strict=True)]
+    return nnls(scaled, [math.sqrt(weight) for weight in weights])
+
+
+def _off(row: Row, constants: Sequence[float]) -> float:
+    values, seconds = row
+    return sum(map(float.__mul__, values, constants)) / seconds - 1
+
+
+def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
+    off = [abs(_off(row, constants)) for row in rows]
+    # 1.4826 medians of |error| are a standard deviation, 1.345 of which keep 95 % of the efficiency (Huber 1981).
+    limit = max(LEAST_SPREAD, 1.345 * 1.4826 * statistics.median(off))
+    return [min(1.0, limit / error) if error else 1.0 for error in off]
+
+
+def _best_knee(points: Sequence[Point], chunk_tokens: int, weights: Sequence[float]) -> float:
+    def loss(knee: float) -> float:
+        rows = _rows(points, chunk_tokens, knee)
+        constants = _constants(rows, weights)
+        return sum(weight * _off(row, constants) ** 2 for row, weight in zip(rows, weights, strict=True))
+
+    best = min(range(len(KNEES)), key=lambda at: loss(KNEES[at]))
+    return _narrow(loss, KNEES[max(best - 1, 0)], KNEES[min(best + 1, len(KNEES) - 1)])
+
+
+def _narrow(loss: Callable[[float], float], low: float, high: float) -> float:
+    """The golden section, on a logarithmic scale."""
+    left, right = math.log(low), math.log(high)
+    inner = [right - GOLDEN * (right - left), left + GOLDEN * (right - left)]
+    found = [loss(math.exp(at)) for at in inner]
+    for _ in range(NARROWER):
+        if found[0] <= found[1]:
+            right = inner[1]
+            inner = [right - GOLDEN * (right - left), inner[0]]
+            found = [loss(math.exp(inner[0])), found[0]]
+        else:
+            left = inner[0]
+            inner = [inner[1], left + GOLDEN * (right - left)]
+            found = [found[1], loss(math.exp(inner[1]))]
+    return math.exp(inner[0] if found[0] <= found[1] else inner[1])
+
+
+def _law(constants: Sequence[float], knee: float) -> Law:
+    _, fixed, weights, pair, kv, token = constants
+    return Law(
+        fixed_s=fixed,
+        compute_s_per_token=weights / knee,
+        weights_s=weights,
+        attention_s_per_pair=pair,
+        kv_s_per_token=kv,
+        allreduce_s_per_token=token,
+    )

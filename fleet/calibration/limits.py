@@ -1,0 +1,49 @@
+"""What bounds an engine: its KV cache and its scheduler, as it says itself, else as its options say. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.calibration.about import About
+
+# What vLLM's API server takes when it is not told: sequences, batched tokens (vllm/engine/arg_utils.py, 0.2x and 0.3x;
+# of GPUs those with 70 to 160 GB, as H100 and H200).
+_CPU = (128, 2048)  # for each CPU worker
+_GPU = (1024, 8192)
+_OTHER = (256, 8192)
+WINDOW = 8192  # tokens; when neither the engine nor its options name one
+
+
+class NoCache(Exception):
+    """The engine does not say how many KV blocks it has, and nothing else does."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    kv_blocks: int
+    block_size: int  # tokens
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    window: int  # tokens of prompt and answer at most
+
+
+def limits_of(spec: Any, about: About) -> EngineLimits:
+    """`spec`: the options of the engine's kind. NoCache."""
+    blocks, size = about.kv_blocks, about.block_size
+    if not blocks or not size:
+        raise NoCache("the engine's metrics do not say how many KV blocks it has: the twin could not tell a full cache")
+    sequences, batched = _defaults(spec)
+    window = about.window or getattr(spec, "max_model_len", None) or WINDOW
+    return EngineLimits(
+        kv_blocks=blocks,
+        block_size=size,
+        max_num_seqs=getattr(spec, "max_num_seqs", None) or sequences,
+        max_num_batched_tokens=getattr(spec, "max_num_batched_tokens", None) or batched,
+        window=min(window, blocks * size),
+    )
+
+
+def _defaults(spec: Any) -> tuple[int, int]:
+    device = getattr(spec, "device", None)
+    if device == "cpu":
+        return _CPU[0] * spec.tensor_parallel, _CPU[1] * spec.tensor_parallel
+    return _GPU if device == "cuda" else _OTHER

@@ -1,0 +1,99 @@
+"""One engine from its URL to its constants: what it says of itself, the sweep, the fit.
+
+Refused     other requests run on the engine
+(AskError of ask.py, NoCache of limits.py and TooFewPoints of fit.py come from what it answers.)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from fleet.calibration.about import About, about
+from fleet.calibration.fit import Fitted, fit
+from fleet.calibration.limits import EngineLimits, limits_of
+from fleet.calibration.plan import shots
+from fleet.calibration.point import Point
+from fleet.calibration.sweep import Sweep
+from fleet.kinds.kind import Kind
+
+SILENCE_S = 60.0  # without a byte from the engine
+OTHERS = 0.02  # of the prompt tokens: less than that moves nothing
+POOR = 0.15  # of an error
+
+
+class Refused(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    name: str
+    url: str
+    model: str  # name under which it serves
+    kind: Kind
+    spec: Any  # the kind's options
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    points: list[Point]
+    fitted: Fitted
+    limits: EngineLimits
+    notes: tuple[str, ...]
+
+
+async def measure(
+    target: Target,
+    seconds: float,
+    tell: Callable[[str], None],
+    *,
+    anyway: bool,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Measured:
+    """Refused, unless `anyway`; AskError, NoCache, TooFewPoints."""
+    transport = transport or httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
+    async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
+        before = await _look(client, target)
+        if before.in_work and not anyway:
+            raise Refused(_busy(target.name, before.in_work))
+        limits = limits_of(target.spec, before)
+        plan = shots(limits.window, limits.kv_blocks * limits.block_size, limits.max_num_seqs)
+        sweep = Sweep(client, target.model, seconds, before.time_scale, tell)
+        points = await sweep.run(plan)
+        after = await _look(client, target)
+    fitted = fit(points, limits.max_num_batched_tokens)
+    return Measured(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
+
+
+async def _look(client: httpx.AsyncClient, target: Target) -> About:
+    kind = target.kind
+    return await about(client, target.model, kind.models_path, kind.metrics_path, kind.scrape)
+
+
+def _busy(name: str, running: int) -> str:
+    requests = "request runs" if running == 1 else "requests run"
+    return (
+        f"{running} {requests} on {name} and would be measured too: drain it and wait, "
+        "or measure anyway (--anyway, or anyway in the request)"
+    )
+
+
+def _others(before: About, after: About, own: int) -> float:
+    """0–1 share of the prompt tokens in that time that were not asked for here."""
+    if before.prompt_tokens is None or after.prompt_tokens is None:
+        return 0.0
+    asked = after.prompt_tokens - before.prompt_tokens
+    return max(0.0, 1 - own / asked) if asked > 0 else 0.0
+
+
+def _notes(points: list[Point], fitted: Fitted, others: float) -> tuple[str, ...]:
+    late = sum(point.tpot_s is None for point in points)
+    found = {
+        f"{others:.0%} of the prompt tokens in that time were other requests'": others > OTHERS,
+        f"{late} of {len(points)} loads were heard too late to count: the machine that measured was busy": late > 0,
+        f"the law fits TTFT poorly, error {fitted.ttft_error:.0%}": fitted.ttft_error > POOR,
+        f"the law fits TPOT poorly, error {fitted.tpot_error:.0%}": fitted.tpot_error > POOR,
+    }
+    return tuple(text for text, holds in found.items() if holds)

@@ -1,0 +1,37 @@
+"""Reading calibrations: the newest one, and whether it still holds."""
+
+from datetime import datetime, timedelta
+
+from fleet.kinds import KINDS
+from fleet.models import Calibration, Pool
+from fleet.snapshot import pool_spec
+from fleet.spec import config_hash
+
+OLD = timedelta(days=7)
+
+
+def newest(instance_name: str) -> Calibration | None:
+    """Of one instance: the one that holds."""
+    return Calibration.objects.filter(instance=instance_name, status=Calibration.Status.DONE).first()
+
+
+def last_asked(instance_name: str) -> Calibration | None:
+    """However it went."""
+    return Calibration.objects.filter(instance=instance_name).first()
+
+
+def of_pool(pool: Pool) -> Calibration | None:
+    """Of any of its instances with the same kind and model: the newest with its settings, else the newest of all."""
+    found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=Calibration.Status.DONE)
+    return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
+
+
+def stale(calibration: Calibration, pool: Pool | None, now: datetime) -> tuple[str, ...]:
+    """What has changed since, in words; empty while it holds."""
+    found = []
+    age = now - (calibration.ended_at or calibration.asked_at)
+    if age > OLD:
+        found.append(f"the calibration is {age.days} days old")
+    if pool is not None and pool.kind in KINDS and calibration.config_hash != config_hash(pool_spec(pool)):
+        found.append("the engine's settings have changed since the calibration")
+    return tuple(found)

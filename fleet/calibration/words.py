@@ -1,0 +1,64 @@
+"""What a calibration says, for people: its constants in words, each load measured and fitted. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.calibration.fit import tpot_s, ttft_s
+from fleet.calibration.point import Point
+from fleet.engine.law import Law
+
+API = "api_s"  # among the constants, and not the law's
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One point, in ms; None: not measured."""
+
+    concurrency: int
+    prompt_tokens: int
+    n: int
+    ttft_ms: float | None
+    ttft_fitted_ms: float | None
+    tpot_ms: float | None
+    tpot_fitted_ms: float | None
+
+
+def law_of(constants: Mapping[str, float]) -> Law:
+    return Law(**{name: value for name, value in constants.items() if name != API})
+
+
+def in_words(constants: Mapping[str, float]) -> list[tuple[str, str]]:
+    """(what, how much). What is fixed in a step and the reading of the weights are one: a sweep hardly parts them."""
+    step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
+    token_us = (constants["compute_s_per_token"] + constants["allreduce_s_per_token"]) * 1e6
+    return [
+        ("Before the first step", f"{constants[API] * 1e3:.3g} ms"),
+        ("Smallest step", f"{step_ms:.3g} ms"),
+        ("Token of a long prompt", f"{token_us:.3g} µs"),
+        ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns a pair of tokens"),
+        ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns a token of context, each step"),
+    ]
+
+
+def loads_of(points: Iterable[Mapping[str, Any]], constants: Mapping[str, float], chunk_tokens: int) -> list[Load]:
+    """`points` and `constants` as they are stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
+    law = law_of(constants)
+    return [_load(Point(**values), law, constants[API], chunk_tokens) for values in points]
+
+
+def _load(point: Point, law: Law, api_s: float, chunk_tokens: int) -> Load:
+    alone, decoded = point.ttft_s is not None, point.tpot_s is not None
+    return Load(
+        concurrency=point.concurrency,
+        prompt_tokens=point.prompt_tokens,
+        n=point.n,
+        ttft_ms=_ms(point.ttft_s),
+        ttft_fitted_ms=_ms(ttft_s(point, law, api_s, chunk_tokens)) if alone else None,
+        tpot_ms=_ms(point.tpot_s),
+        tpot_fitted_ms=_ms(tpot_s(point, law)) if decoded else None,
+    )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3

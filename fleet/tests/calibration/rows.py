@@ -1,0 +1,42 @@
+"""An instance that can be measured, and what a measurement of it says."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.calibration.fit import fit
+from fleet.calibration.limits import EngineLimits
+from fleet.calibration.measure import Measured
+from fleet.engine.law import law_of
+from fleet.engine.profiles import profile
+from fleet.models import Calibration, Instance, Pool, State
+from fleet.snapshot import pool_spec
+from fleet.spec import config, config_hash
+from fleet.tests.calibration.test_fit import CHUNK, points_of
+
+LIMITS = EngineLimits(1024, 32, 128, CHUNK, 16_384)
+
+
+def instance(**fields: Any) -> Instance:
+    pool = Pool.objects.create(name="chat", model="m", kind="vllm", engine={"max_num_seqs": 128})
+    values = {"state": State.READY, "url": "http://127.0.0.1:1", "node": "local", "epoch": 1} | fields
+    spec = pool_spec(pool)
+    return Instance.objects.create(
+        pool=pool, name="chat-0", ordinal=0, config=config(spec), config_hash=config_hash(spec), **values
+    )
+
+
+def measured(notes: tuple[str, ...] = ()) -> Measured:
+    points = points_of(law_of(profile()), 0.02)
+    return Measured(points, fit(points, CHUNK), LIMITS, notes)
+
+
+async def measure_well(*words: Any, **options: Any) -> Measured:
+    """In place of fleet.calibration.measure.measure."""
+    return measured(("others ran too",))
+
+
+def age(row: Calibration, **span: float) -> None:
+    past = timezone.now() - timedelta(**span)
+    Calibration.objects.filter(pk=row.pk).update(asked_at=past, ended_at=row.ended_at and past)

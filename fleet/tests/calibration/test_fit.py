@@ -1,0 +1,127 @@
+"""The fit finds the law that points were made by, near it when they are noisy, and never a law that cannot be."""
+
+import math
+import random
+from dataclasses import astuple, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.calibration.fit import TooFewPoints, fit, tpot_s, ttft_s
+from fleet.calibration.nnls import nnls
+from fleet.calibration.plan import GROUPS, GROUPS_LENGTHS, LENGTHS
+from fleet.calibration.point import Point
+from fleet.engine.law import API_S, Law, law_of
+from fleet.engine.profiles import FITS, profile
+
+CHUNK = 8192
+
+
+def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[Point]:
+    """What a sweep measures of such an engine; `noise`: standard deviation of a figure's relative error."""
+    draw = random.Random(seed)
+    plan = [(1, length) for length in LENGTHS] + [(number, length) for number in GROUPS for length in GROUPS_LENGTHS]
+    found = []
+    for number, length in plan:
+        bare = Point(number, length, 48, number * (length + 24.0), None, None, 3)
+        ttft = ttft_s(bare, law, API_S, CHUNK) * (1 + draw.gauss(0, noise)) if number == 1 else None
+        found.append(replace(bare, ttft_s=ttft, tpot_s=tpot_s(bare, law) * (1 + draw.gauss(0, noise))))
+    return found
+
+
+DENSE = [known for known in sorted(FITS) if not law_of(profile(*known)).experts_s]
+
+
+@pytest.mark.parametrize("known", DENSE)
+def test_from_exact_points_every_constant_is_found(known: tuple[str, str, int]) -> None:
+    law = law_of(profile(*known))
+    made = fit(points_of(law), CHUNK)
+    assert astuple(made.law) == pytest.approx(astuple(law), rel=0.001, abs=1e-10)
+    assert made.api_s == pytest.approx(API_S, rel=0.001)
+    assert max(made.ttft_error, made.tpot_error) < 1e-4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) -> None:
+    law = law_of(profile("h100_sxm", "Qwen3-32B", 2))
+    made = fit(points_of(law, 0.03, seed), CHUNK)
+    for tokens in (100, 1_000, 10_000):
+        there = API_S + law.prefill_s(tokens)
+        assert made.api_s + made.law.prefill_s(tokens) == pytest.approx(there, rel=0.05)
+    for number, context in ((1, 500), (8, 4_000), (32, 60_000)):
+        assert made.law.step_s(number, 0, context) == pytest.approx(law.step_s(number, 0, context), rel=0.04)
+    assert 0 < made.ttft_error < 0.05
+    assert 0 < made.tpot_error < 0.05
+
+
+def test_one_point_far_off_moves_the_others_little() -> None:
+    law = law_of(profile())
+    points = points_of(law)
+    hiccup = [
+        replace(point, tpot_s=point.tpot_s and point.tpot_s * (5 if at == 9 else 1)) for at, point in enumerate(points)
+    ]
+    made = fit(hiccup, CHUNK)
+    assert made.law.step_s(8, 0, 2_000) == pytest.approx(law.step_s(8, 0, 2_000), rel=0.05)
+
+
+def test_the_error_is_the_mean_of_what_the_law_is_off() -> None:
+    points = points_of(law_of(profile()), 0.05)
+    made = fit(points, CHUNK)
+    off = [abs(ttft_s(one, made.law, made.api_s, CHUNK) / one.ttft_s - 1) for one in points if one.ttft_s]
+    assert made.ttft_error == pytest.approx(sum(off) / len(off))
+    assert made.n == 3 * len(points)
+
+
+seconds = st.floats(1e-5, 1e3)
+point = st.builds(
+    Point,
+    concurrency=st.integers(1, 64),
+    prompt_tokens=st.integers(1, 32_768),
+    output_tokens=st.just(24),
+    context=st.floats(1, 1e6),
+    ttft_s=seconds,
+    tpot_s=seconds,
+    n=st.integers(1, 9),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(point, min_size=4, max_size=12, unique_by=lambda one: one.prompt_tokens))
+def test_whatever_was_measured_no_constant_is_negative_or_no_number(points: list[Point]) -> None:
+    made = fit(points, CHUNK)
+    assert all(math.isfinite(value) and value >= 0 for value in (*astuple(made.law), made.api_s))
+    assert math.isfinite(made.ttft_error)
+    assert math.isfinite(made.tpot_error)
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_of_too_few_points_nothing_is_said(left: int) -> None:
+    with pytest.raises(TooFewPoints, match=f"{left} points"):
+        fit(points_of(law_of(profile()))[:left], CHUNK)
+
+
+def test_points_of_one_length_do_not_show_the_law() -> None:
+    points = [replace(one, prompt_tokens=64) for one in points_of(law_of(profile()))]
+    with pytest.raises(TooFewPoints, match="1 prompt length"):
+        fit(points, CHUNK)
+
+
+rows = st.lists(st.lists(st.floats(0, 1e3), min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@given(rows, st.data())
+def test_nothing_near_the_least_squares_is_better(rows: list[list[float]], data: st.DataObject) -> None:
+    wanted = data.draw(st.lists(st.floats(-1e3, 1e3), min_size=len(rows), max_size=len(rows)))
+
+    def loss(x: list[float]) -> float:
+        pairs = zip(rows, wanted, strict=True)
+        return sum((sum(a * b for a, b in zip(row, x, strict=True)) - value) ** 2 for row, value in pairs)
+
+    found = nnls(rows, wanted)
+    assert min(found) >= 0
+    for at in range(3):
+        for step in (-1e-3, 1e-3):
+            beside = [value + step * (index == at) for index, value in enumerate(found)]
+            if beside[at] >= 0:
+                assert loss(found) <= loss(beside) + 1e-6 * (1 + sum(value**2 for value in wanted))

@@ -1,0 +1,42 @@
+"""What the engine says counts before what its options say, and both before what vLLM takes by itself."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet.calibration.about import About
+from fleet.calibration.limits import EngineLimits, NoCache, limits_of
+from fleet.kinds.external import ExternalSpec
+from fleet.kinds.vllm_spec import VllmSpec
+
+SAID = About(window=4096, kv_blocks=1024, block_size=32, in_work=0, prompt_tokens=0.0, time_scale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sequences", "batched"),
+    [
+        (VllmSpec(max_num_seqs=7, max_num_batched_tokens=512), 7, 512),
+        (VllmSpec(device="cpu"), 128, 2048),
+        (VllmSpec(device="cpu", tensor_parallel=2), 256, 4096),
+        (VllmSpec(), 1024, 8192),
+        (ExternalSpec(), 256, 8192),
+    ],
+)
+def test_the_scheduler_is_bounded_by_the_options_or_by_vllms_choice(spec: Any, sequences: int, batched: int) -> None:
+    assert limits_of(spec, SAID) == EngineLimits(1024, 32, sequences, batched, 4096)
+
+
+def test_a_request_is_never_longer_than_the_cache() -> None:
+    assert limits_of(VllmSpec(), replace(SAID, kv_blocks=10)).window == 320
+
+
+def test_the_window_is_that_of_the_options_where_the_engine_names_none() -> None:
+    silent = replace(SAID, window=None)
+    assert limits_of(VllmSpec(max_model_len=2048), silent).window == 2048
+    assert limits_of(ExternalSpec(), silent).window == 8192
+
+
+def test_an_engine_that_does_not_tell_its_cache_is_refused() -> None:
+    with pytest.raises(NoCache, match="do not say how many KV blocks"):
+        limits_of(ExternalSpec(), replace(SAID, kv_blocks=None))

@@ -1,0 +1,170 @@
+"""A calibration is written down when it is asked for, and says how it went."""
+
+from typing import Any
+
+import pytest
+import redis
+from django.utils import timezone
+
+from fleet.calibration import selectors, services
+from fleet.calibration.measure import Refused
+from fleet.models import Calibration, Instance, InstanceEvent, Pool, State
+from fleet.services import NotPossible
+from fleet.tests.calibration.rows import age, instance, measure_well
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> None:
+    monkeypatch.setattr(services, "measure", measure_well)
+
+
+def failing(error: Exception) -> Any:
+    async def fail(*words: Any, **options: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def test_what_was_measured_is_kept_with_what_it_was_measured_on() -> None:
+    instance()
+    row = services.ask_for("chat-0", "ada", 30)
+    assert (row.status, row.pool, row.kind, row.model, row.node) == ("queued", "chat", "vllm", "m", "local")
+    assert services.perform(row.pk)
+    row.refresh_from_db()
+    assert (row.status, row.config_hash) == ("done", Instance.objects.get().config_hash)
+    assert row.constants["weights_s"] > 0
+    assert row.limits["kv_blocks"] == 1024
+    assert row.n == sum(point["n"] for point in row.points)
+    assert row.notes == ["others ran too"]
+    assert InstanceEvent.objects.get().text.startswith("calibrated: error ")
+
+
+def test_a_newer_one_takes_the_place_of_the_older_which_stays_as_history() -> None:
+    instance()
+    rows = [services.ask_for("chat-0", "ada")]
+    services.perform(rows[0].pk)
+    rows.append(services.ask_for("chat-0", "ada"))
+    services.perform(rows[1].pk)
+    assert selectors.newest("chat-0") == rows[1]
+    assert Calibration.objects.count() == 2
+
+
+def test_one_that_fails_leaves_the_older_in_force_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance()
+    good = services.ask_for("chat-0", "ada")
+    services.perform(good.pk)
+    monkeypatch.setattr(services, "measure", failing(Refused("2 requests run on chat-0")))
+    bad = services.ask_for("chat-0", "ada")
+    assert not services.perform(bad.pk)
+    assert selectors.newest("chat-0") == good
+    last = selectors.last_asked("chat-0")
+    assert last is not None
+    assert (last.status, last.cause) == ("failed", "2 requests run on chat-0")
+    assert InstanceEvent.objects.first().text == "not calibrated: 2 requests run on chat-0"  # type: ignore[union-attr]
+
+
+def test_an_error_of_our_own_is_a_failure_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "measure", failing(ZeroDivisionError("oh")))
+    instance()
+    row = services.ask_for("chat-0", "ada")
+    assert not services.perform(row.pk)
+    row.refresh_from_db()
+    assert row.cause == "ZeroDivisionError: oh"
+
+
+def test_an_instance_that_is_gone_by_then_fails_it() -> None:
+    instance()
+    row = services.ask_for("chat-0", "ada")
+    Instance.objects.all().delete()
+    assert not services.perform(row.pk)
+    row.refresh_from_db()
+    assert row.cause == "chat-0 is gone"
+
+
+def test_a_second_message_for_the_same_calibration_does_nothing() -> None:
+    instance()
+    row = services.ask_for("chat-0", "ada")
+    assert services.perform(row.pk)
+    assert not services.perform(row.pk)
+
+
+def test_two_at_once_would_measure_each_other() -> None:
+    instance()
+    services.ask_for("chat-0", "ada")
+    with pytest.raises(NotPossible, match="is being calibrated already"):
+        services.ask_for("chat-0", "bob")
+
+
+def test_one_whose_worker_died_makes_room_for_another() -> None:
+    instance()
+    lost = services.ask_for("chat-0", "ada", 30)
+    age(lost, seconds=30 + services.LOST_S + 1)
+    services.ask_for("chat-0", "bob")
+    lost.refresh_from_db()
+    assert (lost.status, lost.cause) == ("failed", "whoever measured has ended without a word")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"state": State.LOADING, "reason": "reads weights"}, r"chat-0 is loading \(reads weights\): it must be ready"),
+        ({"state": State.STOPPED}, "chat-0 is stopped: it must be ready, or drained"),
+        ({"state": State.DRAINING, "asleep": 1}, "chat-0 is asleep: wake it first"),
+        ({"url": ""}, "it must be ready"),
+    ],
+)
+def test_an_instance_that_cannot_answer_is_not_measured(fields: dict[str, Any], says: str) -> None:
+    instance(**fields)
+    with pytest.raises(NotPossible, match=says):
+        services.ask_for("chat-0", "ada")
+    assert not Calibration.objects.exists()
+
+
+def test_a_drained_instance_is_measured_best() -> None:
+    instance(state=State.DRAINING)
+    assert services.perform(services.ask_for("chat-0", "ada").pk)
+
+
+def test_a_store_computes_nothing() -> None:
+    made = instance()
+    Instance.objects.update(config={**made.config, "kind": "sim-store"})
+    with pytest.raises(NotPossible, match="serves no requests"):
+        services.ask_for("chat-0", "ada")
+
+
+@pytest.mark.parametrize("seconds", [1, 10_000])
+def test_the_time_has_limits(seconds: float) -> None:
+    instance()
+    with pytest.raises(NotPossible, match="allowed: 5 to 3600"):
+        services.ask_for("chat-0", "ada", seconds)
+
+
+def test_a_pool_has_the_newest_of_its_instances_with_its_settings_and_else_the_newest_of_all() -> None:
+    made = instance()
+    rows = []
+    for digest in (made.config_hash, "other"):
+        Instance.objects.update(config_hash=digest)
+        rows.append(services.ask_for("chat-0", "ada"))
+        services.perform(rows[-1].pk)
+    assert selectors.of_pool(made.pool) == rows[0]
+    Pool.objects.update(engine={"max_num_seqs": 4})
+    assert selectors.of_pool(Pool.objects.get()) == rows[1]
+    Pool.objects.update(model="another")
+    assert selectors.of_pool(Pool.objects.get()) is None
+
+
+def test_it_is_stale_when_it_is_old_or_the_settings_have_changed() -> None:
+    made = instance()
+    row = services.ask_for("chat-0", "ada")
+    services.perform(row.pk)
+    row.refresh_from_db()
+    assert selectors.stale(row, made.pool, timezone.now()) == ()
+    age(row, days=8)
+    row.refresh_from_db()
+    Pool.objects.update(engine={"max_num_seqs": 4})
+    assert selectors.stale(row, Pool.objects.get(), timezone.now()) == (
+        "the calibration is 8 days old",
+        "the engine's settings have changed since the calibration",
+    )

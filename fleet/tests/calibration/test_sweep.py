@@ -1,0 +1,182 @@
+"""The sweep finds what a simulated engine computes with, and spends no more time than it was given."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from fleet.calibration.ask import Heard, NotAnswered, NotStreamed, ask
+from fleet.calibration.measure import Measured, Refused, Target, measure
+from fleet.calibration.plan import Shot, shots
+from fleet.calibration.sweep import Sweep, sample
+from fleet.engine.law import API_S, law_of
+from fleet.engine.profiles import profile
+from fleet.kinds.sim import SIM, SimSpec
+from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
+
+TARGET = Target("chat-0", URL, "m", SIM, SimSpec())
+QUIET = lambda text: None  # noqa: E731
+
+
+@pytest.fixture(autouse=True)
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time one says as much as nine."""
+    monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 1)
+
+
+async def measured(seconds: float = 120, **flags: object) -> Measured:
+    return await measure(TARGET, seconds, QUIET, anyway=False, transport=sim_engine(**flags))
+
+
+def test_the_constants_of_an_engine_are_found_by_asking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run(monkeypatch, measured)
+    law, found = law_of(profile()), made.fitted.law
+    assert made.fitted.ttft_error < 0.01
+    assert made.fitted.tpot_error < 0.01
+    assert made.fitted.api_s == pytest.approx(API_S, rel=0.05)
+    assert found.step_s(1, 0, 0) == pytest.approx(law.step_s(1, 0, 0), rel=0.02)
+    assert found.prefill_s(6000) == pytest.approx(law.prefill_s(6000), rel=0.02)
+    assert found.step_s(20, 0, 30_000) == pytest.approx(law.step_s(20, 0, 30_000), rel=0.02)
+    assert made.notes == ()
+
+
+def test_an_engine_in_scaled_time_is_measured_in_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run(monkeypatch, lambda: measured(time_scale=5))
+    assert made.fitted.law.step_s(1, 0, 0) == pytest.approx(law_of(profile()).step_s(1, 0, 0), rel=0.05)
+
+
+def test_the_limits_are_those_that_the_engine_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run(monkeypatch, lambda: measured(kv_blocks=500, block_size=32, max_model_len=4096))
+    assert (made.limits.kv_blocks, made.limits.block_size, made.limits.window) == (500, 32, 4096)
+    assert max(point.prompt_tokens for point in made.points) < 4096
+
+
+def test_it_ends_in_time_with_what_it_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def made() -> tuple[float, int]:
+        async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
+            began = time.monotonic()
+            points = await Sweep(client, "m", 5, 1.0).run(shots(131_072, None, 256))
+            return time.monotonic() - began, len(points)
+
+    took, points = run(monkeypatch, made)
+    assert took <= 5
+    assert 0 < points < len(shots(131_072, None, 256))
+
+
+def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hits() -> str:
+        transport = sim_engine()
+        await measure(TARGET, 30, QUIET, anyway=False, transport=transport)
+        async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+            return (await client.get("/metrics")).text
+
+    page = run(monkeypatch, hits)
+    assert 'vllm:prefix_cache_hits_total{model_name="m",engine="0"} 0.0' in page
+
+
+async def beside_another(anyway: bool) -> Measured:
+    """Somebody else's long answer is being written."""
+    transport = sim_engine()
+    async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+        other = asyncio.create_task(ask(client, "m", "somebody's " * 2_000, 20_000))
+        await asyncio.sleep(1)
+        try:
+            return await measure(TARGET, 20, QUIET, anyway=anyway, transport=transport)
+        finally:
+            other.cancel()
+
+
+def test_an_engine_that_has_work_is_not_measured_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused, match="1 request runs on chat-0 and would be measured too: drain it"):
+        run(monkeypatch, lambda: beside_another(anyway=False))
+
+
+def test_measured_anyway_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, lambda: beside_another(anyway=True)).points
+
+
+def test_requests_that_others_sent_meanwhile_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def made() -> Measured:
+        transport = sim_engine()
+        async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+            sweep = asyncio.create_task(measure(TARGET, 20, QUIET, anyway=False, transport=transport))
+            await asyncio.sleep(1)
+            await ask(client, "m", "somebody's long prompt " * 6_000, 4)
+            return await sweep
+
+    (note,) = run(monkeypatch, made).notes
+    assert note.endswith("of the prompt tokens in that time were other requests'")
+
+
+def heard(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) -> Heard:
+    return Heard(sent_at, prompt, marks)
+
+
+def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
+    early = heard((1.0, 1), (2.0, 11), (3.0, 12), (4.0, 13), (5.0, 14))
+    late = heard((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5))
+    found = sample([early, late], 1.0)
+    assert found.tpot_s == pytest.approx(1.0)  # the ten tokens of the first second are of one alone
+    assert found.context == 100 + 12.5 + 100 + 2.5
+    assert found.ttft_s is None
+
+
+def test_an_answer_that_came_as_one_piece_says_nothing_of_the_engine() -> None:
+    found = sample([heard((1.0, 1), (1.0001, 24))], 1.0)
+    assert (found.ttft_s, found.tpot_s) == (None, None)
+
+
+def test_a_load_that_takes_too_long_is_neither_repeated_nor_followed_by_a_larger_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def made() -> list[tuple[int, int]]:
+        async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
+            plan = [Shot(1, 16, 24), Shot(1, 16_384, 24), Shot(1, 30_000, 24)]
+            return [(point.prompt_tokens, point.n) for point in await Sweep(client, "m", 8, 1.0).run(plan)]
+
+    monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 3)
+    points = run(monkeypatch, made)
+    assert [n for _, n in points] == [3, 1]
+    assert points[1][0] == pytest.approx(16_384, rel=0.05)
+
+
+def answering(status: int, kind: str, body: bytes) -> InProcess:
+    async def app(scope: object, receive: object, send: object) -> None:
+        head = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode())]}
+        await send(head)  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": body})  # type: ignore[operator]
+
+    return InProcess(app)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "error", "says"),
+    [
+        (404, "application/json", b'{"detail":"no such model"}', NotAnswered, "answers 404: .*no such model"),
+        (200, "application/json", b'{"choices":[]}', NotStreamed, "does not stream"),
+        (200, "text/event-stream", b"data: [DONE]\n\n", NotStreamed, "no tokens"),
+        (200, "text/event-stream", b'data: {"error":{"message":"worn out"}}\n\n', NotAnswered, "broke off: .*worn out"),
+    ],
+)
+async def test_what_is_no_stream_of_tokens_says_so(
+    status: int, kind: str, body: bytes, error: type[Exception], says: str
+) -> None:
+    async with httpx.AsyncClient(base_url=URL, transport=answering(status, kind, body)) as client:
+        with pytest.raises(error, match=says):
+            await ask(client, "m", "hello", 4)
+
+
+async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() -> None:
+    chunk = b'data: {"choices":[{"text":"a"}]}\n\n'
+    end = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
+    transport = answering(200, "text/event-stream; charset=utf-8", chunk * 3 + end)
+    async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+        found = await ask(client, "m", "hello", 3)
+    assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
+
+
+async def test_an_engine_that_is_away_says_so() -> None:
+    async with httpx.AsyncClient(base_url="http://127.0.0.1:1") as client:
+        with pytest.raises(NotAnswered, match="ConnectError"):
+            await ask(client, "m", "hello", 4)
