@@ -1,5 +1,7 @@
 """What the form calls what the API names by path."""
 
+import html
+
 import pytest
 
 from controlplane.experiments.labels import LABELS, told
@@ -39,6 +41,19 @@ def test_beside_its_field_a_fault_does_not_repeat_the_label():
     assert (whole.beside, part.beside) == ("gone", "line 1: no version 99")
 
 
+@pytest.mark.django_db
+def test_a_wrong_arm_that_was_typed_as_an_object_is_told_at_its_line_and_kept(otto_client, demo_pool):
+    typed = '{"route": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10}}'
+    form = {"name": "A", "trace": "agentic-demo", "pool": "demo", "seeds": "1", "arm": ["lpwl"], "more_arms": typed}
+    answer = otto_client.post("/experiments/new", form)
+    page = html.unescape(answer.content.decode())
+    assert answer.status_code == 422
+    assert '<a href="#f-more_arms">More arms, line 1, Heavy from</a>: ' in page
+    assert typed in page
+    assert "arms.1" not in page
+
+
+@pytest.mark.django_db
 def test_every_label_is_on_the_form(otto_client, demo_pool):
     page = otto_client.get("/experiments/new").content.decode()
     assert [label for field, label in LABELS.items() if f'id="f-{field}"' not in page or label not in page] == []
