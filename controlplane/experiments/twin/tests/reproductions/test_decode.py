@@ -49,8 +49,8 @@ def test_the_closed_form_is_within_eight_percent_of_thirty_measured_points() -> 
 
 
 def test_the_engine_is_within_four_percent_up_to_32_clients_and_nine_in_all() -> None:
-    """8.5 % in all, where the closed form has 7.3: beyond 32 clients it is too fast. A step of many sequences costs the host
-    more than the law's constant, and a step of prefill and decode together reads the weights only once."""
+    """8.5 % in all, where the closed form has 7.3: beyond 32 clients it is too fast. A step of many sequences costs
+    the host more than the law's constant, and one of prefill and decode together reads the weights only once."""
     run = {(at, *lengths): engine_ms(CLIENTS[at], *lengths) for at, *lengths in POINTS}
     few = {point: ms for point, ms in run.items() if CLIENTS[point[0]] <= 32}
     assert mean_error(few) <= 0.04

@@ -1,0 +1,65 @@
+"""What no policy can do, whatever it decides: on agents' sessions in a closed loop and on conversations by the clock,
+before engines whose caches are too small for them."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from controlplane.experiments.traces.generated import generate
+from controlplane.experiments.traces.summary import ideal_hits
+from controlplane.experiments.traces.types import TraceRequest
+from controlplane.experiments.twin.simulate import simulate
+from controlplane.experiments.twin.tests.builders import LAW, fleet, policy
+from controlplane.experiments.twin.tests.reproductions.conversations import likeness
+from controlplane.experiments.twin.types import Outcome, TwinFleet
+from router.policy.routes import ROUTES
+
+ENGINES = fleet(3, kv_blocks=8_000, kv_events=True)  # 128,000 tokens each
+HASHED = {"prefix_hash", "session_sticky"}  # decide by names of instances, on purpose
+
+
+@cache
+def sessions() -> Sequence[TraceRequest]:
+    return [request for request in generate(seed=3, duration_s=90).requests if request.input_tokens < 100_000]
+
+
+@cache
+def conversations() -> Sequence[TraceRequest]:
+    return [request for request in likeness(3) if request.at_s < 60 and request.input_tokens < 100_000]
+
+
+LOADS = {"closed_loop": sessions, "timestamps": conversations}
+
+
+def run(route: str, pacing: str, engines: TwinFleet = ENGINES) -> Outcome:
+    return simulate(engines, policy(route), LOADS[pacing](), pacing=pacing, seed=1)
+
+
+@pytest.mark.parametrize("pacing", LOADS)
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_request_ends_once_and_none_is_faster_than_its_prefill(route: str, pacing: str) -> None:
+    outcome = run(route, pacing)
+    assert [one.index for one in outcome.requests] == sorted(request.index for request in LOADS[pacing]())
+    answered = [one for one in outcome.requests if one.outcome == "ok"]
+    assert len(answered) > 0.9 * len(outcome.requests)
+    for one in answered:
+        assert one.ttft_s is not None
+        assert one.ttft_s >= 0.999 * LAW.prefill_s(one.input_tokens - one.cached_tokens, one.cached_tokens)
+        assert one.tpot_s is None or one.tpot_s >= LAW.step_s(1, 0.0, one.input_tokens)
+    assert all(0 <= usage <= 1 for use in outcome.instances.values() for usage in use.kv_usage)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_nobody_finds_more_cached_than_was_ever_sent(route: str) -> None:
+    requests = conversations()
+    outcome = run(route, "timestamps")
+    assert sum(one.cached_tokens for one in outcome.requests) <= sum(ideal_hits(requests))
+
+
+@pytest.mark.parametrize("route", sorted(set(ROUTES) - HASHED))
+def test_what_instances_are_called_changes_nothing(route: str) -> None:
+    """As long as the order of their names is the same: ties and turns follow it."""
+    renamed = TwinFleet({f"b-{place}": model for place, model in enumerate(ENGINES.instances.values())})
+    first, second = run(route, "timestamps"), run(route, "timestamps", renamed)
+    assert [one.ttft_s for one in first.requests] == [one.ttft_s for one in second.requests]
