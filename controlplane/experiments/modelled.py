@@ -2,14 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
+from datetime import UTC
+from typing import Any, cast
+
+from django.utils import timezone
 
 from controlplane.experiments.twin.types import EngineModel, Transfers, TwinFleet
+from fleet.calibration import selectors as calibrations
+from fleet.calibration.words import API, law_of
 from fleet.engine.profiles import UnknownProfile, profile
+from fleet.engine.scheduler import Limits
 from fleet.kinds import KINDS, sim
-from fleet.kinds.kind import Launch
+from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import build
-from fleet.models import Pool, Wish
+from fleet.kinds.serving import BOTH
+from fleet.models import Calibration, Pool, State, Wish
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.model import Model, model_of
 from router.policy.types import Role
@@ -35,9 +42,7 @@ def twin_of(pool: Pool) -> Modelled:
     ordinals = _ordinals(pool)
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that is meant to run: scale it up or start one")
-    if pool.kind != "sim":
-        raise NotModelled(f"nothing is known of how the engines of {pool.name} compute")
-    return _simulated(pool, ordinals)
+    return _simulated(pool, ordinals) if pool.kind == "sim" else _calibrated(pool, kind, ordinals)
 
 
 def _ordinals(pool: Pool) -> list[int]:
@@ -61,9 +66,7 @@ def _simulated(pool: Pool, ordinals: Iterable[int]) -> Modelled:
 
 def _sim_model(pool: Pool, spec: sim.SimSpec, ordinal: int) -> EngineModel:
     """By the command line that the instance is started with."""
-    anywhere = dict.fromkeys(sim.SIM.ports, 0)  # ports have no say in it
-    launch = Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", anywhere, "python", ordinal)
-    argv = sim.command(spec, launch)
+    argv = sim.command(spec, _launch(pool, sim.SIM, ordinal))
     arguments = parse_arguments(argv[argv.index("fleet.simengine") + 1 :])
     model = model_of(arguments)
     return EngineModel(
@@ -76,6 +79,11 @@ def _sim_model(pool: Pool, spec: sim.SimSpec, ordinal: int) -> EngineModel:
         connector="" if arguments.kv == "none" else arguments.kv,
         transfers=None if arguments.kv == "none" else _transfers(arguments, model),
     )
+
+
+def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
+    anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
+    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", anywhere, "python", ordinal)
 
 
 def _transfers(arguments: Arguments, model: Model) -> Transfers:
@@ -91,6 +99,56 @@ def _of_sim(spec: sim.SimSpec) -> tuple[str, ...]:
     if spec.store_pool is None:
         return ()
     return (f"the store {spec.store_pool} is not modelled: neither what it holds nor how fast it gives it",)
+
+
+def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
+    row = calibrations.of_pool(pool)
+    if row is None:
+        raise NotModelled(
+            f"nothing is known of how the engines of pool {pool.name} compute: measure one with "
+            f"manage.py calibrate {_to_measure(pool)}"
+        )
+    spec = build(kind.spec, pool.engine)
+    models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
+    cautions = (*calibrations.stale(row, pool, timezone.now()), *row.notes, *_left_out(spec))
+    return Modelled(_fleet(pool, models), "calibrated", about(row), cautions)
+
+
+def _to_measure(pool: Pool) -> str:
+    """An instance of it, one that is ready if there is one."""
+    ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
+    return ready.name if ready is not None else f"{pool.name}-0"
+
+
+def about(row: Calibration) -> str:
+    at = row.ended_at or row.asked_at
+    errors = f"error {row.ttft_error:.0%} TTFT, {row.tpot_error:.0%} TPOT, n = {row.n}"
+    return f"calibrated on {row.instance} on {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {errors}"
+
+
+def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
+    told, limits = kind.wire(spec, launch), row.limits
+    return EngineModel(
+        law=law_of(row.constants),
+        kv_blocks=limits["kv_blocks"],
+        limits=Limits(limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]),
+        api_s=row.constants[API],
+        window=limits["window"],
+        kv_events="events" in told,
+        role=cast("Role", told.get("role", BOTH)),
+        connector=told.get("connector", ""),
+    )
+
+
+def _left_out(spec: Any) -> tuple[str, ...]:
+    """Of engines with these options; how fast KV moves between them is not measured."""
+    kv = getattr(spec, "kv", getattr(spec, "connector", "none"))
+    found = {
+        f"KV that comes over {kv} is not modelled: what would be fetched is computed": kv != "none",
+        "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
+        "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
+    }
+    return tuple(text for text, holds in found.items() if holds)
 
 
 def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:

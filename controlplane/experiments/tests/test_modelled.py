@@ -1,14 +1,19 @@
 """What the twin computes with is what the pool's engines compute with."""
 
+import re
 from typing import Any
 
 import pytest
+import redis
 
 from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
+from fleet.calibration import services
+from fleet.calibration.words import law_of as law_of_constants
 from fleet.engine import profiles
 from fleet.engine.law import law_of
 from fleet.engine.scheduler import Limits
-from fleet.models import Instance, Pool, Wish
+from fleet.models import Calibration, Instance, Pool, Wish
+from fleet.tests.calibration.rows import age, instance, measure_well
 
 pytestmark = pytest.mark.django_db
 
@@ -82,3 +87,66 @@ def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_flee
 def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> None:
     with pytest.raises(NotModelled, match=says):
         twin_of(pool(**made))
+
+
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> Pool:
+    """A pool of vLLM, one instance of which was measured."""
+    monkeypatch.setattr(services, "measure", measure_well)
+    made = instance().pool
+    assert services.perform(services.ask_for("chat-0", "ada").pk)
+    Calibration.objects.update(notes=[])
+    return made
+
+
+def test_a_pool_of_real_engines_computes_as_one_of_them_was_measured(calibrated: Pool) -> None:
+    row = Calibration.objects.get()
+    made = twin_of(calibrated)
+    model = the_model(made)
+    assert made.basis == "calibrated"
+    assert re.fullmatch(
+        r"calibrated on chat-0 on \d{4}-\d\d-\d\d \d\d:\d\d UTC, error \d% TTFT, \d% TPOT, n = 48", made.about
+    )
+    assert made.cautions == ()
+    assert (model.law, model.api_s) == (law_of_constants(row.constants), row.constants["api_s"])
+    assert (model.kv_blocks, model.limits, model.window) == (1024, Limits(32, 128, 8192), 16_384)
+    assert (model.kv_events, model.role, model.connector) == (True, "both", "")
+
+
+def test_an_old_calibration_and_other_settings_are_said(calibrated: Pool) -> None:
+    age(Calibration.objects.get(), days=9)
+    Pool.objects.update(engine={"max_num_seqs": 2})
+    assert twin_of(Pool.objects.get()).cautions == (
+        "the calibration is 9 days old",
+        "the engine's settings have changed since the calibration",
+    )
+
+
+def test_what_speaks_against_the_measurement_is_said(calibrated: Pool) -> None:
+    Calibration.objects.update(notes=["the law fits TTFT poorly, error 40%"])
+    assert twin_of(calibrated).cautions == ("the law fits TTFT poorly, error 40%",)
+
+
+def test_what_is_not_measured_of_the_engines_is_said(calibrated: Pool) -> None:
+    Pool.objects.update(
+        engine={"kv": "nixl", "prefill_instances": 1, "prefix_caching": False, "chunked_prefill": False}
+    )
+    made = twin_of(Pool.objects.get())
+    assert made.cautions[1:] == (
+        "KV that comes over nixl is not modelled: what would be fetched is computed",
+        "prefix caching is off in the engines and on in the twin",
+        "the engines compute a prompt in one step, the twin in chunks",
+    )
+    assert (the_model(made).role, the_model(made).connector) == ("prefill", "nixl")
+
+
+def test_engines_that_were_never_measured_name_the_command() -> None:
+    instance()
+    with pytest.raises(NotModelled, match=r"measure one with manage\.py calibrate chat-0$"):
+        twin_of(Pool.objects.get())
+
+
+def test_a_calibration_of_another_model_does_not_count(calibrated: Pool) -> None:
+    Pool.objects.update(model="another")
+    with pytest.raises(NotModelled, match=r"manage\.py calibrate"):
+        twin_of(Pool.objects.get())
