@@ -13,6 +13,9 @@ from router.policy.decide import decide
 from router.policy.fleet import Fleet
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request
 
+PREFIX_TOKENS = 256  # 1,024 bytes
+SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)
+
 
 class Desk:
     def __init__(self, seats: Sequence[Seat], index: Index, policy: Policy, shadow: Policy | None) -> None:
@@ -48,7 +51,7 @@ class Desk:
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         held = self._index.held(call)
-        key = call.chain[0] & 0xFFFF if call.chain else 0
+        key = _prefix_key(call)
         return Request(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
 
     def sent(self, call: Call, seat: Seat, now: float) -> None:
@@ -84,3 +87,10 @@ class Desk:
     def longest_queue(self, request_class: str) -> int:
         longest: int = self._policy[f"admission.max_queue_{request_class}"]
         return longest
+
+
+def _prefix_key(call: Call) -> int:
+    """As the router's: of the block in which the prompt's first 1,024 bytes end. The numbers of blocks are spread,
+    since those of different sessions may differ in their upper bits alone."""
+    beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
+    return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

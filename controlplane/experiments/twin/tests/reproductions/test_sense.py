@@ -1,6 +1,7 @@
 """What no policy can do, whatever it decides: on agents' sessions in a closed loop and on conversations by the clock,
 before engines whose caches are too small for them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
@@ -63,3 +64,29 @@ def test_what_instances_are_called_changes_nothing(route: str) -> None:
     renamed = TwinFleet({f"b-{place}": model for place, model in enumerate(ENGINES.instances.values())})
     first, second = run(route, "timestamps"), run(route, "timestamps", renamed)
     assert [one.ttft_s for one in first.requests] == [one.ttft_s for one in second.requests]
+
+
+def test_prompts_that_begin_differently_are_spread_by_their_beginning() -> None:
+    """The blocks of sessions are numbered from multiples of a power of two on."""
+    apart = [
+        TraceRequest(number, 10.0 * number, "", 640, 1, (range(number << 32, (number << 32) + 10),), 64, 0.0)
+        for number in range(40)
+    ]
+    outcome = simulate(ENGINES, policy("prefix_hash"), apart, pacing="timestamps", seed=1)
+    taken = Counter(one.instance for one in outcome.requests)
+    assert min(taken[name] for name in ENGINES.instances) >= 5
+
+
+def test_prompts_that_begin_alike_go_to_one_instance() -> None:
+    """Alike in 256 tokens; another one is alike in the first 64 only."""
+    alike = [
+        TraceRequest(number, 10.0 * number, "", 640, 1, (range(4), range(100 * number, 100 * number + 6)), 64, 0.0)
+        for number in range(1, 11)
+    ]
+    others = [
+        TraceRequest(number, 10.0 * number, "", 640, 1, (range(1), range(100 * number, 100 * number + 9)), 64, 0.0)
+        for number in range(11, 31)
+    ]
+    outcome = simulate(ENGINES, policy("prefix_hash"), [*alike, *others], pacing="timestamps", seed=1)
+    assert len({one.instance for one in outcome.requests[:10]}) == 1
+    assert len({one.instance for one in outcome.requests[10:]}) == 3
