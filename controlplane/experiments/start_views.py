@@ -187,7 +187,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) 
         command, values = "", raw
     return {
         "values": {**values, "seeds": ", ".join(str(seed) for seed in values.get("seeds", [1]))},
-        "numbers": {name: _plain(values.get(name, "")) for name in NUMBERS},
+        "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
         "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
         "expect": json.dumps(raw["expect"]) if raw.get("expect") else "",

@@ -15,8 +15,14 @@ def test_the_form_takes_the_same_and_keeps_what_was_chosen(otto_client, demo_poo
     assert refused.status_code == 422
     assert '<a href="#f-time_scale">Time scale</a>: the twin&#x27;s time is virtual' in page
     assert '<option value="twin" selected>' in page
-    assert otto_client.post("/experiments/new", form).status_code == 302  # a field that is left out is 1
+    assert otto_client.post("/experiments/new", form).status_code == 302  # a field that is left out has its default
     assert Experiment.objects.get().mode == "twin"
+
+
+def test_a_number_that_was_not_sent_is_shown_as_what_it_stands_for(otto_client, demo_pool):
+    form = {"name": "", "trace": "agentic-demo", "pool": "demo", "mode": "twin", "seeds": "1", "arm": ["lpwl"]}
+    page = otto_client.post("/experiments/new", form).content.decode()
+    assert 'name="time_scale" value="1"' in page
 
 
 def test_the_command_of_the_form_says_the_mode(otto_client, demo_pool):
