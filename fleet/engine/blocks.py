@@ -37,6 +37,7 @@ Event = Stored | Removed | Cleared
 class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
+        self.free = blocks  # blank or cached, and not in use
         self._references = [0] * blocks
         self._hashes: list[int | None] = [None] * blocks
         self._blank = list(range(blocks - 1, -1, -1))
@@ -45,10 +46,6 @@ class BlockPool:
         self._copies: dict[int, list[int]] = {}  # hash -> further blocks with the same content
         self._record = record_events
         self._events: list[Event] = []
-
-    @property
-    def free(self) -> int:
-        return len(self._blank) + len(self._idle)
 
     @property
     def usage(self) -> float:
@@ -92,20 +89,22 @@ class BlockPool:
 
     def take(self, blocks: Sequence[int]) -> None:
         """Refer to cached blocks, which keeps them from eviction."""
-        references = self._references
+        references, idle = self._references, self._idle
+        before = len(idle)
         for block in blocks:
             if not references[block]:
-                del self._idle[block]
+                del idle[block]
             references[block] += 1
+        self.free -= before - len(idle)
 
     def allocate(self, count: int) -> list[int]:
         """Blocks for new tokens; evicts cached content as needed. Raises OutOfBlocks."""
         if count > self.free:
             raise OutOfBlocks(f"{count} blocks asked for, {self.free} of {self.total} free")
+        self.free -= count
         blank = self._blank
-        kept = max(len(blank) - count, 0)
-        blocks = blank[kept:][::-1]
-        del blank[kept:]
+        blocks = blank[: -count - 1 : -1]
+        del blank[len(blank) - len(blocks) :]
         if len(blocks) < count:
             blocks += self._evict(count - len(blocks))
         references = self._references
@@ -127,15 +126,17 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference each; a chain's tail becomes evictable before its head."""
-        references, hashes = self._references, self._hashes
+        references, hashes, idle, blank = self._references, self._hashes, self._idle, self._blank
+        before = len(idle) + len(blank)
         for block in reversed(blocks):
             references[block] -= 1
             if references[block]:
                 continue
             if hashes[block] is None:
-                self._blank.append(block)
+                blank.append(block)
             else:
-                self._idle[block] = None
+                idle[block] = None
+        self.free += len(idle) + len(blank) - before
 
     def clear(self) -> bool:
         """Forget all cached content; refused, as in vLLM, while any block is in use."""
@@ -156,25 +157,28 @@ class BlockPool:
         return events
 
     def _evict(self, count: int) -> list[int]:
-        idle, hashes = self._idle, self._hashes
-        blocks = [idle.popitem(last=False)[0] for _ in range(count)]
+        idle, hashes, cached, copies = self._idle, self._hashes, self._cached, self._copies
+        blocks: list[int] = []
         gone: list[int] = []
-        for block in blocks:
+        for _ in range(count):
+            block, _ = idle.popitem(last=False)
             key = hashes[block]
-            if key is not None:
-                hashes[block] = None
+            assert key is not None  # noqa: S101 - narrows the type: only what has content is there
+            hashes[block] = None
+            blocks.append(block)
+            gone.append(key)
+            if key in copies:
                 self._forget(key, block)
-                gone.append(key)
+            else:
+                del cached[key]
         # vLLM reports each evicted copy, also while another block still holds the same content.
         if self._record:
             self._events.append(Removed(tuple(gone)))
         return blocks
 
     def _forget(self, key: int, block: int) -> None:
-        copies = self._copies.get(key)
-        if copies is None:
-            del self._cached[key]
-            return
+        """One of several with the same content."""
+        copies = self._copies[key]
         if self._cached[key] == block:
             self._cached[key] = copies.pop(0)
         else:

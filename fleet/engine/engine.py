@@ -12,6 +12,7 @@ or, for whoever keeps many engines in one queue of events and so calls each as r
 """
 
 import math
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -81,6 +82,7 @@ class Engine:
         self._arriving: deque[Request] = deque()  # on their way through the API, in order
         self._plan: Plan | None = None  # the step in progress
         self._cruise: Cruise | None = None  # what the next steps have in common; None: look again
+        self._leap = 0  # so many of them are alike indeed; 0: look again
         self._requests: dict[str, Request] = {}
         self._held: dict[str, Request] = {}  # finished, their blocks still in use
         self._pulls: list[Request] = []  # to be taken by `take_pulls`
@@ -95,6 +97,7 @@ class Engine:
         request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
         self._requests[request.id] = request
+        self._leap = 0
 
     def abort(self, request_id: str) -> Request | None:
         """Take a request out and free its blocks; None when it is not here (any more)."""
@@ -102,7 +105,7 @@ class Engine:
         if request is None:
             return None
         request.finished_s = self.clock_s
-        self._cruise = None
+        self._cruise, self._leap = None, 0
         if request in self._arriving:
             self._arriving.remove(request)
         else:
@@ -121,6 +124,7 @@ class Engine:
         self._scheduler.pulled(request, tokens)
         request.ready_s = min(now_s, self._arriving[0].ready_s) if self._arriving else now_s
         self._arriving.appendleft(request)
+        self._leap = 0
 
     def held(self, request_id: str) -> Request | None:
         """A finished request whose blocks are kept for others."""
@@ -139,8 +143,8 @@ class Engine:
     def stats(self) -> Stats:
         scheduler = self._scheduler
         return Stats(
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting) + len(scheduler.pulling) + len(self._arriving),
+            running=self.running,
+            waiting=self.waiting,
             kv_usage=self.pool.usage,
             cache_queries=scheduler.cache_queries,
             cache_hits=scheduler.cache_hits,
@@ -183,7 +187,8 @@ class Engine:
         cruise = self._find_cruise()
         if cruise is None:
             return self._next_start_s()
-        return self.clock_s + run_s(self._alike(cruise, cruise.steps), cruise.first_s, cruise.growth_s)
+        self._leap = self._leap or self._alike(cruise, cruise.steps)
+        return self.clock_s + run_s(self._leap, cruise.first_s, cruise.growth_s)
 
     def turn(self) -> StepResult | None:
         """To be called at `next_turn_s`: what ends then; None when a step starts."""
@@ -191,9 +196,25 @@ class Engine:
             return self._complete()
         cruise = self._find_cruise()
         if cruise is not None:
-            return self._run(cruise, self._alike(cruise, cruise.steps))
+            return self._run(cruise, self._leap or self._alike(cruise, cruise.steps))
         self._begin(math.inf)
         return None
+
+    def usage_at(self, now_s: float) -> float:
+        """Share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
+        cruise, running = self._cruise, self._scheduler.running
+        if self._plan is not None or cruise is None:
+            return self.pool.usage
+        steps = min(steps_within(now_s - self.clock_s, cruise.first_s, cruise.growth_s), cruise.steps)
+        return self.pool.usage + sum(self._scheduler.shortage(one, steps) for one in running) / self.pool.total
+
+    @property
+    def running(self) -> int:
+        return len(self._scheduler.running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._scheduler.waiting) + len(self._scheduler.pulling) + len(self._arriving)
 
     def _next_start_s(self) -> float | None:
         if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
@@ -227,7 +248,7 @@ class Engine:
     def _complete(self) -> StepResult:
         plan, self._plan = self._plan, None
         assert plan is not None  # noqa: S101 - narrows the type; both callers began a step
-        self._cruise = None
+        self._cruise, self._leap = None, 0
         self.clock_s = plan.end_s
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
         for request in plan.decode:
@@ -276,15 +297,21 @@ class Engine:
         return self._cruise
 
     def _new_cruise(self) -> Cruise | None:
-        running, batch = self._scheduler.running, len(self._scheduler.running)
-        if not 0 < batch <= self.limits.max_num_batched_tokens:
+        scheduler = self._scheduler
+        running, batch = scheduler.running, len(scheduler.running)
+        if not 0 < batch <= self.limits.max_num_batched_tokens or (scheduler.waiting and not scheduler.blocked):
             return None
-        if self._scheduler.waiting and not self._scheduler.blocked:
+        context, steps = 0, sys.maxsize
+        for request in running:  # written out: it is looked at more often than anything else
+            generated = request.generated
+            tokens = request.prompt_tokens + generated
+            if not generated or tokens - request.computed != 1:
+                return None
+            context += tokens
+            if request.output_tokens - generated < steps:
+                steps = request.output_tokens - generated
+        if not self._has_room(1):
             return None
-        if not all(request.is_decoding for request in running) or not self._has_room(1):
-            return None
-        context = sum(request.tokens for request in running)
-        steps = min(request.output_tokens - request.generated for request in running)
         return Cruise(steps, self.law.step_s(batch, 0.0, context), self.law.kv_s_per_token * batch)
 
     def _alike(self, cruise: Cruise, steps: int) -> int:
@@ -305,6 +332,7 @@ class Engine:
             self._scheduler.grow(request, steps)
         for request in running:
             self._emit(request, steps, result)
+        self._leap = 0
         self._cruise = None if result.finished or not self._has_room(1) else cruise.after(steps)
         return result
 

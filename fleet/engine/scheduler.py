@@ -47,6 +47,7 @@ class Scheduler:
     def __init__(self, pool: BlockPool, limits: Limits) -> None:
         self.pool = pool
         self.limits = limits
+        self._size = limits.block_size
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.pulling: list[Request] = []  # hold their blocks and wait for the KV that goes into them
@@ -94,19 +95,18 @@ class Scheduler:
     def grow(self, request: Request, tokens: int) -> None:
         """Take the blocks for `tokens` more tokens; those that get full can be hit from now on, as in vLLM, which
         stores them when the step is scheduled."""
-        size = self.limits.block_size
-        end = request.computed + tokens
-        short = -(-end // size) - len(request.blocks)
-        if short > 0:
-            request.blocks += self.pool.allocate(short)
-        full = min(end // size, len(request.chain))
-        if full > request.stored:
+        size, end = self._size, request.computed + tokens
+        if end > len(request.blocks) * size:
+            request.blocks += self.pool.allocate(-(-end // size) - len(request.blocks))
+        full = end // size
+        if full > request.stored and (full := min(full, len(request.chain))) > request.stored:
             self.pool.store(request.blocks, request.chain, request.stored, full, request.content)
             request.stored = full
 
     def shortage(self, request: Request, tokens: int) -> int:
         """Blocks to take before `tokens` more tokens have a place."""
-        return max(-(-(request.computed + tokens) // self.limits.block_size) - len(request.blocks), 0)
+        short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
+        return short if short > 0 else 0
 
     def _plan_running(self, plan: Plan) -> int:
         budget = self.limits.max_num_batched_tokens

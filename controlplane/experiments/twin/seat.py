@@ -36,7 +36,7 @@ class Seat:
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0
-        self._samples: list[tuple[float, int, int]] = []
+        self._samples: tuple[list[float], list[int], list[int]] = [], [], []  # KV usage, running, waiting
         self._view: Instance | None = None
 
     def fits(self, request: Request) -> bool:
@@ -52,17 +52,20 @@ class Seat:
     def view(self) -> Instance:
         """As the policy sees it; made anew only when something changed."""
         if self._view is None:
-            self._view = Instance(
-                id=self.name,
-                running=self.requests,
-                waiting=self.waiting,
-                decodes=self.decodes,
-                prefill_tokens=self.prefill_tokens,
-                kv_usage=self.kv_usage,
-                kv_tokens=self.model.kv_tokens,
-                block_size=self.model.limits.block_size,
-                role=self.model.role,
-                connector=self.model.connector,
+            model = self.model
+            self._view = Instance(  # by place: by name it would take twice as long
+                self.name,
+                0,
+                self.requests,
+                self.waiting,
+                self.decodes,
+                self.prefill_tokens,
+                self.kv_usage,
+                model.kv_tokens,
+                model.limits.block_size,
+                "",
+                model.role,
+                model.connector,
             )
         return self._view
 
@@ -83,14 +86,17 @@ class Seat:
         self.decodes -= 1
         self._view = None
 
-    def sample(self) -> None:
+    def sample(self, now: float) -> None:
         """What the engine's metrics say now."""
-        stats = self.engine.stats()
-        usage = round(stats.kv_usage, 6)
-        if (usage, stats.waiting) != (self.kv_usage, self.waiting):
-            self.kv_usage, self.waiting, self._view = usage, stats.waiting, None
-        self._samples.append((usage, stats.running, stats.waiting))
+        engine = self.engine
+        usage, waiting = round(engine.usage_at(now), 6), engine.waiting
+        if usage != self.kv_usage or waiting != self.waiting:
+            self.kv_usage, self.waiting, self._view = usage, waiting, None
+        samples = self._samples
+        samples[0].append(usage)
+        samples[1].append(engine.running)
+        samples[2].append(waiting)
 
     def use(self) -> Use:
-        usage, running, waiting = zip(*self._samples, strict=True) if self._samples else ((), (), ())
-        return Use(usage, running, waiting, self.engine.stats().preemptions)
+        usage, running, waiting = self._samples
+        return Use(tuple(usage), tuple(running), tuple(waiting), self.engine.stats().preemptions)

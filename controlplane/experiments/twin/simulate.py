@@ -195,12 +195,16 @@ class _Run:
                 self._post(due_s, self._turn, seat)
 
     def _turn(self, seat: Seat) -> None:
-        if seat.due_s != self._now:
+        engine, now = seat.engine, self._now
+        if seat.due_s != now:
             return  # it is due at another time by now
-        result = seat.engine.turn()
-        if result is not None:
-            self._hear(seat, result)
-        self._await(seat)
+        while seat.due_s == now:
+            result = engine.turn()
+            if result is not None:
+                self._hear(seat, result)
+            seat.due_s = engine.next_turn_s()
+        if seat.due_s is not None:
+            self._post(seat.due_s, self._turn, seat)
 
     def _hear(self, seat: Seat, result: StepResult) -> None:
         for work in result.first:
@@ -212,14 +216,12 @@ class _Run:
             seat.ended()
             self._desk.answered(call, seat, work)
             self._end(call, "ok")
+            work.owner = None  # which holds it too: a ring that only the collector would find
             self._desk.queue.wake()
 
     def _sample(self, _: None) -> None:
         for seat in self._seats:
-            for result in seat.engine.advance(self._now):
-                self._hear(seat, result)
-            seat.sample()
-            self._await(seat)
+            seat.sample(self._now)
         self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
 
     def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:
