@@ -138,8 +138,10 @@ def _pool(policy: Policy, asked: str) -> Pool:
     if asked and asked not in found:
         message = f"pool {asked} does not route by policy {policy.name}; allowed are {names}"
         raise Refused(message, (FieldError("pool", asked, message),))
+    if asked or len(found) == 1:
+        return found[asked or next(iter(found))]
     counts = source.recorded_counts()
-    return found[asked] if asked else max(found.values(), key=lambda pool: counts.get(pool.name, 0))
+    return max(found.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
 def _part(asked: Asked, pool: Pool) -> Part:
