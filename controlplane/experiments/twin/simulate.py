@@ -27,6 +27,7 @@ from router.policy.types import Decision, Policy
 
 SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
 PROGRESS_EVERY = 100  # requests
+OFFLOADS = "offloads: each prompt is computed where its answer is, no KV moves between instances"
 
 Event = tuple[float, int, Callable[[Any], None], Any]
 Progress = Callable[[int, int], None]
@@ -81,6 +82,7 @@ class _Run:
         self._turns = 0
         self._open = 0  # sent or to be sent, and not over
         self._over: list[Simulated] = []
+        self._left_out: dict[str, None] = {}  # in words, each once
         self._heap: list[Event] = []
         self._posted = 0
 
@@ -93,7 +95,8 @@ class _Run:
             self._now, _, call, given = heappop(heap)
             call(given)
         self._over.sort(key=lambda one: one.index)
-        return Outcome(tuple(self._over), {seat.name: seat.use() for seat in self._seats}, self._ended_s, ())
+        use, left_out = {seat.name: seat.use() for seat in self._seats}, tuple(self._left_out)
+        return Outcome(tuple(self._over), use, self._ended_s, left_out)
 
     # The client
 
@@ -180,6 +183,8 @@ class _Run:
             return
         call.work = work
         seat.sent(decision.new_tokens)
+        if decision.flow == "offload":
+            self._left_out[OFFLOADS] = None
         call.alone = seat.requests == 1 and not call.queued_s
         seat.engine.add_request(work, self._now)
         self._await(seat)

@@ -10,10 +10,10 @@ import pytest
 from controlplane.experiments.traces.generated import generate
 from controlplane.experiments.traces.summary import ideal_hits
 from controlplane.experiments.traces.types import TraceRequest
-from controlplane.experiments.twin.simulate import simulate
+from controlplane.experiments.twin.simulate import OFFLOADS, simulate
 from controlplane.experiments.twin.tests.builders import LAW, fleet, policy
 from controlplane.experiments.twin.tests.reproductions.conversations import likeness
-from controlplane.experiments.twin.types import Outcome, TwinFleet
+from controlplane.experiments.twin.types import Outcome, Transfers, TwinFleet
 from router.policy.routes import ROUTES
 
 ENGINES = fleet(3, kv_blocks=8_000, kv_events=True)  # 128,000 tokens each
@@ -90,3 +90,10 @@ def test_prompts_that_begin_alike_go_to_one_instance() -> None:
     outcome = simulate(ENGINES, policy("prefix_hash"), [*alike, *others], pacing="timestamps", seed=1)
     assert len({one.instance for one in outcome.requests[:10]}) == 1
     assert len({one.instance for one in outcome.requests[10:]}) == 3
+
+
+def test_offloads_are_not_played_without_a_word() -> None:
+    """Where KV could move the policy offloads, and no KV moves here."""
+    joined = fleet(3, kv_blocks=8_000, kv_events=True, connector="nixl", transfers=Transfers(bytes_per_token=131_072))
+    assert run("adaptive_offload", "timestamps").not_modelled == ()
+    assert run("adaptive_offload", "timestamps", joined).not_modelled == (OFFLOADS,)
