@@ -2,6 +2,7 @@
 wait for seconds of a preview's arithmetic."""
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -9,6 +10,7 @@ from controlplane.previews.compute import Computed, Job, compute
 
 LOOK_S = 0.25
 END_S = 5.0
+NICE = 10  # routers and engines on this machine go first
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -49,6 +51,7 @@ def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
 
 def _serve(pipe: Connection, job: Job) -> None:
     """In the process: progress as numbers, then the result, or in words why there is none."""
+    os.nice(NICE)
     try:
         answer: Computed | str = compute(job, pipe.send)
     except BrokenPipeError:  # nobody waits any more
