@@ -124,6 +124,7 @@ class Pool(RuleBasedStateMachine):
     def admit(self, chain: list[int]) -> None:
         keys = tuple(hash(tuple(chain[: i + 1])) for i in range(len(chain)))
         hits = self.pool.hit(keys, len(keys))
+        assert self.pool.held(keys) == len(hits)
         for index, block in enumerate(hits):
             assert self.content[block] == tuple(chain[: index + 1])
         if len(keys) - len(hits) + self.pool.idle_among(hits) > self.pool.free:

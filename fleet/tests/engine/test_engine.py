@@ -280,6 +280,28 @@ def test_who_calls_it_only_when_it_is_due_hears_the_same(plan: list[tuple[int, i
         assert called == pytest.approx(stepped, rel=1e-9)
 
 
+@settings(max_examples=40, deadline=None)
+@given(asks, st.floats(0.01, 3))
+def test_the_usage_at_a_moment_is_that_after_the_steps_until_then(
+    plan: list[tuple[int, int, str, float]], at_s: float
+) -> None:
+    usages = []
+    for advances in (True, False):
+        one, requests = engine(400), deque(arrivals(plan))
+        while (due_s := one.next_turn_s()) is not None or requests:
+            coming_s = requests[0][0] if requests else math.inf
+            if min(coming_s, due_s if due_s is not None else math.inf) > at_s:
+                break
+            if due_s is None or coming_s <= due_s:
+                one.add_request(requests.popleft()[1], coming_s)
+            else:
+                one.turn()
+        if advances:
+            one.advance(at_s)
+        usages.append(one.pool.usage if advances else one.usage_at(at_s))
+    assert usages[0] == pytest.approx(usages[1])
+
+
 def test_who_ends_a_run_gives_blocks_back_after_the_others_have_taken_theirs() -> None:
     """Else what is evicted for a block differs from single steps, and so do later hits."""
     plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
