@@ -54,7 +54,7 @@ def _perform(preview: Preview) -> None:
         preview.pk,
         DONE,
         done=preview.total,
-        trace=parts[0].facts(),
+        trace={**parts[0].facts(), "requests": preview.trace["requests"]},
         twin={"basis": twin.basis, "about": twin.about, "deviation": computed.deviation},
         trust=_trust(preview, own, twin, parts[0], computed),
         result=computed.effect,
