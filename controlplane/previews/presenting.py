@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
-from controlplane.experiments.metrics import METRICS
-from controlplane.experiments.stats import LOW_N
+from controlplane.experiments.metrics import LATENCIES, METRICS, quantile_key
+from controlplane.experiments.stats import LOW_N, QUANTILES
 
 CLASSES = ("all", "warm", "medium", "heavy")
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
+SHARES = {quantile_key(latency, share): share for latency in LATENCIES for share in QUANTILES}
+BEYOND = 5  # requests slower than a quantile that the sentence tells
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table; those whose requests change most
 
@@ -54,7 +56,7 @@ def _changed(changed: Mapping[str, Any]) -> str:
 
 def _latencies(result: Mapping[str, Any]) -> list[str]:
     """The strongest improvement and the strongest loss; without either, the largest of what is undecided."""
-    judged = [(name, each) for name, each in _metrics(result) if each.get("relative") is not None]
+    judged = [(name, each) for name, each in _metrics(result) if each["relative"] is not None and _is_borne(each)]
     strongest = [_strongest(judged, verdict) for verdict in ("better", "worse")]
     found = [f"{_title(name, m)} {pair(m['live'], m['draft'])}, {m['verdict']}" for name, m in filter(None, strongest)]
     if found or not result["changed"]["decisions"]:
@@ -67,6 +69,11 @@ def _metrics(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
     for name in CLASSES:
         for each in result["classes"].get(name, {"metrics": ()})["metrics"]:
             yield name, each
+
+
+def _is_borne(metric: Mapping[str, Any]) -> bool:
+    """Whether enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
+    return metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND
 
 
 def _strongest(judged: Iterable[tuple[str, Mapping[str, Any]]], verdict: str) -> tuple[str, Mapping[str, Any]] | None:

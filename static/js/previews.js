@@ -1,9 +1,16 @@
-// The preview panel: comes into view when it is started, keeps open what was open, says what became of it.
+// The preview panel: comes into view when it is started, keeps open what was open, follows the draft, says what became of it.
 const SHOWN = "preview-state";
 const fault = document.getElementById("preview-fault");
 const said = document.getElementById("preview-said");
 let folds = new Map();
 let cancelled = false;
+
+// The draft was saved as another revision: what the panel shows may be of the one before.
+function followDraft() {
+  const etag = document.querySelector("#draft-hidden [name=etag]").value;
+  const panel = document.getElementById(SHOWN);
+  if (panel.dataset.draft !== etag) htmx.trigger(panel, "refresh");
+}
 
 function isOurs(event) {
   return event.detail.target?.id === SHOWN;
@@ -42,6 +49,7 @@ if (window.htmx) document.getElementById("preview-start")?.removeAttribute("form
 document.body.addEventListener("htmx:beforeRequest", started);
 document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
 document.body.addEventListener("htmx:afterSettle", (event) => {
+  if (event.target.id === "draft-state") followDraft();
   if (event.target.id !== SHOWN) return;
   told("");
   restore();

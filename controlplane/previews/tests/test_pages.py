@@ -116,7 +116,7 @@ def test_in_place_the_answer_is_the_panel_and_the_next_etag(draft, started, otto
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8000"}
     html = otto_client.post(START, typed, headers={"HX-Request": "true"}).content.decode()
     assert html.lstrip().startswith('<div id="preview-state"')
-    assert 'hx-trigger="every 1s"' in html
+    assert 'hx-trigger="every 1s, refresh"' in html
     assert f'name="etag" value="{Draft.objects.get().etag}"' in html
     assert "1 change against what is live" in html
     assert html.count('id="draft-hidden"') == html.count('id="draft-state"') == 1
@@ -144,7 +144,7 @@ def test_while_it_runs_the_panel_shows_how_far_it_is_and_can_cancel(draft, otto_
     assert 'value="1200" max="3740"' in html
     assert "1,200 of 3,740 simulated requests" in html
     assert f'action="/policies/default/previews/{running.pk}/cancel"' in html
-    assert 'hx-trigger="every 1s"' in html
+    assert 'hx-trigger="every 1s, refresh"' in html
 
 
 def test_without_javascript_the_page_of_a_running_preview_reloads_itself(draft, otto_client):
@@ -169,7 +169,7 @@ def test_the_result_says_it_is_simulated_in_a_sentence_with_tables_below(draft, 
     assert "The draft would send 12.4 % (95 % CI 10.9–14.1) of 1,870 decisions elsewhere; medium TTFT p50" in said
     for words in (
         "Refused requests 0 → 3", "Prompt tokens from the cache 54.2 → 58.1 %", "KV usage 41 → 44.4 %",
-        "Instances with other requests 6 of 8", "Heavy n = 12 (few), 41.7 % elsewhere ◌ 9 too few requests",
+        "Instances whose requests change 6 of 8", "Heavy n = 12 (few), 41.7 % elsewhere ◌ 9 too few requests",
         "recorded:demo: 1,870 of 2,000 requests played", "the newest 3 min old", "constants of h100_sxm, Llama-3.1-8B",
         "TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240), measured",
         "v1 with revision 2 of the draft, pool demo, seed 1",

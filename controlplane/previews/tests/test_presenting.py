@@ -37,6 +37,12 @@ def test_a_class_that_was_not_judged_is_not_in_the_sentence():
     assert presenting.sentence(result(classes=found, refused={"live": 0, "draft": 0})) == f"{CHANGED}."
 
 
+def test_a_tail_of_few_requests_is_in_the_table_and_not_in_the_sentence():
+    rows = [metric("ttft_p99_ms", 444.0, 557.0, n=31), metric("ttft_p50_ms", 444.0, 430.0, 5.0, n=31)]
+    said = presenting.sentence(result(classes=classes(medium=rows), refused={"live": 0, "draft": 0}))
+    assert said == f"{CHANGED}; medium TTFT p50 444 → 430 ms, better."
+
+
 def test_a_draft_that_decides_alike_is_told_so_and_nothing_is_said_of_latencies():
     found = classes(all=[metric("ttft_p50_ms", 820.0, 821.0)])
     said = presenting.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))

@@ -79,10 +79,12 @@ def test_a_failure_says_its_cause_and_the_next_press_tries_again(open_page, shel
 def test_a_wrong_value_is_marked_at_its_field_and_nothing_is_started(open_page, policy):
     page = editor(open_page, policy)
     page.fill(HEAVY, "plenty")
-    page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("No preview was started")
+    with page.expect_response("**/draft/autosave"):
+        page.click(PREVIEW)
     expect(page.locator(HEAVY)).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#draft-state")).to_contain_text("Not saved yet")
+    page.wait_for_timeout(500)  # in which the panel could be asked for anew
+    expect(page.locator(STATE)).to_contain_text("No preview was started")
 
 
 def test_a_change_after_the_preview_greys_it_and_taking_it_back_brings_it_back(open_page, shell, policy):
@@ -91,7 +93,7 @@ def test_a_change_after_the_preview_greys_it_and_taking_it_back_brings_it_back(o
     expect(page.locator(".preview-sentence")).to_be_visible()
     page.click("#preview-class-medium > summary")
     put(page, HEAVY, "8000")
-    expect(page.locator(STATE)).to_contain_text("of revision 2, and the draft is now revision 3")
+    expect(page.locator(STATE)).to_contain_text("of revision 2, and the draft is now revision 3", timeout=15_000)
     expect(page.locator(".preview-result--older")).to_have_count(1)
     expect(page.locator("#preview-class-medium")).to_have_attribute("open", "")
     put(page, HEAVY, "9000")
