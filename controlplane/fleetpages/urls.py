@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.fleetpages import apply_views, lifecycle_views, node_views, pool_form_views, views
+from controlplane.fleetpages import apply_views, calibrations, lifecycle_views, node_views, pool_form_views, views
 
 urlpatterns = [
     path("fleet/", views.index, name="fleet"),
@@ -16,5 +16,6 @@ urlpatterns = [
     path("fleet/nodes/<slug:name>/forget", node_views.forget, name="fleet-node-forget"),
     path("fleet/nodes/<slug:name>/<slug:verb>", node_views.act, name="fleet-node-act"),
     path("fleet/instances/<slug:name>/", views.instance_page, name="fleet-instance"),
+    path("fleet/instances/<slug:name>/calibrate", calibrations.calibrate, name="fleet-calibrate"),
     path("fleet/instances/<slug:name>/<slug:verb>", views.act, name="fleet-act"),
 ]

@@ -13,6 +13,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.fleetpages import actions
+from controlplane.fleetpages.calibrations import can_be_measured, shown
 from controlplane.fleetpages.checks import start_of
 from controlplane.fleetpages.indexes import indexes_of
 from controlplane.fleetpages.node_rows import node_rows
@@ -115,6 +116,7 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
         "ports": instance.ports.order_by("number"),
         "events": selectors.events(instance.name, EVENTS),
         "indexes": indexes_of(instance.name),
+        "calibration": shown(instance),
         "lines": selectors.last_log_lines(instance, LOG_LINES),
         "verbs": verbs(row),
     }
@@ -134,6 +136,12 @@ RESTART = Verb("restart", "Restart", "Drains, ends the process, starts a new one
 STOP = Verb("stop", "Stop", "Drains, ends the process and leaves it so; its KV cache is lost.", danger=True)
 SLEEP = Verb("sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay.")
 WAKE = Verb("wake", "Wake", "Takes the GPU's memory again, then requests.")
+# Its own view, at the address that a verb's would have
+CALIBRATE = Verb(
+    "calibrate",
+    "Calibrate",
+    "Measures it for the twin with requests of its own, for up to two minutes; others' take longer meanwhile.",
+)
 START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
 
 
@@ -146,7 +154,8 @@ def verbs(row: InstanceRow) -> tuple[Verb, ...]:
     if row.instance.desired == Wish.ASLEEP:
         return WAKE, RESTART, STOP
     sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
-    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), *sleep, RESTART, STOP
+    measure = (CALIBRATE,) if can_be_measured(row.instance) else ()
+    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
 
 
 @operator_required

@@ -1,0 +1,93 @@
+"""The calibration on the page of an instance: the button, what was measured, and what speaks against it."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+
+from fleet import tasks
+from fleet.calibration import services
+from fleet.models import Calibration, Instance, Pool, State
+from fleet.tests.calibration.rows import age, instance, measure_well
+
+pytestmark = pytest.mark.django_db
+PATH = "/fleet/instances/chat-0"
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
+    """What was put on a queue."""
+    found: list[Any] = []
+    monkeypatch.setattr(services, "measure", measure_well)
+    monkeypatch.setattr(tasks, "current_app", SimpleNamespace(send_task=lambda name, args, queue: found.append(args)))
+    return found
+
+
+def read(client: Client, path: str = f"{PATH}/") -> str:
+    return text_of(client.get(path))
+
+
+def text_of(answer: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def test_an_operator_has_an_engine_measured_and_reads_what_came_of_it(operator: Client, sent: list[Any]) -> None:
+    instance()
+    assert "Not measured: the twin cannot compute this pool" in read(operator)
+    answer = operator.post(f"{PATH}/calibrate", {"reason": "new driver"}, follow=True)
+    assert "chat-0: calibration asked for; it takes up to 120 s." in text_of(answer)
+    assert "queued asked for by operator-cast" in text_of(answer)
+    tasks.calibrate(*sent[0])
+    said = read(operator)
+    assert re.search(r"Error \d.*? TTFT, \d.*? TPOT, n = 48", said)
+    assert re.search(r"Smallest step \d", said)
+    assert "others ran too" in said
+    assert "stale" not in said
+
+
+def test_a_calibration_that_other_settings_or_a_week_have_overtaken_is_called_stale(
+    operator: Client, sent: list[Any]
+) -> None:
+    instance()
+    operator.post(f"{PATH}/calibrate")
+    tasks.calibrate(*sent[0])
+    age(Calibration.objects.get(), days=8)
+    Pool.objects.update(engine={"max_num_seqs": 4})
+    said = read(operator)
+    assert "stale the calibration is 8 days old" in said
+    assert "stale the engine's settings have changed since" in said.replace("&#x27;", "'")
+
+
+def test_one_that_failed_says_why(operator: Client, sent: list[Any]) -> None:
+    instance()
+    operator.post(f"{PATH}/calibrate")
+    Instance.objects.update(state=State.FAILED)
+    tasks.calibrate(*sent[0])
+    assert "failed chat-0 is failed: it must be ready, or drained, to be measured" in read(operator)
+
+
+def test_what_cannot_be_measured_now_is_said(operator: Client, sent: list[Any]) -> None:
+    instance(state=State.LOADING)
+    answer = operator.post(f"{PATH}/calibrate", follow=True)
+    assert "chat-0 is loading: it must be ready" in text_of(answer)
+    assert sent == []
+
+
+def test_an_engine_whose_law_is_known_has_no_such_button(operator: Client) -> None:
+    instance()
+    assert "Calibrate" in read(operator)
+    Pool.objects.update(kind="sim", engine={})
+    assert "Calibrat" not in read(operator)
+
+
+def test_a_viewer_cannot_load_an_engine(viewer: Client, sent: list[Any]) -> None:
+    instance()
+    assert viewer.post(f"{PATH}/calibrate").status_code == 403
+    assert sent == []
+
+
+def test_what_does_not_exist_is_not_found(operator: Client) -> None:
+    assert operator.post("/fleet/instances/nobody-0/calibrate").status_code == 404
