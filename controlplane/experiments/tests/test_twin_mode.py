@@ -17,6 +17,7 @@ from controlplane.experiments.selectors import progress_of
 from controlplane.experiments.tests.conftest import body
 
 pytestmark = pytest.mark.django_db
+BADGE = '<span class="badge">simulated in the twin</span>'
 ABOUT = "constants of h100_sxm, Llama-3.1-8B"
 
 
@@ -206,9 +207,9 @@ def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, c
 
 
 def test_the_list_and_the_page_say_that_it_is_simulated(ended, vera_client):
-    assert "simulated in the twin" in vera_client.get("/experiments/").content.decode()
+    assert BADGE in vera_client.get("/experiments/").content.decode()
     page = vera_client.get(f"/experiments/{ended.pk}/").content.decode()
-    assert '<span class="badge">simulated in the twin</span>' in page
+    assert BADGE in page
     assert f"in the twin, {ABOUT}; no engine was started" in page
     assert "Virtual time" in page
     assert "Client late" not in page
@@ -218,4 +219,5 @@ def test_a_replay_says_so_too(ci, demo_pool, sent, data_dir, vera_client):
     number = ci.post("/experiments", body()).json()["id"]
     results = ci.get(f"/experiments/{number}/results").json()
     assert (results["mode"], results["twin"]) == ("replay", None)
-    assert "simulated in the twin" not in vera_client.get("/experiments/").content.decode()
+    assert BADGE not in vera_client.get("/experiments/").content.decode()
+    assert BADGE not in vera_client.get(f"/experiments/{number}/").content.decode()
