@@ -16,6 +16,8 @@ QUIET = {
     "celery.worker.strategy": {"level": "WARNING"},
     "celery.app.trace": {"level": "WARNING"},
     "celery.beat": {"level": "WARNING"},
+    # One line for each request that a calibration sends.
+    "httpx": {"level": "WARNING"},
     # A refused request is the caller's matter, and its answer says so; crashes have events of their own.
     "django.request": {"level": "ERROR"},
     "django.security.DisallowedHost": {"level": "ERROR"},
