@@ -1,17 +1,22 @@
 """The computation in a process of its own: a worker's tasks are threads of one interpreter, and the fleet's must not
 wait for seconds of a preview's arithmetic."""
 
-import multiprocessing
+import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from controlplane.previews.compute import Computed, Job, compute
 
+ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine go first
-_SPAWN = multiprocessing.get_context("spawn")
+GONE = (EOFError, ConnectionError)  # whoever is at the other end
 
 
 class Broken(Exception):
@@ -20,19 +25,19 @@ class Broken(Exception):
 
 def compute_apart(job: Job, beat: Callable[[int], None]) -> Computed:
     """`beat` is called all the while; what it raises ends the computation. Raises Broken."""
-    ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(theirs, job), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        return _answer(ours, beat)
-    except EOFError:
-        process.join(END_S)
-        raise Broken(f"its process ended with status {process.exitcode}: is there memory enough?") from None
-    finally:
-        process.kill()
-        process.join(END_S)
-        ours.close()
+    ours, theirs = Pipe()
+    with ours:
+        with theirs:
+            argv = (sys.executable, "-m", "controlplane.previews.apart", str(theirs.fileno()))
+            process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+        try:
+            ours.send(job)
+            return _answer(ours, beat)
+        except GONE:
+            raise Broken(f"its process ended with status {process.wait(END_S)}: is there memory enough?") from None
+        finally:
+            process.kill()
+            process.wait(END_S)
 
 
 def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
@@ -49,13 +54,21 @@ def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
         done = said
 
 
-def _serve(pipe: Connection, job: Job) -> None:
+def serve(pipe: Connection) -> None:
     """In the process: progress as numbers, then the result, or in words why there is none."""
     os.nice(NICE)
+    with contextlib.suppress(*GONE):
+        pipe.send(_result(pipe))
+
+
+def _result(pipe: Connection) -> Computed | str:
     try:
-        answer: Computed | str = compute(job, pipe.send)
-    except BrokenPipeError:  # nobody waits any more
-        return
+        return compute(pipe.recv(), pipe.send)
+    except GONE:
+        raise
     except Exception as error:
-        answer = f"{type(error).__name__}: {error}"
-    pipe.send(answer)
+        return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

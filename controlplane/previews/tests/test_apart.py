@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+from multiprocessing import Pipe
 
 import pytest
 
@@ -34,22 +36,22 @@ def test_an_error_there_is_told_here():
         apart.compute_apart(job(fleet=None), lambda _: None)
 
 
-def ended(processes):
-    return [process.is_alive() for process in processes] == [False]
-
-
 @pytest.fixture
 def processes(monkeypatch):
     """Those that were started."""
     found = []
+    popen = subprocess.Popen
 
-    def start(**values):
-        found.append(made(**values))
+    def start(*words, **values):
+        found.append(popen(*words, **values))
         return found[-1]
 
-    made = apart._SPAWN.Process
-    monkeypatch.setattr(apart._SPAWN, "Process", start, raising=False)
+    monkeypatch.setattr(apart.subprocess, "Popen", start)
     return found
+
+
+def ended(processes):
+    return [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
 def test_what_the_beat_raises_ends_the_process(processes):
@@ -65,3 +67,11 @@ def test_a_process_that_was_killed_is_told(processes):
     with pytest.raises(apart.Broken, match="status -9"):
         apart.compute_apart(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
     assert ended(processes)
+
+
+def test_it_ends_by_itself_when_nobody_waits_any_more(monkeypatch):
+    monkeypatch.setattr(apart.os, "nice", lambda _: None)
+    ours, theirs = Pipe()
+    ours.send(job())
+    ours.close()
+    apart.serve(theirs)  # says nothing, and waits for nobody
