@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from fleet.calibration.ask import NotAnswered
+from fleet.calibration.ask import away
 from router.figures import Scrape, figures
 
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
@@ -32,7 +32,7 @@ async def about(client: httpx.AsyncClient, model: str, models_path: str, metrics
         listed = await client.get(models_path)
         page = (await client.get(metrics_path)).content
     except httpx.HTTPError as error:
-        raise NotAnswered(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+        raise away(client, error) from None
     read = figures(page, names)
     in_work = None if read.running is None else round(read.running + (read.waiting or 0))
     scale = _SCALE.search(page)

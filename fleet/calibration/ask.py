@@ -56,7 +56,11 @@ async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens:
             await _check(answer)
             return await _hear(answer, sent_at)
     except httpx.HTTPError as error:
-        raise NotAnswered(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+        raise away(client, error) from None
+
+
+def away(client: httpx.AsyncClient, error: httpx.HTTPError) -> NotAnswered:
+    return NotAnswered(f"{client.base_url} does not answer: {str(error) or type(error).__name__}")
 
 
 async def _check(answer: httpx.Response) -> None:
