@@ -1,4 +1,4 @@
-"""Write docs/img/*.png: a Weir of its own, some minutes of demo traffic, one experiment, each page in both themes.
+"""Write docs/img/*.png: a Weir of its own, some minutes of demo traffic, one experiment, one preview, both themes.
 
 make screenshots
 """
@@ -69,6 +69,15 @@ def open_draft(api: Api) -> None:
     api.call("PATCH", "/policies/default/draft", change, etag)
 
 
+def run_preview(api: Api) -> None:
+    """Of the draft that is open, so that its page shows what it would change."""
+    made, _ = api.call("POST", "/policies/default/draft/preview", {})
+    while made["status"] in ("queued", "running"):
+        time.sleep(1)
+        made, _ = api.call("GET", f"/policies/default/previews/{made['id']}")
+    print(f"preview {made['id']} {made['status']} {made['cause']}")
+
+
 def sign_in(page: Page, password: str) -> None:
     page.goto("/login")
     page.fill("input[name=username]", "admin")
@@ -103,11 +112,13 @@ def main() -> None:
         experiment = run_experiment(api)
         time.sleep(max(0.0, TRAFFIC_S - (time.monotonic() - began)))
         open_draft(api)
+        run_preview(api)
         pages = {
             "live": "/live",
             "wall": "/wall?kiosk=1",
             "policy": "/policies/default/draft",
             "policy-diff": "/policies/default/draft/review",
+            "preview": "/policies/default/draft#preview",
             "fleet": "/fleet/",
             "requests": "/requests/",
             "experiment": f"/experiments/{experiment}/#comparison",

@@ -16,9 +16,11 @@ from controlplane.policies.models import Draft, Policy
 from controlplane.policies.scope import scope_of
 from controlplane.previews import presenting, selectors
 from controlplane.previews.models import Preview
+from controlplane.previews.source import BUILT_IN
+from controlplane.previews.trust import LEAST_REQUESTS
 from router.policy import document as documents
 
-AS_USUAL = "the pool's own recorded traffic"  # what is played when nothing is chosen
+AS_USUAL = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"  # when none is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, 
         "traces": [("", AS_USUAL), *((entry.name, _label(entry)) for entry in library.entries())],
         "trace": trace,
         "seeds": seeds,
-        "summary": ", ".join([pool or "no pool", trace or AS_USUAL, f"seed{'s' if ',' in seeds else ''} {seeds}"]),
+        "summary": ", ".join(
+            [pool or "no pool", trace or "recorded traffic", f"seed{'s' if ',' in seeds else ''} {seeds}"]
+        ),
     }
 
 

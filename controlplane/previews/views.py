@@ -17,7 +17,7 @@ from controlplane.policies.views import find
 from controlplane.previews import page, selectors, services
 from controlplane.previews.models import Preview
 
-MOST_SEEDS = 10
+MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see beside “Save draft”"
 
 

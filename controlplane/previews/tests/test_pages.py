@@ -58,8 +58,13 @@ def test_pool_trace_and_seeds_can_be_chosen_and_belong_to_the_drafts_form(draft,
     for name in ("pool", "trace", "seeds"):
         assert re.search(rf'id="preview-{name}" name="{name}"[^>]* form="draft-form"', html)
     assert '<option value="demo" selected>demo</option>' in html
-    assert "the pool&#x27;s own recorded traffic" in html
+    assert "recorded traffic of the pool; agentic-demo below 200 requests" in html
     assert "agentic-demo: built-in" in html
+
+
+def test_recorded_traffic_is_named_with_its_size_and_age(draft, record, otto_client):
+    record(3)
+    assert re.search(r"recorded:demo: 3 requests, newest [\d.]+ s old</option>", page(otto_client))
 
 
 def test_starting_saves_what_was_typed_first(draft, started, otto_client):
@@ -91,12 +96,12 @@ def test_starting_from_the_review_takes_the_draft_as_it_is(draft, started, otto_
     assert Draft.objects.get().document == draft.document
 
 
-@pytest.mark.parametrize("seeds", ["one", "-1", "1.5", "1 2 3 4 5 6 7 8 9 10 11"])
+@pytest.mark.parametrize("seeds", ["one", "-1", "1.5", "1 2 3 4 5 6"])
 def test_seeds_that_are_no_numbers_are_refused_with_what_is_allowed(draft, started, otto_client, seeds):
     answer = otto_client.post(START, {**form_of(otto_client.get(DRAFT)), "seeds": seeds})
     html = answer.content.decode()
     assert (answer.status_code, started) == (422, [])
-    assert '<a href="#preview-seeds">Seeds</a>: up to 10 whole numbers' in html
+    assert '<a href="#preview-seeds">Seeds</a>: up to 5 whole numbers' in html
     assert f'value="{seeds}"' in html
 
 
