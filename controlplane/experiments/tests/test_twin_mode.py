@@ -15,6 +15,9 @@ from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.records import read
 from controlplane.experiments.selectors import progress_of
 from controlplane.experiments.tests.conftest import body
+from fleet.calibration import services as calibration
+from fleet.models import Calibration
+from fleet.tests.calibration.rows import age, instance, measure_well
 
 pytestmark = pytest.mark.django_db
 BADGE = '<span class="badge">simulated in the twin</span>'
@@ -213,6 +216,23 @@ def test_the_list_and_the_page_say_that_it_is_simulated(ended, vera_client):
     assert f"in the twin, {ABOUT}; no engine was started" in page
     assert "Virtual time" in page
     assert "Client late" not in page
+
+
+def test_real_engines_run_in_the_twin_once_one_was_measured_and_its_age_is_told(
+    asked, no_engines, monkeypatch, ci, live_redis
+):
+    monkeypatch.setattr(calibration, "measure", measure_well)
+    instance()
+    assert ci.post("/experiments", in_twin(pool="chat")).status_code == 422
+    assert calibration.perform(calibration.ask_for("chat-0", "ada").pk)
+    age(Calibration.objects.get(), days=9)
+    experiment = asked(pool="chat", duration_s=300, arms=["lpwl"])
+    running.run_experiment(experiment.pk)
+    results = ci.get(f"/experiments/{experiment.pk}/results").json()
+    assert results["arms"][0]["runs"][0]["status"] == "done", experiment.runs.get().cause
+    assert results["twin"]["basis"] == "calibrated"
+    assert results["twin"]["about"].startswith("calibrated on chat-0 on ")
+    assert "the twin: the calibration is 9 days old" in results["warnings"]
 
 
 def test_a_replay_says_so_too(ci, demo_pool, sent, data_dir, vera_client):
