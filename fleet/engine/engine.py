@@ -8,7 +8,7 @@ clock, the twin by its event queue.
 or, for whoever keeps many engines in one queue of events and so calls each as rarely as can be:
 
     engine.next_turn_s()                  when it is to be called
-    engine.turn()                         what ends then; and the next step begins
+    engine.turn(now)                      what ends then; and the next step begins
 """
 
 import math
@@ -190,13 +190,14 @@ class Engine:
         self._leap = self._leap or self._alike(cruise, cruise.steps)
         return self.clock_s + run_s(self._leap, cruise.first_s, cruise.growth_s)
 
-    def turn(self) -> StepResult | None:
-        """To be called at `next_turn_s`: what ends then; None when a step starts."""
+    def turn(self, now_s: float) -> StepResult | None:
+        """To be called at `next_turn_s`, at once where that is past: what ends then; None when a step starts."""
         if self._plan is not None:
             return self._complete()
         cruise = self._find_cruise()
         if cruise is not None:
             return self._run(cruise, self._leap or self._alike(cruise, cruise.steps))
+        self.clock_s = max(self.clock_s, now_s)  # what held it up may have gone away since its last step
         self._begin(math.inf)
         return None
 

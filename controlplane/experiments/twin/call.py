@@ -4,10 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.experiments.traces.types import TraceRequest
-from controlplane.experiments.twin.types import Simulated
+from controlplane.experiments.twin.seat import Seat
+from controlplane.experiments.twin.types import Simulated, Transfers
 from fleet.engine.request import Request
 from router.admission import Place
 from router.policy.types import Decision
+
+
+@dataclass(slots=True, eq=False)
+class Handover:
+    """Of KV from the instance that computes a prompt to the one that decodes."""
+
+    sender: Seat
+    receiver: Seat
+    transfers: Transfers
+    new_tokens: int  # that the sender computes
+    prefill: Request  # in the sender's engine
+    work: Request  # in the receiver's
+    sent_s: float = 0.0  # the decoder was asked
+    size: int = 0  # bytes that moved
+    is_held: bool = False  # the blocks are there to be pulled
 
 
 @dataclass(slots=True, eq=False)
@@ -23,8 +39,14 @@ class Call:
     place: Place | None = None  # in the router's queue
     waits_since_s: float = 0.0
     queued_s: float = 0.0
+    handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # its instance had nothing else to do until its first token
     work: Request | None = None  # in the engine that decodes it
+
+    @property
+    def leased(self) -> int:
+        """New tokens that the instance which decodes has to compute, as the router counts."""
+        return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
         request, work, decision, shadow = self.request, self.work, self.decision, self.shadow

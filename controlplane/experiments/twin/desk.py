@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.call import Call, Handover
 from controlplane.experiments.twin.index import Index
 from controlplane.experiments.twin.seat import Seat
 from fleet.engine.request import Request as Work
@@ -60,9 +60,19 @@ class Desk:
         if call.session is not None:
             self._affinity.bind(call.session, seat.name, now, self._ttl_s, shared=False)
 
+    def computes(self, call: Call, seat: Seat) -> None:
+        """The instance gets the prompt to compute for another one."""
+        self._index.sent(call, seat.name)
+
     def began(self, call: Call, seat: Seat) -> None:
-        """Its first token has come."""
+        """The prompt has been computed there."""
         self._index.began(call, seat.name)
+
+    def moved(self, handover: Handover, now: float) -> None:
+        """The first token of an answer whose KV had to come, if it had to."""
+        if handover.size:
+            self._pace.transfer(handover.size, now - handover.sent_s)
+            self._rates = self._pace.rates(handover.transfers.bytes_per_token)
 
     def answered(self, call: Call, seat: Seat, work: Work) -> None:
         """What the answer teaches, by its `usage` and the time it took."""
@@ -70,7 +80,7 @@ class Desk:
         if call.alone and self._pace.prefill(
             request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
         ):
-            self._rates = self._pace.rates(0.0)
+            self._rates = self._pace.rates(self._rates.kv_bytes_per_token)
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
         self._index.answered(call, seat.name, work)

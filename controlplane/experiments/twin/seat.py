@@ -15,6 +15,7 @@ class Seat:
         "engine",
         "kv_usage",
         "model",
+        "moving",
         "name",
         "place",
         "prefill_tokens",
@@ -33,6 +34,7 @@ class Seat:
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of those without a first token yet
         self.decodes = 0
+        self.moving = 0  # transfers of KV from here
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0

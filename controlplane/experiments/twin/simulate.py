@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.experiments.traces.types import TraceRequest
 from controlplane.experiments.twin.arrivals import Arrivals
-from controlplane.experiments.twin.call import Call
+from controlplane.experiments.twin.call import Call, Handover
 from controlplane.experiments.twin.chains import Chains
 from controlplane.experiments.twin.desk import Desk
 from controlplane.experiments.twin.index import index_of
@@ -22,6 +22,7 @@ from controlplane.experiments.twin.types import Outcome, Simulated, TwinFleet
 from controlplane.experiments.twin.waiting import Turn
 from fleet.engine.engine import StepResult
 from fleet.engine.request import Request
+from fleet.simengine.kv.link import Link
 from router.admission import QueueFull
 from router.policy.types import Decision, Policy
 
@@ -180,20 +181,84 @@ class _Run:
         )
         if not seat.fits(work):
             self._end(call, "error", "too_long")
+            self._desk.queue.wake()
             return
         call.work = work
-        seat.sent(decision.new_tokens)
-        if decision.flow == "offload":
+        if decision.prefill and seat.model.transfers is not None:
+            prefill = self._prefill_of(call)
+            sender, transfers = self._by_name[decision.prefill], seat.model.transfers
+            call.handover = Handover(sender, seat, transfers, decision.prefill_new_tokens, prefill, work)
+            seat.sent(call.leased)
+            self._prefill(call, call.handover)
+            return
+        if decision.prefill:
             self._left_out[OFFLOADS] = None
+        seat.sent(call.leased)
         call.alone = seat.requests == 1 and not call.queued_s
         seat.engine.add_request(work, self._now)
         self._await(seat)
+
+    # Prompts computed on one instance for another
+
+    def _prefill_of(self, call: Call) -> Request:
+        request = call.request
+        chain = self._chains.whole(request)[: request.input_tokens // self._chains.block_size]
+        return Request(f"{request.index}-prefill", request.input_tokens, 1, chain, owner=call, held=True)
+
+    def _prefill(self, call: Call, handover: Handover) -> None:
+        sender = handover.sender
+        self._desk.computes(call, sender)
+        sender.sent(handover.new_tokens)
+        sender.engine.add_request(handover.prefill, self._now)
+        self._await(sender)
+
+    def _decode(self, handover: Handover) -> None:
+        """The prompt has been computed; its blocks are held until the decoder has them, or does not want them."""
+        work = handover.work
+        handover.sent_s, handover.is_held = self._now, True
+        self._post(self._now + handover.transfers.hold_s, self._let_go, handover)
+        work.pull_tokens = work.prompt_tokens
+        handover.receiver.engine.add_request(work, self._now)
+        self._await(handover.receiver)
+
+    def _pull(self, handover: Handover) -> None:
+        if not handover.is_held:  # nobody waited for that long
+            self._come(handover, 0)
+            return
+        sender, transfers, work = handover.sender, handover.transfers, handover.work
+        link = Link(transfers.setup_s, transfers.idle_bytes_per_s, transfers.busy_bytes_per_s)
+        sender.moving += 1
+        handover.is_held = False
+        handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)
+        seconds = link.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
+        self._post(self._now + seconds, self._pulled, handover)
+
+    def _pulled(self, handover: Handover) -> None:
+        handover.sender.moving -= 1
+        self._free(handover)
+        self._come(handover, handover.work.prompt_tokens)
+
+    def _come(self, handover: Handover, tokens: int) -> None:
+        handover.receiver.engine.pulled(handover.work, tokens, self._now)
+        self._await(handover.receiver)
+
+    def _let_go(self, handover: Handover) -> None:
+        """They are not wanted, or have been held for long enough."""
+        if handover.is_held:
+            handover.is_held = False
+            self._free(handover)
+
+    def _free(self, handover: Handover) -> None:
+        handover.sender.engine.release_held(handover.prefill.id)
+        self._await(handover.sender)
 
     # The engines
 
     def _await(self, seat: Seat) -> None:
         """Something changed there: when does the engine want to be called next?"""
         due_s = seat.engine.next_turn_s()
+        if due_s is not None and due_s < self._now:
+            due_s = self._now
         if due_s != seat.due_s:
             seat.due_s = due_s
             if due_s is not None:
@@ -204,25 +269,41 @@ class _Run:
         if seat.due_s != now:
             return  # it is due at another time by now
         while seat.due_s == now:
-            result = engine.turn()
+            result = engine.turn(now)
             if result is not None:
                 self._hear(seat, result)
             seat.due_s = engine.next_turn_s()
         if seat.due_s is not None:
             self._post(seat.due_s, self._turn, seat)
+        for work in engine.take_pulls() if seat.model.transfers is not None else ():
+            self._pull(work.owner.handover)
 
     def _hear(self, seat: Seat, result: StepResult) -> None:
         for work in result.first:
-            self._desk.began(work.owner, seat)
-            seat.began(work.owner.decision.new_tokens)
-            work.owner.alone &= seat.requests == 1
+            self._began(seat, work, work.owner)
         for work in result.finished:
-            call: Call = work.owner
             seat.ended()
-            self._desk.answered(call, seat, work)
-            self._end(call, "ok")
+            call: Call = work.owner
             work.owner = None  # which holds it too: a ring that only the collector would find
+            if work is call.work:
+                self._desk.answered(call, seat, work)
+                self._end(call, "ok")
+            elif call.handover is not None:
+                self._decode(call.handover)
             self._desk.queue.wake()
+
+    def _began(self, seat: Seat, work: Request, call: Call) -> None:
+        handover = call.handover
+        self._desk.began(call, seat)
+        if handover is None:
+            seat.began(call.leased)
+            call.alone &= seat.requests == 1
+        elif work is handover.prefill:
+            seat.began(handover.new_tokens)
+        else:
+            seat.began(0)
+            self._let_go(handover)
+            self._desk.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:
         for seat in self._seats:

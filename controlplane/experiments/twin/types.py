@@ -16,6 +16,7 @@ class Transfers:
     setup_s: float = 5e-3  # of a transfer, however small
     idle_bytes_per_s: float = 9.7e9  # while the sender computes nothing; transfers at the same time share it
     busy_bytes_per_s: float = 3e9  # while it does
+    hold_s: float = 480.0  # blocks that nobody has pulled by then are free again
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +82,4 @@ class Outcome:
     requests: tuple[Simulated, ...]  # by index
     instances: Mapping[str, Use]
     virtual_s: float  # until the last answer
-    not_modelled: tuple[str, ...]  # what the policy or the fleet asked for and the twin left out, in words
+    not_modelled: tuple[str, ...]  # what a policy asks for and the twin leaves out, in words

@@ -269,7 +269,7 @@ def by_turns(plan: list[tuple[int, int, str, float]], blocks: int) -> list[tuple
             now, ask = waiting.popleft()
             one.add_request(ask, now)
         else:
-            one.turn()
+            one.turn(due_s)
     return [(ask.first_token_s, ask.finished_s, ask.cached_tokens, ask.preemptions) for _, ask in requests]
 
 
@@ -295,7 +295,7 @@ def test_the_usage_at_a_moment_is_that_after_the_steps_until_then(
             if due_s is None or coming_s <= due_s:
                 one.add_request(requests.popleft()[1], coming_s)
             else:
-                one.turn()
+                one.turn(due_s)
         if advances:
             one.advance(at_s)
         usages.append(one.pool.usage if advances else one.usage_at(at_s))

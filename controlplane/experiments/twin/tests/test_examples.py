@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from controlplane.experiments.twin.simulate import OFFLOADS
 from controlplane.experiments.twin.tests.builders import LAW, asks, fleet, play, policy
+from controlplane.experiments.twin.types import Transfers
 from fleet.engine.cruise import run_s
 from fleet.engine.law import API_S
 from fleet.engine.scheduler import Limits
@@ -173,3 +175,41 @@ def test_the_use_of_each_instance_is_told_once_a_second() -> None:
     (other,) = set(outcome.instances) - {taken}
     assert set(outcome.instances[other].kv_usage) == {0.0}
     assert outcome.virtual_s == pytest.approx(1.5 + (outcome.requests[0].e2e_s or 0.0))
+
+
+class TestOffload:
+    """A heavy prompt is computed on the other instance, its KV moves, and it is decoded where the policy says."""
+
+    OFFLOAD = policy("adaptive_offload", classes__heavy_new_tokens=6_000)
+    JOINED = fleet(2, connector="nixl", transfers=Transfers(bytes_per_token=131_072))
+    MOVED_S = 5e-3 + 8_000 * 131_072 / 9.7e9
+
+    def test_the_first_token_waits_for_prefill_and_transfer(self) -> None:
+        (one,) = play([asks(0, tokens=8_000, output=2)], fleet=self.JOINED, policy=self.OFFLOAD).requests
+        prefill = API_S + LAW.prefill_s(8_000)
+        assert one.ttft_s == pytest.approx(prefill + API_S + self.MOVED_S + LAW.step_s(1, 7_999.5, 0))
+        assert one.request_class == "heavy"
+
+    def test_what_the_decoder_holds_does_not_move(self) -> None:
+        asked = [asks(at, at * 5.0, tokens=8_000 + 8_000 * at, family=1, shared=8_000, session="a") for at in (0, 1)]
+        first, second = play(asked, fleet=self.JOINED, policy=self.OFFLOAD).requests
+        assert second.instance == first.instance
+        assert second.cached_tokens == 15_999
+
+    def test_every_block_is_free_in_the_end(self) -> None:
+        asked = [asks(at, at * 0.1, tokens=7_000 + 100 * at, output=30) for at in range(40)]
+        outcome = play([*asked, asks(40, 60.0)], fleet=self.JOINED, policy=self.OFFLOAD)
+        assert {one.outcome for one in outcome.requests} == {"ok"}
+        assert max(max(use.kv_usage) for use in outcome.instances.values()) > 0.05
+        assert all(use.kv_usage[59] == 0.0 for use in outcome.instances.values())
+
+    def test_blocks_that_are_not_pulled_in_time_are_computed_again(self) -> None:
+        brief = fleet(2, connector="nixl", transfers=Transfers(bytes_per_token=131_072, hold_s=0.001))
+        (one,) = play([asks(0, tokens=8_000, output=2)], fleet=brief, policy=self.OFFLOAD).requests
+        assert one.cached_tokens == 0
+        assert one.ttft_s == pytest.approx(2 * (API_S + LAW.prefill_s(8_000)))
+
+    def test_without_a_way_for_kv_it_is_computed_where_it_is_decoded_and_told(self) -> None:
+        (one,) = (outcome := play([asks(0, tokens=8_000)], fleet=fleet(2, connector="x"), policy=self.OFFLOAD)).requests
+        assert one.ttft_s == pytest.approx(API_S + LAW.prefill_s(8_000))
+        assert outcome.not_modelled == (OFFLOADS,)

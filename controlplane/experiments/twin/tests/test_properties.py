@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controlplane.experiments.traces.types import TraceRequest
 from controlplane.experiments.twin.tests.builders import asks, fleet, play, policy
-from controlplane.experiments.twin.types import TwinFleet
+from controlplane.experiments.twin.types import Transfers, TwinFleet
 
 ROUTES = ("adaptive_v1", "session_sticky", "lpwl", "smetric", "round_robin", "power_of_two", "llm_d", "prefix_hash")
 
@@ -131,3 +131,16 @@ def test_a_shadow_tells_where_it_would_have_sent_each() -> None:
     for one in outcome.requests:
         assert one.shadow_changed == (one.shadow_instance != one.instance)
     assert any(one.shadow_changed for one in outcome.requests)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans, st.sampled_from([150, 300, 25_000]), st.floats(0.05, 5))
+def test_offloaded_requests_end_however_little_room_there_is(plan: Any, kv_blocks: int, hold: float) -> None:
+    """Two that wait for each other's blocks would wait for ever, were they not let go in time."""
+    moves = Transfers(bytes_per_token=131_072, hold_s=hold)
+    joined = fleet(3, kv_blocks=kv_blocks, connector="nixl", transfers=moves)
+    eager = policy("adaptive_offload", classes__heavy_new_tokens=300, classes__warm_new_tokens=100)
+    requests = trace(plan)
+    outcome = play(requests, fleet=joined, policy=eager)
+    assert [one.index for one in outcome.requests] == [one.index for one in requests]
+    assert {one.outcome for one in outcome.requests} <= {"ok", "error"}
