@@ -51,7 +51,7 @@ def fit(points: Sequence[Point], chunk_tokens: int) -> Fitted:
         raise TooFewPoints(
             f"{len(points)} points of {len(lengths)} prompt lengths: too few to show the law; give it more time"
         )
-    weights = [1.0] * len(_rows(points, chunk_tokens, 1.0))
+    weights = _first_weights(points)
     for _ in range(REWEIGHTED):
         knee = _best_knee(points, chunk_tokens, weights)
         rows = _rows(points, chunk_tokens, knee)
@@ -111,16 +111,26 @@ def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
     return nnls(scaled, [math.sqrt(weight) for weight in weights])
 
 
+def _first_weights(points: Sequence[Point]) -> list[float]:
+    """A time per token far below the others is one that was misheard; its relative error must not draw the law there
+    before it can be told."""
+    paces = [point.tpot_s for point in points if point.tpot_s]
+    middle = statistics.median(paces)
+    return [1.0 for point in points if point.ttft_s] + [min(1.0, pace / middle) ** 2 for pace in paces]
+
+
 def _off(row: Row, constants: Sequence[float]) -> float:
     values, seconds = row
     return sum(map(float.__mul__, values, constants)) / seconds - 1
 
 
 def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
-    off = [abs(_off(row, constants)) for row in rows]
+    """Huber's, of errors relative to the larger of fitted and measured: half as much is as far off as twice as much."""
+    shares = [min(1.0, 1 / max(1 + _off(row, constants), 1e-9)) for row in rows]
+    off = [abs(_off(row, constants)) * share for row, share in zip(rows, shares, strict=True)]
     # 1.4826 medians of |error| are a standard deviation, 1.345 of which keep 95 % of the efficiency (Huber 1981).
     limit = max(LEAST_SPREAD, 1.345 * 1.4826 * statistics.median(off))
-    return [min(1.0, limit / error) if error else 1.0 for error in off]
+    return [share**2 * (min(1.0, limit / error) if error else 1.0) for share, error in zip(shares, off, strict=True)]
 
 
 def _best_knee(points: Sequence[Point], chunk_tokens: int, weights: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import httpx
 
@@ -23,6 +24,7 @@ MOST_ROUNDS = 9
 WARM_UP = 3  # requests that are not counted: the first of a process compiles and allocates
 WARM_UP_WORDS = 100
 READS = 4  # at least, for the pace of an answer to be known
+ONE_READ_S = 5e-4  # chunks that come closer together came late together: no engine steps so fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,18 @@ def sample(heard: Sequence[Heard], time_scale: float) -> Sample:
     begin = max(one.marks[0][0] for one in heard)
     end = min(one.marks[-1][0] for one in heard)
     within = [[mark for mark in one.marks if begin <= mark[0] <= end] for one in heard]
-    paces = [_pace(marks) for marks in within if len(marks) >= READS]
-    known = len(paces) == len(heard)
+    known = all(_reads(marks) >= READS for marks in within)
     alone = len(heard) == 1
     return Sample(
         prompt_tokens=round(statistics.fmean(one.prompt_tokens for one in heard)),
         context=sum(one.prompt_tokens + _middle(marks) for one, marks in zip(heard, within, strict=True)),
         ttft_s=heard[0].ttft_s * time_scale if alone and known else None,
-        tpot_s=statistics.fmean(paces) * time_scale if known else None,
+        tpot_s=statistics.fmean(map(_pace, within)) * time_scale if known else None,
     )
+
+
+def _reads(marks: Sequence[tuple[float, int]]) -> int:
+    return bool(marks) + sum(later - before >= ONE_READ_S for (before, _), (later, _) in pairwise(marks))
 
 
 def _pace(marks: Sequence[tuple[float, int]]) -> float:
