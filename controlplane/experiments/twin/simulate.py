@@ -17,12 +17,12 @@ from controlplane.experiments.twin.call import Call, Handover
 from controlplane.experiments.twin.chains import Chains
 from controlplane.experiments.twin.desk import Desk
 from controlplane.experiments.twin.index import index_of
+from controlplane.experiments.twin.moves import Moves
 from controlplane.experiments.twin.seat import Seat
 from controlplane.experiments.twin.types import Outcome, Simulated, TwinFleet
 from controlplane.experiments.twin.waiting import Turn
 from fleet.engine.engine import StepResult
 from fleet.engine.request import Request
-from fleet.simengine.kv.link import Link
 from router.admission import QueueFull
 from router.policy.types import Decision, Policy
 
@@ -77,6 +77,7 @@ class _Run:
         self._by_name = {seat.name: seat for seat in self._seats}
         index = index_of(self._seats, self._chains.block_size)
         self._desk = Desk(self._seats, index, policy, shadow)
+        self._moves = Moves(self._post, self._await)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
         self._ended_s = 0.0
@@ -212,46 +213,6 @@ class _Run:
         sender.engine.add_request(handover.prefill, self._now)
         self._await(sender)
 
-    def _decode(self, handover: Handover) -> None:
-        """The prompt has been computed; its blocks are held until the decoder has them, or does not want them."""
-        work = handover.work
-        handover.sent_s, handover.is_held = self._now, True
-        self._post(self._now + handover.transfers.hold_s, self._let_go, handover)
-        work.pull_tokens = work.prompt_tokens
-        handover.receiver.engine.add_request(work, self._now)
-        self._await(handover.receiver)
-
-    def _pull(self, handover: Handover) -> None:
-        if not handover.is_held:  # nobody waited for that long
-            self._come(handover, 0)
-            return
-        sender, transfers, work = handover.sender, handover.transfers, handover.work
-        link = Link(transfers.setup_s, transfers.idle_bytes_per_s, transfers.busy_bytes_per_s)
-        sender.moving += 1
-        handover.is_held = False
-        handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)
-        seconds = link.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
-        self._post(self._now + seconds, self._pulled, handover)
-
-    def _pulled(self, handover: Handover) -> None:
-        handover.sender.moving -= 1
-        self._free(handover)
-        self._come(handover, handover.work.prompt_tokens)
-
-    def _come(self, handover: Handover, tokens: int) -> None:
-        handover.receiver.engine.pulled(handover.work, tokens, self._now)
-        self._await(handover.receiver)
-
-    def _let_go(self, handover: Handover) -> None:
-        """They are not wanted, or have been held for long enough."""
-        if handover.is_held:
-            handover.is_held = False
-            self._free(handover)
-
-    def _free(self, handover: Handover) -> None:
-        handover.sender.engine.release_held(handover.prefill.id)
-        self._await(handover.sender)
-
     # The engines
 
     def _await(self, seat: Seat) -> None:
@@ -276,7 +237,7 @@ class _Run:
         if seat.due_s is not None:
             self._post(seat.due_s, self._turn, seat)
         for work in engine.take_pulls() if seat.model.transfers is not None else ():
-            self._pull(work.owner.handover)
+            self._moves.pull(work.owner.handover, self._now)
 
     def _hear(self, seat: Seat, result: StepResult) -> None:
         for work in result.first:
@@ -289,7 +250,7 @@ class _Run:
                 self._desk.answered(call, seat, work)
                 self._end(call, "ok")
             elif call.handover is not None:
-                self._decode(call.handover)
+                self._moves.computed(call.handover, self._now)
             self._desk.queue.wake()
 
     def _began(self, seat: Seat, work: Request, call: Call) -> None:
@@ -302,7 +263,7 @@ class _Run:
             seat.began(handover.new_tokens)
         else:
             seat.began(0)
-            self._let_go(handover)
+            self._moves.let_go(handover)
             self._desk.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:
