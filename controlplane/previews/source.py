@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from controlplane.experiments import library, traffic
-from controlplane.experiments.traces import formats
+from controlplane.experiments.traces import formats, generated
 from controlplane.experiments.traces.types import BadTrace, Trace, TraceRequest
 from controlplane.previews.trust import LEAST_REQUESTS
 
@@ -63,10 +63,10 @@ def take(name: str, count: int, seed: int, until: str = "") -> Part:
     """At most `count` requests: the newest of a recording, the first of any other trace. NoSuchTrace, BadTrace."""
     if name.startswith(library.RECORDED):
         return _take_recorded(name, count, seed, until)
-    entry = library.entry(name)
+    source = "built-in" if name in generated.BUILT_IN else library.entry(name).source
     trace = library.load(name, seed)
     found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
-    return Part(name, entry.source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
+    return Part(name, source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
 
 
 def _take_recorded(name: str, count: int, seed: int, until: str) -> Part:
