@@ -10,7 +10,7 @@ import pytest
 from controlplane.experiments.traces.generated import generate
 from controlplane.experiments.traces.summary import ideal_hits
 from controlplane.experiments.traces.types import TraceRequest
-from controlplane.experiments.twin.simulate import OFFLOADS, simulate
+from controlplane.experiments.twin.simulate import simulate
 from controlplane.experiments.twin.tests.builders import LAW, fleet, policy
 from controlplane.experiments.twin.tests.reproductions.conversations import likeness
 from controlplane.experiments.twin.types import Outcome
@@ -82,11 +82,3 @@ def test_prompts_that_begin_alike_go_to_one_instance() -> None:
     outcome = simulate(ENGINES, policy("prefix_hash"), [*alike, *others], pacing="timestamps", seed=1)
     assert len({one.instance for one in outcome.requests[:10]}) == 1
     assert len({one.instance for one in outcome.requests[10:]}) == 3
-
-
-def test_offloads_are_not_played_without_a_word() -> None:
-    """Where KV could move the policy offloads; how fast is not known here, so none moves."""
-    joined = fleet(3, kv_blocks=8_000, kv_events=True, connector="nixl")
-    assert run("adaptive_offload", "timestamps").not_modelled == ()
-    played = simulate(joined, policy("adaptive_offload"), conversations(), pacing="timestamps", seed=1)
-    assert played.not_modelled == (OFFLOADS,)
