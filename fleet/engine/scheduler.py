@@ -114,7 +114,8 @@ class Scheduler:
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             tokens = min(request.tokens - request.computed, budget)
-            if not self._make_room(request, tokens, plan):
+            has_place = request.computed + tokens <= len(request.blocks) * self._size
+            if not has_place and not self._make_room(request, tokens, plan):
                 break
             self.grow(request, tokens)
             plan.add(request, tokens)
