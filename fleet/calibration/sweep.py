@@ -46,7 +46,7 @@ class Sweep:
     tell: Callable[[str], None] = lambda text: None
     draw: random.Random = field(default_factory=random.Random)
     tokens_per_word: float = 1.0
-    prompt_tokens: int = 0  # that were asked for in all
+    prompt_tokens: int = 0  # that were asked for in all, about
 
     async def run(self, shots: Sequence[Shot]) -> list[Point]:
         """The points in the plan's order. AskError."""
@@ -68,7 +68,8 @@ class Sweep:
     async def _warm_up(self) -> None:
         """And learn how many tokens a word is."""
         heard = [await self._ask(WARM_UP_WORDS, ALONE) for _ in range(WARM_UP)]
-        self.tokens_per_word = statistics.fmean(one.prompt_tokens for one in heard) / WARM_UP_WORDS
+        self.prompt_tokens = sum(one.prompt_tokens for one in heard)
+        self.tokens_per_word = self.prompt_tokens / (WARM_UP * WARM_UP_WORDS)
 
     async def _round(self, left: Sequence[Shot], samples: dict[Shot, list[Sample]]) -> list[Shot]:
         """The shots for the next round."""
@@ -89,9 +90,9 @@ class Sweep:
         return sample(await asyncio.gather(*asked), self.time_scale)
 
     async def _ask(self, words: int, output_tokens: int) -> Heard:
-        heard = await ask(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
-        self.prompt_tokens += heard.prompt_tokens
-        return heard
+        # Also of those that are cut off when the time is over: the engine has counted them.
+        self.prompt_tokens += round(words * self.tokens_per_word)
+        return await ask(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
 
 
 def _is_larger(shot: Shot, other: Shot) -> bool:
