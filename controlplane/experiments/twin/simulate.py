@@ -175,7 +175,6 @@ class _Run:
 
     def _send(self, call: Call, decision: Decision) -> None:
         seat = self._by_name[decision.instance]
-        self._desk.sent(call, seat, self._now)
         request = call.request
         work = Request(
             str(request.index), request.input_tokens, request.output_tokens, self._chains.whole(request), owner=call
@@ -185,6 +184,7 @@ class _Run:
             self._desk.queue.wake()
             return
         call.work = work
+        self._desk.sent(call, seat, self._now)
         if decision.prefill and seat.model.transfers is not None:
             prefill = self._prefill_of(call)
             sender, transfers = self._by_name[decision.prefill], seat.model.transfers

@@ -18,7 +18,8 @@ class Sources:
     """Of one instance."""
 
     seat: Seat
-    expected: Counter[int] = field(default_factory=Counter)  # blocks of prompts that were sent and are not computed yet
+    fresh: dict[Call, Sequence[int]] = field(default_factory=dict)  # blocks of each prompt that is not computed yet
+    expected: Counter[int] = field(default_factory=Counter)  # all of these
 
     def held(self, chain: Sequence[int]) -> int:
         """Leading blocks that will be there when a request sent now gets its turn."""
@@ -42,12 +43,16 @@ class Told:
         return {name: blocks * size for name, blocks in held if blocks}
 
     def sent(self, call: Call, instance: str) -> None:
-        self._sources[instance].expected.update(call.chain)
+        sources = self._sources[instance]
+        fresh = call.chain[sources.seat.engine.pool.held(call.chain) :]
+        sources.fresh[call] = fresh
+        sources.expected.update(fresh)
 
     def began(self, call: Call, instance: str) -> None:
-        expected = self._sources[instance].expected
-        expected.subtract(call.chain)
-        for block in call.chain:
+        sources = self._sources[instance]
+        expected, fresh = sources.expected, sources.fresh.pop(call)
+        expected.subtract(fresh)
+        for block in fresh:
             if not expected[block]:
                 del expected[block]
 
