@@ -19,6 +19,8 @@ from fleet.calibration.sweep import Sweep
 from fleet.kinds.kind import Kind
 
 SILENCE_S = 60.0  # without a byte from the engine
+# A new one for each request: vLLM closes those that were idle for 5 s, now and then just as one is used again.
+CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 OTHERS = 0.02  # of the prompt tokens: less than that moves nothing
 POOR = 0.15  # of an error
 
@@ -53,7 +55,7 @@ async def measure(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Measured:
     """Refused, unless `anyway`; AskError, NoCache, TooFewPoints."""
-    transport = transport or httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
+    transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         before = await _look(client, target)
         if before.in_work and not anyway:
