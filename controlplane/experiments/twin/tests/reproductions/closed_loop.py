@@ -20,11 +20,11 @@ def measure(engine: Engine, clients: int, prompt: int, output: int, first_answer
     sent = 0
     while len(over) < 3 * clients:
         turn_s = engine.next_turn_s()
-        if begins and (turn_s is None or begins[0] <= turn_s):
+        if turn_s is None or (begins and begins[0] <= turn_s):
             engine.add_request(fresh(sent, prompt, output, engine.limits.block_size), begins.pop(0))
             sent += 1
             continue
-        result = engine.turn()
+        result = engine.turn(turn_s)
         for request in result.finished if result else ():
             over.append(request)
             engine.add_request(fresh(sent, prompt, output, engine.limits.block_size), engine.clock_s)
