@@ -1,5 +1,6 @@
 """Two vLLM behind the router: what happens to them, and what of it is seen."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.tests.engines.fleet import CODE, LONG, PATIENCE_S, Fleet, running
+from controlplane.tests.engines.load import play, requests
+from controlplane.tests.engines.twin import calibrated, predicted, tokens_per_word
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
@@ -81,3 +84,19 @@ def test_a_killed_engine_is_replaced_and_what_it_held_is_forgotten(fleet: Fleet)
     newest = (receipt["receipts"] if isinstance(receipt, dict) else receipt)[0]
     assert newest["predicted_cached"] == 0
     fleet.everybody()
+
+
+@pytest.mark.django_db
+def test_the_twin_of_an_engine_that_was_measured_is_near_it_under_a_load_of_another_kind(fleet: Fleet) -> None:
+    url = fleet.one("tiny-0")["url"]
+    modelled = calibrated(fleet, "tiny-0", seconds=40)
+    load, words = requests(30, each_s=0.6, seed=1), tokens_per_word(url)
+    measured = [asyncio.run(play(url, load, words)) for _ in range(2)]
+    twin = predicted(modelled, "tiny-0", load)
+    print(f"ENGINES twin: {modelled.about}; {'; '.join(modelled.cautions) or 'no cautions'}")
+    for name in ("ttft_s", "tpot_s"):
+        first, again, here = (getattr(means, name) for means in (*measured, twin))
+        print(f"ENGINES twin, {name}: measured {first * 1e3:.1f} and {again * 1e3:.1f} ms, twin {here * 1e3:.1f} ms")
+        if max(first, again) > 1.15 * min(first, again):
+            pytest.skip(f"this machine is too busy to tell: {name} of the same load was {first:.4f} and {again:.4f} s")
+        assert here == pytest.approx((first + again) / 2, rel=0.15)

@@ -1,0 +1,57 @@
+"""The twin of one engine that was calibrated over REST, asked for the same load as the engine itself."""
+
+import asyncio
+import random
+import statistics
+
+import httpx
+
+from controlplane.experiments.modelled import Modelled, twin_of
+from controlplane.experiments.traces.types import TraceRequest
+from controlplane.experiments.twin.simulate import simulate
+from controlplane.experiments.twin.types import TwinFleet
+from controlplane.tests.engines.fleet import Fleet
+from controlplane.tests.engines.load import Means
+from fleet.calibration.ask import ask
+from fleet.calibration.plan import prompt
+from fleet.models import Calibration, Pool
+from fleet.snapshot import pool_spec
+from fleet.spec import config_hash
+from router.policy import document
+
+
+def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
+    """Measured by the fleet's own worker; its row is read over REST and written down here."""
+    before = len(fleet.rest("GET", f"/instances/{name}/events")[0])
+    fleet.rest("POST", f"/instances/{name}/calibrate", {"seconds": seconds, "reason": "to hold the twin against it"})
+    read = lambda: fleet.rest("GET", f"/instances/{name}/calibration")[0]  # noqa: E731
+    fleet.until(lambda: read()["last"]["status"] in ("done", "failed"), "the calibration", seconds + 60)
+    row = read()["last"]
+    assert row["status"] == "done", row["cause"]
+    assert len(fleet.rest("GET", f"/instances/{name}/events")[0]) > before
+    told = fleet.rest("GET", f"/pools/{row['pool']}")[0]
+    pool = Pool.objects.create(**{key: told[key] for key in ("name", "model", "kind", "replicas", "engine")})
+    assert row["config_hash"] == config_hash(pool_spec(pool))
+    fields = {field.attname for field in Calibration._meta.fields} - {"id"}
+    Calibration.objects.create(**{key: value for key, value in row.items() if key in fields})
+    return twin_of(pool)
+
+
+def predicted(modelled: Modelled, name: str, load: list[TraceRequest]) -> Means:
+    """Of that one instance alone, whatever its pool has besides."""
+    policy = document.parse(document.default("round_robin"))
+    alone = TwinFleet({name: modelled.fleet.instances[name]})
+    requests = simulate(alone, policy, load, pacing="timestamps", seed=1).requests
+    assert all(one.outcome == "ok" for one in requests)
+    return Means(
+        statistics.fmean(one.ttft_s for one in requests if one.ttft_s is not None),
+        statistics.fmean(one.tpot_s for one in requests if one.tpot_s is not None),
+    )
+
+
+def tokens_per_word(url: str) -> float:
+    async def measured() -> float:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return (await ask(client, "tiny", prompt(random.Random(), 500), 8)).prompt_tokens / 500
+
+    return asyncio.run(measured())
