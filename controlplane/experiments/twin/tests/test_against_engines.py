@@ -29,6 +29,7 @@ ENGINES = 2
 REQUESTS = 100
 TIME_SCALE = 2.0
 TOLERANCE = 0.15
+TOO_BUSY = 0.8  # share of all CPUs; engines and router are late then, by more than what is to be compared
 
 
 @contextmanager
@@ -76,9 +77,10 @@ def replayed(load: Load, folder: Path) -> list[records.Record]:
         stack.enter_context(process(log, *words))
         router = address_in(log, "listens on ")
         wait_until_ready(router)
-        replay = ReplayThread(load, [router], engines, folder / "records")
+        replay = ReplayThread(load, [router], [], folder / "records")
         replay.start()
-        replay.finish()
+        if (replay.finish().machine_busy or 0.0) > TOO_BUSY:
+            pytest.skip("the machine was too busy for engines to keep time")
         return records.read(folder / "records")
 
 
