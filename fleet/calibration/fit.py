@@ -68,7 +68,7 @@ def ttft_s(point: Point, law: Law, api_s: float, chunk_tokens: int) -> float:
 
 
 def tpot_s(point: Point, law: Law) -> float:
-    return law.step_s(point.concurrency, 0.0, round(point.context))
+    return law.step_s(point.concurrency, 0.0, round(point.context), point.concurrency)
 
 
 def errors(points: Sequence[Point], law: Law, api_s: float, chunk_tokens: int) -> tuple[list[float], list[float]]:
@@ -83,7 +83,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _rows(points: Sequence[Point], chunk_tokens: int, knee: float) -> list[Row]:
-    """Of (api, fixed, weights, attention pair, KV token, allreduce token)."""
+    """Of (api, fixed, weights, attention pair, KV token, allreduce token, decode)."""
     first = [(_prompt(point.prompt_tokens, chunk_tokens, knee), point.ttft_s) for point in points if point.ttft_s]
     then = [(_decode(point, knee), point.tpot_s) for point in points if point.tpot_s]
     return [*first, *then]
@@ -94,11 +94,12 @@ def _prompt(tokens: int, chunk_tokens: int, knee: float) -> list[float]:
     chunks = [(end - start, start) for start, end in pairwise(starts)]
     linear = sum(_bend(size, knee) for size, _ in chunks)
     pairs = sum(chunk_pairs(size, before) for size, before in chunks)
-    return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens)]
+    return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens), 0.0]
 
 
 def _decode(point: Point, knee: float) -> list[float]:
-    return [0.0, 1.0, _bend(point.concurrency, knee), 0.0, float(round(point.context)), float(point.concurrency)]
+    decodes = float(point.concurrency)
+    return [0.0, 1.0, _bend(point.concurrency, knee), 0.0, float(round(point.context)), decodes, decodes]
 
 
 def _bend(tokens: int, knee: float) -> float:
@@ -161,7 +162,7 @@ def _narrow(loss: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _law(constants: Sequence[float], knee: float) -> Law:
-    _, fixed, weights, pair, kv, token = constants
+    _, fixed, weights, pair, kv, token, decode = constants
     return Law(
         fixed_s=fixed,
         compute_s_per_token=weights / knee,
@@ -169,4 +170,5 @@ def _law(constants: Sequence[float], knee: float) -> Law:
         attention_s_per_pair=pair,
         kv_s_per_token=kv,
         allreduce_s_per_token=token,
+        decode_s=decode,
     )

@@ -36,6 +36,7 @@ def in_words(constants: Mapping[str, float]) -> list[tuple[str, str]]:
         ("Before the first step", f"{constants[API] * 1e3:.3g} ms"),
         ("Smallest step", f"{step_ms:.3g} ms"),
         ("Token of a long prompt", f"{token_us:.3g} µs"),
+        ("Sequence that decodes, each step", f"{constants['decode_s'] * 1e6:.3g} µs"),
         ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns a pair of tokens"),
         ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns a token of context, each step"),
     ]

@@ -237,7 +237,7 @@ class Engine:
         self._pulls += plan.pulls
         if not plan.tokens:  # all that could be admitted waits for its KV
             return False
-        plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context)
+        plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
         self._plan = plan
         return True
 
@@ -313,7 +313,7 @@ class Engine:
                 steps = request.output_tokens - generated
         if not self._has_room(1):
             return None
-        return Cruise(steps, self.law.step_s(batch, 0.0, context), self.law.kv_s_per_token * batch)
+        return Cruise(steps, self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch)
 
     def _alike(self, cruise: Cruise, steps: int) -> int:
         """How many of the next `steps` are alike indeed: until somebody joins, or has to give blocks back."""

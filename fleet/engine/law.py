@@ -1,6 +1,9 @@
 """The step-time law: how long one engine step takes, from what is in it.
 
-    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce
+    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes
+
+T_decodes is what each sequence that decodes costs beside its arithmetic (sampling, writing its answer): measured of a
+running engine only (fleet/calibration), 0 where the constants come from kernel tables.
 
 Of a mixture of experts T_lin multiplies with the weights that a token goes through and reads those that any token of
 the step goes through: N tokens that each take a share s of the experts, drawn alike, touch 1 - (1 - s)^N of them.
@@ -28,6 +31,7 @@ class Law:
     allreduce_s_per_token: float
     experts_s: float = 0.0  # one read of all experts
     expert_share: float = 0.0  # 0–1 share of them that one token goes to
+    decode_s: float = 0.0  # of each sequence that decodes, beside its arithmetic
 
     def linear_s(self, tokens: int) -> float:
         """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or the reading of the weights."""
@@ -36,15 +40,16 @@ class Law:
             weights_s += self.experts_s * (1 - (1 - self.expert_share) ** tokens)
         return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
 
-    def step_s(self, tokens: int, pairs: float, context: int) -> float:
+    def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
         """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
-        the chunk of n; `context`: tokens that the decoding sequences attend to, together."""
+        the chunk of n; `context`: tokens that the `decodes` decoding sequences attend to, together."""
         return (
             self.fixed_s
             + self.linear_s(tokens)
             + self.attention_s_per_pair * pairs
             + self.kv_s_per_token * context
             + self.allreduce_s_per_token * tokens
+            + self.decode_s * decodes
         )
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
@@ -52,15 +57,15 @@ class Law:
         total = 0.0
         for start in range(0, new_tokens, chunk):
             n = min(chunk, new_tokens - start)
-            total += self.step_s(n, chunk_pairs(n, cached_tokens + start), 0)
+            total += self.step_s(n, chunk_pairs(n, cached_tokens + start), 0, 0)
         return total
 
     def decode_interval_s(self, concurrency: int, prompt_tokens: int, output_tokens: int) -> float:
         """Mean time per output token of a closed loop: a decode step of all at mid answer, plus each one's share of
         the prefills that run in between: d(c, isl + osl/2) + c·T_prefill(isl)/osl."""
         context = concurrency * (prompt_tokens + output_tokens / 2)
-        prefill = self.step_s(prompt_tokens, chunk_pairs(prompt_tokens, 0), 0) - HOST_S
-        return self.step_s(concurrency, 0.0, round(context)) + concurrency * prefill / output_tokens
+        prefill = self.step_s(prompt_tokens, chunk_pairs(prompt_tokens, 0), 0, 0) - HOST_S
+        return self.step_s(concurrency, 0.0, round(context), concurrency) + concurrency * prefill / output_tokens
 
 
 def chunk_pairs(new_tokens: int, before: int) -> float:

@@ -33,11 +33,12 @@ def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[Point]:
 DENSE = [known for known in sorted(FITS) if not law_of(profile(*known)).experts_s]
 
 
+@pytest.mark.parametrize("decode_s", [0.0, 2e-4])
 @pytest.mark.parametrize("known", DENSE)
-def test_from_exact_points_every_constant_is_found(known: tuple[str, str, int]) -> None:
-    law = law_of(profile(*known))
+def test_from_exact_points_every_constant_is_found(known: tuple[str, str, int], decode_s: float) -> None:
+    law = replace(law_of(profile(*known)), decode_s=decode_s)
     made = fit(points_of(law), CHUNK)
-    assert astuple(made.law) == pytest.approx(astuple(law), rel=0.001, abs=1e-10)
+    assert astuple(made.law) == pytest.approx(astuple(law), rel=0.001, abs=1e-9)
     assert made.api_s == pytest.approx(API_S, rel=0.001)
     assert max(made.ttft_error, made.tpot_error) < 1e-4
 
@@ -50,7 +51,7 @@ def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) 
         there = API_S + law.prefill_s(tokens)
         assert made.api_s + made.law.prefill_s(tokens) == pytest.approx(there, rel=0.05)
     for number, context in ((1, 500), (8, 4_000), (32, 60_000)):
-        assert made.law.step_s(number, 0, context) == pytest.approx(law.step_s(number, 0, context), rel=0.04)
+        assert made.law.step_s(number, 0, context, number) == pytest.approx(law.step_s(number, 0, context, number), rel=0.04)
     assert 0 < made.ttft_error < 0.05
     assert 0 < made.tpot_error < 0.05
 
@@ -61,7 +62,7 @@ def test_one_point_far_off_moves_the_others_little(factor: float) -> None:
     points = points_of(law)
     points[9] = replace(points[9], tpot_s=(points[9].tpot_s or 0.0) * factor)
     made = fit(points, CHUNK)
-    assert made.law.step_s(8, 0, 2_000) == pytest.approx(law.step_s(8, 0, 2_000), rel=0.05)
+    assert made.law.step_s(8, 0, 2_000, 8) == pytest.approx(law.step_s(8, 0, 2_000, 8), rel=0.05)
 
 
 def test_the_error_is_the_mean_of_what_the_law_is_off() -> None:

@@ -37,15 +37,15 @@ def test_the_constants_of_an_engine_are_found_by_asking_it(monkeypatch: pytest.M
     assert made.fitted.ttft_error < 0.01
     assert made.fitted.tpot_error < 0.01
     assert made.fitted.api_s == pytest.approx(API_S, rel=0.05)
-    assert found.step_s(1, 0, 0) == pytest.approx(law.step_s(1, 0, 0), rel=0.02)
+    assert found.step_s(1, 0, 0, 1) == pytest.approx(law.step_s(1, 0, 0, 1), rel=0.02)
     assert found.prefill_s(6000) == pytest.approx(law.prefill_s(6000), rel=0.02)
-    assert found.step_s(20, 0, 30_000) == pytest.approx(law.step_s(20, 0, 30_000), rel=0.02)
+    assert found.step_s(20, 0, 30_000, 20) == pytest.approx(law.step_s(20, 0, 30_000, 20), rel=0.02)
     assert made.notes == ()
 
 
 def test_an_engine_in_scaled_time_is_measured_in_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run(monkeypatch, lambda: measured(time_scale=5))
-    assert made.fitted.law.step_s(1, 0, 0) == pytest.approx(law_of(profile()).step_s(1, 0, 0), rel=0.05)
+    assert made.fitted.law.step_s(1, 0, 0, 1) == pytest.approx(law_of(profile()).step_s(1, 0, 0, 1), rel=0.05)
 
 
 def test_the_limits_are_those_that_the_engine_names(monkeypatch: pytest.MonkeyPatch) -> None:

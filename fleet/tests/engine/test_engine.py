@@ -33,8 +33,8 @@ def test_a_request_gets_its_tokens_and_its_times_follow_the_law() -> None:
     alone.add_request(ask, 5.0)
     assert alone.next_event_s() == 5.0 + API_S
     prefill, second, third = run(alone)
-    assert prefill.duration_s == pytest.approx(LAW.step_s(1000, chunk_pairs(1000, 0), 0))
-    assert second.duration_s == pytest.approx(LAW.step_s(1, 0, 1001))
+    assert prefill.duration_s == pytest.approx(LAW.step_s(1000, chunk_pairs(1000, 0), 0, 0))
+    assert second.duration_s == pytest.approx(LAW.step_s(1, 0, 1001, 1))
     assert ask.first_token_s == pytest.approx(5.0 + API_S + prefill.duration_s)
     assert (prefill.first, prefill.tokens, third.finished) == ([ask], {"a": 1}, [ask])
     assert (ask.generated, ask.finished_s) == (3, third.end_s)

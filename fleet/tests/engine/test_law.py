@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def test_a_small_step_costs_the_weights_and_a_large_one_the_arithmetic() -> None
     law = law_of(profile())
     assert law.linear_s(1) == pytest.approx(law.weights_s, rel=1e-3)
     assert law.linear_s(100_000) == pytest.approx(100_000 * law.compute_s_per_token, rel=1e-3)
+
+
+def test_each_sequence_that_decodes_costs_what_was_measured_of_it_beside_its_token() -> None:
+    law = replace(law_of(profile()), decode_s=2e-4)
+    assert law.step_s(8, 0.0, 800, 8) - law.step_s(8, 0.0, 800, 0) == pytest.approx(8 * 2e-4)
 
 
 def test_cached_tokens_make_a_prefill_shorter_but_not_free() -> None:

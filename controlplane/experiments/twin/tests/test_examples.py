@@ -22,7 +22,7 @@ def test_a_request_alone_waits_for_the_api_and_its_prefill() -> None:
 
 def test_its_answer_takes_one_decode_step_per_token() -> None:
     (one,) = play([asks(0, tokens=1_000, output=101)]).requests
-    steps = run_s(100, LAW.step_s(1, 0.0, 1_001), LAW.kv_s_per_token)
+    steps = run_s(100, LAW.step_s(1, 0.0, 1_001, 1), LAW.kv_s_per_token)
     assert one.tpot_s == pytest.approx(steps / 100)
     assert one.e2e_s is not None
     assert one.ttft_s is not None
@@ -187,7 +187,7 @@ class TestOffload:
     def test_the_first_token_waits_for_prefill_and_transfer(self) -> None:
         (one,) = play([asks(0, tokens=8_000, output=2)], fleet=self.JOINED, policy=self.OFFLOAD).requests
         prefill = API_S + LAW.prefill_s(8_000)
-        assert one.ttft_s == pytest.approx(prefill + API_S + self.MOVED_S + LAW.step_s(1, 7_999.5, 0))
+        assert one.ttft_s == pytest.approx(prefill + API_S + self.MOVED_S + LAW.step_s(1, 7_999.5, 0, 0))
         assert one.request_class == "heavy"
 
     def test_what_the_decoder_holds_does_not_move(self) -> None:

@@ -46,7 +46,7 @@ def test_a_prefill_takes_as_long_as_measured(prompt: int, measured_s: float) -> 
 
 def test_eight_decodes_are_slower_than_measured_when_the_host_is_waited_for() -> None:
     """9.5 ms instead of 7.7: this vLLM plans a step while the GPU computes the one before, the law adds up both."""
-    step_ms = law_of(H20).step_s(DECODES, 0.0, DECODES * 500) * 1e3
+    step_ms = law_of(H20).step_s(DECODES, 0.0, DECODES * 500, DECODES) * 1e3
     assert step_ms == pytest.approx(9.5, abs=0.1)
 
 
@@ -54,7 +54,7 @@ def test_eight_decodes_are_slower_than_measured_when_the_host_is_waited_for() ->
 def test_a_prefill_holds_up_decodes_as_measured(prompt: int, measured_ms: float) -> None:
     """Mean interval of the decodes from the moment that the client sends the prompt until its first token: some are
     undisturbed, while the prompt is tokenized. The host's time is what makes a decode step as long as measured."""
-    undisturbed_s = law_of(H20, 0.0).step_s(DECODES, 0.0, DECODES * 500)
+    undisturbed_s = law_of(H20, 0.0).step_s(DECODES, 0.0, DECODES * 500, DECODES)
     assert undisturbed_s < TPOT_MS / 1e3
     busy = engine(host_s=TPOT_MS / 1e3 - undisturbed_s)
     decodes = [fresh(number, 400, 1_000, 16) for number in range(DECODES)]

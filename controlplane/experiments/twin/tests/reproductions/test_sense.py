@@ -47,7 +47,7 @@ def test_every_request_ends_once_and_none_is_faster_than_its_prefill(route: str,
     for one in answered:
         assert one.ttft_s is not None
         assert one.ttft_s >= 0.999 * LAW.prefill_s(one.input_tokens - one.cached_tokens, one.cached_tokens)
-        assert one.tpot_s is None or one.tpot_s >= LAW.step_s(1, 0.0, one.input_tokens)
+        assert one.tpot_s is None or one.tpot_s >= LAW.step_s(1, 0.0, one.input_tokens, 1)
     assert all(0 <= usage <= 1 for use in outcome.instances.values() for usage in use.kv_usage)
 
 
