@@ -51,7 +51,9 @@ def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) 
         there = API_S + law.prefill_s(tokens)
         assert made.api_s + made.law.prefill_s(tokens) == pytest.approx(there, rel=0.05)
     for number, context in ((1, 500), (8, 4_000), (32, 60_000)):
-        assert made.law.step_s(number, 0, context, number) == pytest.approx(law.step_s(number, 0, context, number), rel=0.04)
+        assert made.law.step_s(number, 0, context, number) == pytest.approx(
+            law.step_s(number, 0, context, number), rel=0.04
+        )
     assert 0 < made.ttft_error < 0.05
     assert 0 < made.tpot_error < 0.05
 
