@@ -7,6 +7,7 @@ from itertools import islice
 
 KEPT = 100_000  # sessions per pool
 UNNAMED = "~"  # begins what a session is called that names itself not
+GONE_ON = ""  # instead of the session that a prompt's end stands for, once it has gone on from there
 REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of its time to live
 
 
@@ -99,13 +100,22 @@ class Affinity:
     # Requests that name no session: a conversation is recognised by the chunk that its previous prompt ended with
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:
-        """The session whose previous prompt is the longest prefix of this one; a new name when there is none."""
+        """The session whose previous prompt is the longest prefix of this one; a new name when there is none.
+
+        A prompt is gone on from once. Whatever begins like it after that only shares its instructions: it gets a name
+        of its own, and none while it ends there too.
+        """
         if not hashes:
             return None
-        tails = self._tails
-        found = next((tails[chunk] for chunk in reversed(hashes) if chunk in tails), None)
-        session = found or f"{UNNAMED}{hashes[-1]:x}"
-        self._remember(hashes[-1], session)
+        tails, last = self._tails, hashes[-1]
+        tail = next((chunk for chunk in reversed(hashes) if chunk in tails), None)
+        session = None if tail is None else tails[tail]
+        if tail == last and session == GONE_ON:
+            return None
+        if session and tail is not None and tail != last:
+            tails[tail] = GONE_ON
+        session = session or f"{UNNAMED}{last:x}"
+        self._remember(last, session)
         return session
 
     def _remember(self, tail: int, session: str) -> None:

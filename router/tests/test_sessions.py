@@ -52,9 +52,23 @@ async def test_a_growing_conversation_without_a_name_is_recognised(world):
 
 async def test_conversations_that_only_share_a_system_prompt_are_told_apart():
     affinity = Affinity()
-    assert affinity.session_of_chain([1, 2, 3]) != affinity.session_of_chain([1, 2, 4])
-    assert affinity.session_of_chain([1, 2, 3, 5]) == affinity.session_of_chain([1, 2, 3])
+    first = affinity.session_of_chain([1, 2, 3])
+    assert affinity.session_of_chain([1, 2, 4]) != first
+    assert affinity.session_of_chain([1, 2, 3]) == first  # again, or longer by less than a chunk
+    assert affinity.session_of_chain([1, 2, 3, 5]) == first
     assert affinity.session_of_chain([]) is None
+
+
+async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_it():
+    affinity = Affinity()
+    first = affinity.session_of_chain([1, 2])  # instructions that all share, and a word
+    assert affinity.session_of_chain([1, 2, 3]) == first
+    others = [affinity.session_of_chain([1, 2, number]) for number in range(10, 60)]
+    assert len({first, *others}) == 51
+    assert affinity.session_of_chain([1, 2]) is None
+    assert affinity.session_of_chain([1, 2, 60]) not in {first, *others}
+    assert [affinity.session_of_chain([1, 2, number, -number]) for number in range(10, 60)] == others
+    assert affinity.session_of_chain([1, 2, 3, 4]) == first
 
 
 async def test_a_session_is_found_by_another_router(world, redis_url):
