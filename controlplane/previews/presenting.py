@@ -8,6 +8,7 @@ from typing import Any
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
 from controlplane.experiments.metrics import LATENCIES, METRICS, quantile_key
 from controlplane.experiments.stats import LOW_N, QUANTILES
+from controlplane.previews.trust import OF_A_CLASS
 
 CLASSES = ("all", "warm", "medium", "heavy")
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
@@ -229,6 +230,8 @@ class Shown:
     said: str  # to a screen reader when the state changes
     line: str
     standing: Standing
+    doubts: tuple[str, ...]  # what speaks against all of it
+    gaps: tuple[str, ...]  # classes of which nothing is said
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -242,15 +245,18 @@ def shown(preview: Mapping[str, Any], stands: Standing) -> Shown:
     progress = _progress(preview)
     result = preview["result"]
     told = sentence(result) if result else ""
-    doubts = f"Reasons not to rely on it: {len(preview['trust'])}." if result and preview["trust"] else ""
+    doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
+    warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
     base = Shown(
         active=preview["status"] in ACTIVE,
         done=str(preview["done"]),
         total=str(max(preview["total"], 1)),
         progress=progress,
-        said=" ".join(filter(None, [f"Preview {preview['status']}.", doubts, told or preview["cause"]])),
+        said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, told or preview["cause"]])),
         line=told or preview["cause"] or progress,
         standing=stands,
+        doubts=doubts,
+        gaps=tuple(each["text"] for each in preview["trust"] if each["code"] == OF_A_CLASS),
     )
     if not result:
         return base

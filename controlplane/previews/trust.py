@@ -9,6 +9,7 @@ OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
 MOST_DEVIATION = 0.15  # of the twin's TTFT from the measured one, either way
 CLASSES = ("warm", "medium", "heavy")
+OF_A_CLASS = "few_of_class"  # speaks against one class's figures, which have no verdict then, not against the others
 
 Caution = dict[str, str]  # code and text
 
@@ -40,7 +41,7 @@ def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
         if count < LOW_N:
             told = f"{count:,} {name} requests were" if count != 1 else f"1 {name} request was"
             text = f"{told} compared, fewer than {LOW_N}: nothing is said of that class; play more requests"
-            found.append(caution("few_requests", text))
+            found.append(caution(OF_A_CLASS, text))
     return found
 
 

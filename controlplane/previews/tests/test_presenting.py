@@ -162,6 +162,13 @@ def test_what_speaks_against_a_preview_is_said_before_what_it_found():
     assert said.startswith("Preview done. Reasons not to rely on it: 1. The draft would send")
 
 
+def test_a_class_of_which_nothing_is_said_does_not_speak_against_the_others():
+    text = "12 heavy requests were compared, fewer than 20: nothing is said of that class"
+    found = presenting.shown(preview(trust=[{"code": "few_of_class", "text": text}]), standing())
+    assert (found.doubts, found.gaps) == ((), (text,))
+    assert "Reasons not to rely" not in found.said
+
+
 def test_shares_name_percent_once():
     assert presenting.shown(preview(), standing()).hit_share == "54.2 → 58.1 %"
     assert presenting.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"

@@ -34,7 +34,7 @@ def test_few_requests_in_all_are_told():
 @pytest.mark.parametrize(("count", "told"), [(19, "19 heavy requests were"), (1, "1 heavy request was")])
 def test_a_class_with_few_requests_is_named(count, told):
     (found,) = trust.of_requests({**ENOUGH, "heavy": count})
-    assert found["code"] == "few_requests"
+    assert found["code"] == "few_of_class"
     assert found["text"].startswith(f"{told} compared, fewer than 20")
 
 
