@@ -136,7 +136,8 @@ def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves
     another.click("main button[type=submit]")
     another.wait_for_url("**/live")
     expect(page.locator(HEAVY)).to_have_value("12000")
-    page.click("text=Save draft")
+    with page.expect_navigation():
+        page.click("text=Save draft")
     expect(page.locator(HEAVY)).to_have_value("12000")
     put(page, RETRIES, "5")
     expect(page.locator(STATE)).to_contain_text("2 changes against what is live")
