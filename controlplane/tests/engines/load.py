@@ -42,11 +42,26 @@ def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
     return made
 
 
-async def play(url: str, load: list[TraceRequest], tokens_per_word: float) -> Means:
+def measured(url: str, load: list[TraceRequest], tokens_per_word: float, times: int) -> Means:
+    """The means over the requests, each with the median of its repetitions, as a calibration counts its loads: on two
+    cores that everything shares, now and then an answer waits for the machine and not for the engine."""
+    heard = [asyncio.run(_play(url, load, tokens_per_word)) for _ in range(times)]
+    of_each = list(zip(*heard, strict=True))
+    return Means(
+        statistics.fmean(statistics.median(one.ttft_s for one in again) for again in of_each),
+        statistics.fmean(statistics.median(map(_pace, again)) for again in of_each),
+    )
+
+
+async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[Heard]:
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=CONNECTIONS) as client:
-        heard = await asyncio.gather(*(_one(client, request, tokens_per_word) for request in load))
-    paces = [(one.marks[-1][0] - one.marks[0][0]) / (one.marks[-1][1] - one.marks[0][1]) for one in heard]
-    return Means(statistics.fmean(one.ttft_s for one in heard), statistics.fmean(paces))
+        return await asyncio.gather(*(_one(client, request, tokens_per_word) for request in load))
+
+
+def _pace(heard: Heard) -> float:
+    """Seconds per token after the first."""
+    (begin, first), (end, last) = heard.marks[0], heard.marks[-1]
+    return (end - begin) / (last - first)
 
 
 async def _one(client: httpx.AsyncClient, request: TraceRequest, tokens_per_word: float) -> Heard:
