@@ -86,7 +86,7 @@ def test_a_killed_engine_is_replaced_and_what_it_held_is_forgotten(fleet: Fleet)
 
 
 @pytest.mark.django_db
-def test_the_twin_of_an_engine_that_was_measured_takes_about_its_time_under_a_load_of_another_kind(fleet: Fleet) -> None:
+def test_the_twin_of_a_measured_engine_takes_about_its_time_under_a_load_of_another_kind(fleet: Fleet) -> None:
     url = fleet.one("tiny-0")["url"]
     modelled = calibrated(fleet, "tiny-0", seconds=40)
     load, words = requests(30, each_s=0.6, seed=1), tokens_per_word(url)
