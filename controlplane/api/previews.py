@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Query, Router, Schema, Status
-from pydantic import field_validator
 
 from controlplane.api import etags
 from controlplane.api.auth import require
@@ -13,7 +12,7 @@ from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
 from controlplane.api.problems import Problem, errors
 from controlplane.audit.services import actor_of
-from controlplane.experiments.body import Seed
+from controlplane.experiments.body import Seeds
 from controlplane.policies import selectors as policies
 from controlplane.previews import selectors, services
 from controlplane.previews.models import Preview
@@ -37,17 +36,10 @@ class PreviewIn(Body):
         examples=["recorded:demo"],
         description="Left out: the pool's recorded traffic, or agentic-demo when little was recorded",
     )
-    seeds: list[Seed] = Field([1], min_length=1, max_length=5, description="Both are simulated once for each")
+    seeds: Seeds = Field([1], min_length=1, max_length=5, description="Both are simulated once for each")
     max_requests: int = Field(
         MAX_REQUESTS, ge=1, le=MOST_REQUESTS, description="The newest of a recording, the first of another trace"
     )
-
-    @field_validator("seeds")
-    @classmethod
-    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError("every seed once")
-        return seeds
 
 
 AS_USUAL = PreviewIn()

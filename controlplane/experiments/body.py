@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
@@ -40,6 +40,15 @@ Factor = _float(0.05, 20)
 Duration = _float(1, 86_400)
 TimeScale = _float(0.1, 100)
 Seed = _int(0, SEED_MAX)
+
+
+def _once(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("every seed once")
+    return seeds
+
+
+Seeds = Annotated[list[Seed], AfterValidator(_once)]
 
 
 class Strict(BaseModel):
@@ -92,7 +101,7 @@ class ExperimentIn(Strict):
         1.0, description="Engines and trace run so many times faster; sim pools only, and 1 in the twin"
     )
     load_factor: Factor = Field(1.0, description="Arrivals come so many times as fast")
-    seeds: list[Seed] = Field([1], min_length=1, max_length=20)
+    seeds: Seeds = Field([1], min_length=1, max_length=20)
     arms: list[str | ArmIn] = Field(
         min_length=1,
         max_length=ARMS_MAX,
@@ -100,13 +109,6 @@ class ExperimentIn(Strict):
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)
-
-    @field_validator("seeds")
-    @classmethod
-    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError("every seed once")
-        return seeds
 
     @field_validator("name", "question")
     @classmethod
