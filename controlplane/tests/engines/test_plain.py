@@ -95,5 +95,6 @@ def test_the_twin_of_a_measured_engine_takes_about_its_time_under_a_load_of_anot
     for name in ("ttft_s", "tpot_s"):
         real, simulated = getattr(there, name), getattr(twin, name)
         print(f"ENGINES twin, {name}: measured {real * 1e3:.2f} ms, twin {simulated * 1e3:.2f} ms")
-        # Engine, its API server, this client and all of Weir share two cores, and the twin knows of the engine only: a gross fault shows, no more.
+        # Engine, its API server, this client and all of Weir share two cores, and the twin knows of the engine only:
+        # a gross fault shows, no more.
         assert real / 3 < simulated < real * 3
