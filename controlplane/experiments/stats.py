@@ -7,7 +7,7 @@ request to request (a long prompt is slow under every policy) then cancels out.
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist
@@ -26,10 +26,15 @@ Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """Of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition 7)."""
-    place = (len(ordered) - 1) * share
+    return _between(ordered.__getitem__, len(ordered), share)
+
+
+def _between(at: Callable[[int], float], n: int, share: float) -> float:
+    """The quantile of n values; `at` gives the one of a rank, from 0."""
+    place = (n - 1) * share
     below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    low, high = at(below), at(min(below + 1, n - 1))
+    return low + (high - low) * (place - below)
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
@@ -87,13 +92,11 @@ def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
 def _resampled(ordered: Sequence[float], times: Sequence[int]) -> tuple[float, ...]:
     """The QUANTILES when each of these values was drawn so many times: sorting each resample takes twice as long."""
     ranks = list(accumulate(times))  # how many drawn values are at or below
-    last = len(ordered) - 1
-    found = []
-    for share in QUANTILES:
-        place = last * share
-        below, above = (ordered[bisect_right(ranks, rank)] for rank in (int(place), min(int(place) + 1, last)))
-        found.append(below + (above - below) * (place - int(place)))
-    return tuple(found)
+
+    def at(rank: int) -> float:
+        return ordered[bisect_right(ranks, rank)]
+
+    return tuple(_between(at, len(ordered), share) for share in QUANTILES)
 
 
 def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[tuple[str, str], tuple[Difference, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.experiments import stats
 from controlplane.experiments.metrics import LATENCIES, quantile_key
 from controlplane.experiments.twin.types import Outcome, Simulated
-from controlplane.previews.trust import CLASSES
+from router.policy.types import CLASSES
 
 Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
+from controlplane.experiments.figures import CLASSES
 from controlplane.experiments.metrics import LATENCIES, METRICS, quantile_key
 from controlplane.experiments.stats import LOW_N, QUANTILES
 from controlplane.previews.trust import OF_A_CLASS
 
-CLASSES = ("all", "warm", "medium", "heavy")
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
 SHARES = {quantile_key(latency, share): share for latency in LATENCIES for share in QUANTILES}

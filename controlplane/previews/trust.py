@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controlplane.experiments.stats import LOW_N
+from router.policy.types import CLASSES
 
 OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
 MOST_DEVIATION = 0.15  # of the twin's TTFT from the measured one, either way
-CLASSES = ("warm", "medium", "heavy")
 OF_A_CLASS = "few_of_class"  # speaks against one class's figures, which have no verdict then, not against the others
 
 Caution = dict[str, str]  # code and text
