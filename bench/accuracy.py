@@ -25,8 +25,8 @@ from pathlib import Path
 
 import httpx
 
-from controlplane.experiments.traces import coding_agent
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.formats import coding_agent
+from controlplane.traces.types import TraceRequest
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 16  # tokens

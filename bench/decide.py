@@ -26,16 +26,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from router.call import Call
-from router.member import Member
-from router.policy import document
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.strategies import ROUTES
 from router.policy.types import Decision, Policy, Rates, Request
-from router.pool import Pool
+from router.pool.endpoint import Member
+from router.pool.pool import Pool
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, chunk_hashes
-from router.prompt import Prompt
-from router.sessions import Sessions
+from router.request.call import Call
+from router.serving.sessions import Sessions
+from router.tokenize.prompt import Prompt
 
 SIZES = (8, 100, 1_000)
 GOALS_US = {100: 100.0, 1_000: 1_000.0}

@@ -52,8 +52,8 @@ async def engines(first: int, count: int) -> None:
 def declare(count: int, first: int, pid: int) -> None:
     from django.utils import timezone
 
-    from fleet import launch
     from fleet.models import Instance, Pool
+    from fleet.node import process as launch
 
     state = launch.inspect(pid)
     assert state is not None
@@ -117,7 +117,7 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 def _sampled(count: int) -> str:
     """What the last look of the worker left behind: whether everything was there, and how old it is."""
     from fleet.redis import connect
-    from router import wire
+    from router.contract import wire
 
     found = [wire.decode(value) for value in connect().mget([wire.instance_key(f"p-{n}") for n in range(count)])]
     samples = [sample for sample in found if sample is not None]

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgpack
 
-from router.kvevents.batch import decode
+from router.kv_events.batch import decode
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import ExactIndex
-from router.prompt import read
+from router.prefix.exact.index import ExactIndex
+from router.tokenize.prompt import read
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
 

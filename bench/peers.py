@@ -22,8 +22,8 @@ from pathlib import Path
 import redis
 
 from controlplane import redis_server
-from router import wire
-from router.policy import document
+from router.contract import wire
+from router.policy.schema import document
 
 HERE = Path(__file__).resolve().parent
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -33,13 +33,13 @@ from pathlib import Path
 
 from bench.peers import PEERS, Setting, Unavailable, process, serving
 from bench.router import free_ports
-from controlplane.experiments import records, stats
 from controlplane.experiments.replay.drive import Load
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import TraceRequest
-from router.policy import document
+from controlplane.experiments.results import records, stats
+from controlplane.traces.formats import registry
+from controlplane.traces.types import TraceRequest
+from router.policy.schema import document
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "bench"
@@ -84,7 +84,7 @@ class Arm:
 
 def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rate: float) -> Load:
     """`rate`: requests per second at load 1, of a trace with arrivals."""
-    whole = formats.read((Path(options.data) / FILES[trace]).read_bytes(), seed)
+    whole = registry.read((Path(options.data) / FILES[trace]).read_bytes(), seed)
     window = options.window - 1
     if whole.pacing == "closed_loop":
         chosen = sessions(whole.requests, window, round(load * SESSIONS_EACH * options.engines), seed, options.requests)
@@ -108,7 +108,7 @@ def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: in
     """The first turns of so many sessions, drawn by the seed; sessions start one after the other."""
     draw = random.Random(seed)
     turns: dict[str, list[TraceRequest]] = defaultdict(list)
-    for one in formats.window(requests, float("inf"), window):
+    for one in registry.window(requests, float("inf"), window):
         turns[one.session].append(one)
     each = -(-total // count)
     lasts = {name: sum(map(_lasts_s, found[:each])) for name, found in turns.items() if len(found) >= each}

@@ -29,10 +29,10 @@ import redis
 
 from controlplane import redis_server
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.traces import coding_agent
-from controlplane.experiments.traces.types import TraceRequest
-from router import wire
-from router.policy import document
+from controlplane.traces.formats import coding_agent
+from controlplane.traces.types import TraceRequest
+from router.contract import wire
+from router.policy.schema import document
 
 ROOT = Path(__file__).parent.parent
 MODEL = "bench"

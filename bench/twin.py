@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from controlplane.experiments import stats
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.generated import BUILT_IN
-from controlplane.experiments.traces.types import Trace
-from controlplane.experiments.twin.simulate import simulate
-from controlplane.experiments.twin.types import EngineModel, Outcome, TwinFleet
+from controlplane.experiments.results import stats
+from controlplane.traces.formats import registry
+from controlplane.traces.generated import BUILT_IN
+from controlplane.traces.types import Trace
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import EngineModel, Outcome, TwinFleet
 from fleet.engine.law import law_of
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, kv_blocks, profile
 from fleet.engine.scheduler import Limits
-from router.policy import document
+from router.policy.schema import document
 from router.policy.types import Policy
 
 COLUMNS = (
@@ -73,7 +73,7 @@ def row(name: str, seed: int, seconds: float, outcome: Outcome) -> str:
 
 
 def trace_of(options: argparse.Namespace, seed: int) -> Trace:
-    whole = formats.read(options.trace.read_bytes(), seed) if options.trace else BUILT_IN["agentic-demo"]()
+    whole = registry.read(options.trace.read_bytes(), seed) if options.trace else BUILT_IN["agentic-demo"]()
     return Trace(whole.format, whole.requests[: options.requests], whole.pacing)
 
 

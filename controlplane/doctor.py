@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from controlplane.fleetpages.checks import Start, check
+from controlplane.fleet_ops.checks import Start, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services

@@ -52,7 +52,8 @@ INSTALLED_APPS = [
     "controlplane.experiments",
     "controlplane.previews",
     "controlplane.dashboard",
-    "controlplane.fleetpages",
+    "controlplane.fleet_ops",
+    "controlplane.fleet_pages",
     "controlplane.api",
 ]
 
@@ -148,7 +149,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "controlplane.dashboard.finders.VendorFinder",
+    "controlplane.vendor_files.VendorFinder",
 ]
 # Files are served from where they lie: no collecting step before a start, and a browser asks again for what it has.
 SERVESTATIC_USE_FINDERS = True

@@ -5,7 +5,7 @@ from django.views.generic import RedirectView
 
 from controlplane import health
 from controlplane.api.api import api
-from controlplane.api.reference import reference
+from controlplane.api.reference.page import reference
 from controlplane.telemetry.views import metrics
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -21,7 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.policies.urls")),
     path("", include("controlplane.previews.urls")),
     path("", include("controlplane.dashboard.urls")),
-    path("", include("controlplane.fleetpages.urls")),
+    path("", include("controlplane.fleet_pages.urls")),
     path("", include("controlplane.experiments.urls")),
 ]
 

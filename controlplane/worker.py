@@ -12,7 +12,7 @@ import redis
 from celery import bootsteps, signals
 from celery.beat import EmbeddedService
 
-from router import wire
+from router.contract import wire
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0

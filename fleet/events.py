@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
-from router import wire
+from router.contract import wire
 
 EVENTS_KEPT = 1_000  # of the ticker
 log = logging.getLogger(__name__)

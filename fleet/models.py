@@ -1,6 +1,6 @@
 """What should run (Fleet, Pool) and what does run (Node, Instance, Port), with the history of each instance.
 
-Rows change only on an event; figures that move every second live in Redis (router/wire.py).
+Rows change only on an event; figures that move every second live in Redis (router/contract/wire.py).
 """
 
 from django.db import models
@@ -18,7 +18,7 @@ class Wish(models.TextChoices):
 
 
 class State(models.TextChoices):
-    """What one instance is doing; `fleet/state.py` says how it moves."""
+    """What one instance is doing; `fleet/plan/state.py` says how it moves."""
 
     STARTING = "starting"
     LOADING = "loading"
@@ -51,7 +51,7 @@ class Node(models.Model):
     hostname = models.CharField(max_length=255, blank=True)
     address = models.CharField(max_length=255, default="127.0.0.1")  # where routers reach its instances
     last_seen = models.DateTimeField(null=True, blank=True)  # written every few seconds, not with each probe
-    inventory = models.JSONField(default=dict)  # what its worker found there (fleet/inventory.py)
+    inventory = models.JSONField(default=dict)  # what its worker found there (fleet/node/inventory.py)
     labels = models.JSONField(default=dict)  # given to its worker; placement asks for them
     cordoned = models.BooleanField(default=False)  # nothing new is placed there
     draining = models.BooleanField(default=False)  # and what runs there moves elsewhere
@@ -72,7 +72,7 @@ class Pool(models.Model):
     replicas = models.PositiveIntegerField(default=1)
     engine = models.JSONField(default=dict)  # the options given for the kind; what is left out takes the kind's default
     node = models.CharField(max_length=63, default="local", blank=True)  # the one node; empty: as `placement` says
-    update = models.JSONField(default=dict)  # these four as in the document (fleet/sections.py)
+    update = models.JSONField(default=dict)  # these four as in the document (fleet/spec/sections.py)
     placement = models.JSONField(default=dict)
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)

@@ -3,8 +3,8 @@
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from fleet import logs
 from fleet.models import Fleet, Instance, InstanceEvent, Pool, State, Wish
+from fleet.node import logs
 from fleet.snapshot import scale_of
 
 

@@ -1,9 +1,9 @@
-"""Changing what should run. Everything here only writes down a wish; the reconciler (fleet/steps.py) acts on it.
+"""Changing what should run. Everything here only writes down a wish; the reconciler (control/reconciler.py) acts on it.
 
 FleetError
 ├── NotPossible      the instance is in no condition for that
 └── FleetChanged     somebody else has applied another document in the meantime
-(InvalidFleet of fleet/spec.py and UnreadableDocument of fleet/document.py come from the document itself.)
+(InvalidFleet of spec/fleet_spec.py and UnreadableDocument of spec/document.py come from the document itself.)
 """
 
 import hashlib
@@ -14,16 +14,19 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import document as documents
-from fleet import events, needs, nodes, selectors, versions
-from fleet.changes import Change, changes, in_words
+from fleet import events, selectors
+from fleet.control import nodes
+from fleet.control.publish import publish_fleet as publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import build
 from fleet.models import Fleet, Instance, Pool, PoolVersion, State, Wish
-from fleet.publishing import publish_fleet as publish_fleet
+from fleet.plan import needs
 from fleet.snapshot import pool_spec as pool_spec
-from fleet.spec import (
+from fleet.spec import document as documents
+from fleet.spec import versions
+from fleet.spec.changes import Change, changes, in_words
+from fleet.spec.fleet_spec import (
     MAX_REPLICAS,
     RESERVED_PREFIX,
     FleetSpec,

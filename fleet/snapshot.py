@@ -1,4 +1,4 @@
-"""From rows and samples to the values that the pure parts (fleet/reconcile.py, fleet/drift.py) work on."""
+"""From rows and samples to the values that the pure parts (fleet/plan/reconcile.py, fleet/plan/drift.py) work on."""
 
 import datetime as dt
 import logging
@@ -11,14 +11,14 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import is_numbered
 from fleet.kinds.option import build
 from fleet.models import Instance, Node, Pool
-from fleet.placement import NodeView
+from fleet.plan.desired import DesiredPool, ObservedInstance
+from fleet.plan.placement import NodeView
+from fleet.plan.scaling import Scale, wanted
 from fleet.redis import connect
-from fleet.scaling import Scale, wanted
-from fleet.sections import autoscale_of, placement_of, schedule_of, update_of
-from fleet.spec import PoolSpec, config_hash
-from fleet.versions import Standing, standings
-from fleet.wanted import DesiredPool, ObservedInstance
-from router import wire
+from fleet.spec.fleet_spec import PoolSpec, config_hash
+from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
+from fleet.spec.versions import Standing, standings
+from router.contract import wire
 
 NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
 IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then

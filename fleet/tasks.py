@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from celery import current_app, shared_task
 from django.utils import timezone
 
-from fleet import agent, sleeping
-from fleet.autoscaling import scale_step
 from fleet.calibration import services as calibrations
-from fleet.deputy import Deputy
+from fleet.control.autoscaler import scale_step
+from fleet.control.reconciler import expire_step, publish_step, reconcile_step
 from fleet.models import Calibration
-from fleet.reconcile import CLAIM_S
+from fleet.node import agent, sleep
+from fleet.observe.failover_probe import Deputy
+from fleet.observe.scrape import Scraper
+from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
-from fleet.scrape import Scraper
-from fleet.steps import expire_step, publish_step, reconcile_step
-from router import wire
+from router.contract import wire
 
 LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
@@ -114,12 +114,12 @@ def kill_instance(name: str, epoch: int) -> None:
 
 @shared_task(name="fleet.sleep_instance")
 def sleep_instance(name: str, epoch: int) -> None:
-    sleeping.sleep_instance(name, epoch)
+    sleep.sleep_instance(name, epoch)
 
 
 @shared_task(name="fleet.wake_instance")
 def wake_instance(name: str, epoch: int) -> None:
-    sleeping.wake_instance(name, epoch)
+    sleep.wake_instance(name, epoch)
 
 
 def send_calibration(row: Calibration, *, anyway: bool) -> None:

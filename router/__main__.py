@@ -13,7 +13,7 @@ from types import FrameType
 import uvicorn
 
 from router.app import Router
-from router.intake import Intake
+from router.http.request_limits import Intake
 from router.options import arguments, source
 
 KEEP_ALIVE_S = 75  # longer than the balancers in front, so that they close first

@@ -9,22 +9,22 @@ from typing import Any
 
 import orjson
 
-from router import errors
-from router.asgi import AsgiClient, Receive, Send, answer
-from router.call import Call
-from router.client import Incoming
-from router.deadlines import Deadlines
-from router.door import Door, deadlines
-from router.errors import Refusal
-from router.headers import request_id
-from router.kvevents.listener import Listener
+from router.http import errors
+from router.http.asgi import AsgiClient, Receive, Send, answer
+from router.http.client import Incoming
+from router.http.errors import Refusal
+from router.http.headers import request_id
+from router.http.protocol import Door, deadlines
+from router.kv_events.listener import Listener
 from router.metrics import render
-from router.pool import Pool
-from router.prompt import RENDERERS
-from router.proxy import Proxy
-from router.relay import own_lines
+from router.pool.pool import Pool
+from router.request.call import Call
+from router.serving.proxy import Proxy
+from router.serving.relay import own_lines
 from router.source import Source
-from router.stalls import CHECK_S
+from router.timers import Deadlines
+from router.tokenize.prompt import RENDERERS
+from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
 
 log = logging.getLogger("weir.router")

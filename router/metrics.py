@@ -9,14 +9,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from router import prefix_figures, stores
-from router.histogram import Histogram
-from router.recorder import Recorder
+from router.pool import memory_limits
+from router.telemetry import prefix_metrics
+from router.telemetry.histogram import Histogram
+from router.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
-    from router.live import Live
-    from router.peers import Peers
     from router.source import Source
+    from router.sync.live_state import Live
+    from router.sync.peers import Peers
 
 PREFIX = "weir_router_"
 
@@ -33,8 +34,8 @@ class RouterCollector(Collector):
         yield from self._traffic()
         yield from self._instances()
         yield from self._pools_state()
-        yield from prefix_figures.metrics(self._pools.all())
-        yield from stores.metrics(self._pools.all())
+        yield from prefix_metrics.metrics(self._pools.all())
+        yield from memory_limits.metrics(self._pools.all())
         yield from self._keys()
         yield _single("tasks", "Tasks of the event loop: about one a request, and a few that stay", _tasks())
         yield from self._source.metrics()

@@ -69,12 +69,12 @@ def _fault_of_ports(options: argparse.Namespace) -> str:
 def source(options: argparse.Namespace, url: str) -> Source:
     """`url`: where this router is reached. ValueError with one line that names the flag."""
     if options.instances is not None:
-        from router.standalone import Standalone
+        from router.standalone.file_source import Standalone
 
         alone = Standalone(options.instances, options.policy, options.model or "", options.id, options.keys)
         alone.pools.gate.exposed = options.host not in LOOPBACK
         return alone
-    from router.shared import Shared  # the Redis client is half of the time that a start takes
+    from router.sync.redis_source import Shared  # the Redis client is half of the time that a start takes
 
     try:
         shared = Shared(options.redis, options.id, url)

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 
-from router.pools import Pools
-from router.recorder import Recorder
-from router.sessions import Sessions
+from router.serving.pools import Pools
+from router.serving.sessions import Sessions
+from router.telemetry.recorder import Recorder
 
 
 class Source(Protocol):

@@ -7,7 +7,7 @@ import redis
 import structlog
 
 from fleet.redis import connect
-from router import wire
+from router.contract import wire
 
 log = structlog.get_logger(__name__)
 KEPT = 1_000

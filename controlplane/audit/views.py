@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.selectors import Filters, known, page
-from controlplane.policies.merge import differences
+from controlplane.policies.drafts.merge import differences
 
 BIGGEST_ID = 2**63 - 1
 

@@ -16,7 +16,7 @@ import structlog
 from controlplane.dashboard import history
 from controlplane.dashboard.step import current, rows, step
 from fleet.redis import connect, connect_async
-from router import wire
+from router.contract import wire
 
 log = structlog.get_logger(__name__)
 

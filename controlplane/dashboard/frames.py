@@ -11,9 +11,9 @@ from typing import Any
 from controlplane.dashboard import attention, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
-from router import sketch
+from router.contract import sketch
+from router.contract.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
 from router.policy.types import CLASSES
-from router.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
 
 Json = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from router import sketch
+from router.contract import sketch
 
 PERCENTILES = (0.5, 0.9, 0.99)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from router.wire import OFFLINE_S, STALE_S
+from router.contract.wire import OFFLINE_S, STALE_S
 
 KV_SATURATED = 0.9  # share of KV blocks in use
 WAITING_SATURATED = 16  # requests waiting in one engine

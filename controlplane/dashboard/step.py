@@ -10,7 +10,7 @@ import orjson
 import redis
 
 from controlplane.dashboard import frames, history
-from router import wire
+from router.contract import wire
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # no frame from the control worker for so long: a web process builds them

@@ -1,6 +1,7 @@
 from django.urls import path
 
-from controlplane.dashboard import receipt_views, views
+from controlplane.dashboard import views
+from controlplane.receipts import views as receipt_views
 
 urlpatterns = [
     path("live", views.live, name="live"),

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.experiments.body import ARM_NAME, ArmIn
-from router.policy import document as documents
-from router.policy.document import InvalidDocument
-from router.policy.routes import ROUTES
+from router.policy.schema import document as documents
+from router.policy.schema.document import InvalidDocument
+from router.policy.strategies import ROUTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from router.policy.parameters import PARAMETERS
+from router.policy.schema.parameters import PARAMETERS
 
 LABELS = {
     "name": "Name",

@@ -6,16 +6,19 @@ import redis
 import structlog
 from django.utils import timezone
 
-from controlplane.experiments import figures, library, records, replaying, services, simulating
+from controlplane.experiments import services
+from controlplane.experiments.heartbeat import Pulse, Stopped
 from controlplane.experiments.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Experiment, Run
-from controlplane.experiments.playing import RunFailed
-from controlplane.experiments.pulse import Pulse, Stopped
-from controlplane.experiments.results import results_of
-from controlplane.experiments.traces.types import BadTrace
-from controlplane.experiments.validity import replay_warnings, twin_warnings
+from controlplane.experiments.modes import replay, twin
+from controlplane.experiments.modes.run_inputs import RunFailed
+from controlplane.experiments.results import records, summarize
+from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.validity import replay_warnings, twin_warnings
+from controlplane.traces import library
+from controlplane.traces.types import BadTrace
 
 log = structlog.get_logger(__name__)
-MODES = {"replay": replaying.perform, "twin": simulating.perform}
+MODES = {"replay": replay.perform, "twin": twin.perform}
 
 
 def run_experiment(experiment_id: int) -> None:
@@ -82,7 +85,7 @@ def _warnings(run: Run, own: dict[str, Any]) -> list[str]:
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     """Write down how a running run ended, with the figures of every request that finished; False when it had ended."""
     found = records.read(run.records_path)
-    own = figures.run_figures(found, run.facts.get("instances", []))
+    own = summarize.run_figures(found, run.facts.get("instances", []))
     values = {
         "status": status,
         "cause": cause[:2_000],

@@ -12,16 +12,16 @@ from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
 from controlplane.celery import app as celery
-from controlplane.experiments import library
 from controlplane.experiments.arms import Arm, Fault, resolve
 from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.metrics import METRICS
-from controlplane.experiments.modelled import NotModelled, twin_of
 from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import BadTrace
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NotThere
+from controlplane.traces import library
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace
+from controlplane.twin.pool_model import NotModelled, twin_of
 from fleet.models import Pool
 from fleet.selectors import pools
 
@@ -123,7 +123,7 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Fault]]:
     lacks = ""
     if not (entry.summary or {}).get("sessions"):
         lacks = "has no sessions, so nothing says which answer a request waits for"
-    elif not formats.tells_think_times(entry.format):
+    elif not registry.tells_think_times(entry.format):
         lacks = "has no think times"
     if asked.pacing == "closed_loop" and lacks:
         return "", [Fault("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed is timestamps")]

@@ -12,18 +12,19 @@ from pydantic import ValidationError
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.experiments import library, services
+from controlplane.experiments import services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import body_of, curl_of, example_body
 from controlplane.experiments.labels import LABELS, Told, told
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.report import shown
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import BadTrace
+from controlplane.experiments.results.report import shown
 from controlplane.experiments.views import permissions
 from controlplane.policies import selectors as policies
+from controlplane.traces import library
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace
 from fleet.selectors import pools
-from router.policy.routes import ROUTES
+from router.policy.strategies import ROUTES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 NUMBERS = ("duration_s", "time_scale", "load_factor")
@@ -78,7 +79,7 @@ def _upload(request: HttpRequest) -> HttpResponse:
         return render(request, "experiments/traces.html", _traces(request, "choose a file"), status=422)
     name = request.POST.get("name", "").strip() or str(file.name)
     try:
-        row, new = library.upload(name, file.read(formats.MAX_BYTES + 1), actor_of(request))
+        row, new = library.upload(name, file.read(registry.MAX_BYTES + 1), actor_of(request))
     except BadTrace as error:
         fault = f"{error.path}: {error.value}; allowed is {error.allowed}"
         return render(request, "experiments/traces.html", _traces(request, fault), status=422)
@@ -92,8 +93,8 @@ def _traces(request: HttpRequest, fault: str) -> dict[str, Any]:
     return {
         "rows": [_trace_row(entry) for entry in library.entries()],
         "fault": fault,
-        "formats": [kind.title for kind in formats.FORMATS.values()],
-        "limit_mib": formats.MAX_BYTES >> 20,
+        "formats": [kind.title for kind in registry.FORMATS.values()],
+        "limit_mib": registry.MAX_BYTES >> 20,
         "folder": library.folder(),
         **permissions(request),
     }

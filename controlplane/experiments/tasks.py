@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from controlplane.experiments import reap, running
+from controlplane.experiments import expire, running
 
 
 @shared_task(name="experiments.run")
@@ -14,4 +14,4 @@ def run(experiment_id: int) -> None:
 @shared_task(name="experiments.reap")
 def reap_step() -> None:
     """Every few seconds on the queue `control`."""
-    reap.step()
+    expire.step()

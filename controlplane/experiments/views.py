@@ -10,13 +10,14 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
-from controlplane.experiments import exports, presenting, selectors, services
+from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import curl_of, example_body
-from controlplane.experiments.metrics import LATENCIES
 from controlplane.experiments.models import ENDED, Experiment, Run
-from controlplane.experiments.report import COMPARISONS_NOTE, shown
-from controlplane.experiments.results import results_of
+from controlplane.experiments.results import exports, presenting
+from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.metrics import LATENCIES
+from controlplane.experiments.results.report import COMPARISONS_NOTE, shown
 
 LISTED = 100
 

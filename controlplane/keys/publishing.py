@@ -11,7 +11,7 @@ from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
 from fleet.redis import connect
-from router import wire
+from router.contract import wire
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a key used a thousand times a second is written once a minute

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from fleet.redis import connect
-from router import sketch, wire
+from router.contract import sketch, wire
 
 FEW = 20  # fewer observations than this are marked
 

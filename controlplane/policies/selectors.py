@@ -7,12 +7,12 @@ from typing import Any
 import redis
 from django.db.models import QuerySet
 
-from controlplane.policies.acks import live_routers
 from controlplane.policies.errors import NotThere
 from controlplane.policies.models import Draft, Policy, PolicyVersion
+from controlplane.policies.publication.acks import live_routers
 from fleet.models import Pool
 from fleet.redis import connect
-from router import wire
+from router.contract import wire
 
 NUMBER_MAX = 2**31 - 1  # what every database can be asked for
 

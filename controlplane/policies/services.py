@@ -11,10 +11,9 @@ from django.db import IntegrityError, transaction
 from controlplane.audit import services as audit
 from controlplane.audit.events import announce
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.policies import acks, publishing, selectors
-from controlplane.policies.acks import Ack
-from controlplane.policies.checks import REASON_MAX, check_document, check_name, check_reason, default_document
-from controlplane.policies.drafting import (
+from controlplane.policies import selectors
+from controlplane.policies.drafts.checks import REASON_MAX, check_document, check_name, check_reason, default_document
+from controlplane.policies.drafts.services import (
     check_etag,
     discard_draft,
     gone,
@@ -25,8 +24,11 @@ from controlplane.policies.drafting import (
 )
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.republishing import republish_missing
-from router.policy import document as documents
+from controlplane.policies.publication import acks
+from controlplane.policies.publication import publish as publishing
+from controlplane.policies.publication.acks import Ack
+from controlplane.policies.publication.republish import republish_missing
+from router.policy.schema import document as documents
 
 __all__ = [
     "REASON_MAX",

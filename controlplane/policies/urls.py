@@ -1,6 +1,7 @@
 from django.urls import path
 
-from controlplane.policies import draft_views, views
+from controlplane.policies import views
+from controlplane.policies.drafts import views as draft_views
 
 urlpatterns = [
     path("policies/", views.policy_list, name="policies"),

@@ -17,14 +17,14 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
-from controlplane.policies.editor import pretty, route_of, sections
+from controlplane.policies.drafts.editor import pretty, route_of, sections
+from controlplane.policies.drafts.values import shown
 from controlplane.policies.errors import Conflict, NotThere, Refused
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Policy, PolicyVersion
-from controlplane.policies.scope import scope_of
-from controlplane.policies.words import shown
-from router.policy.diff import diff
-from router.policy.routes import ROUTES
+from controlplane.policies.publication.scope import scope_of
+from router.policy.schema.diff import diff
+from router.policy.strategies import ROUTES
 
 HISTORY = 100  # versions on the policy's page; older ones by number
 

@@ -9,16 +9,16 @@ from django.urls import reverse
 
 from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.dashboard.templatetags.figures import seconds
-from controlplane.experiments import library
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy
-from controlplane.policies.scope import scope_of
+from controlplane.policies.publication.scope import scope_of
 from controlplane.previews import presenting, selectors
+from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.previews.models import Preview
 from controlplane.previews.source import BUILT_IN
-from controlplane.previews.trust import LEAST_REQUESTS
-from router.policy import document as documents
+from controlplane.traces import library
+from router.policy.schema import document as documents
 
 AS_USUAL = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"  # when none is chosen
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
-from controlplane.experiments.figures import CLASSES
-from controlplane.experiments.metrics import LATENCIES, METRICS, quantile_key
-from controlplane.experiments.stats import LOW_N, QUANTILES
-from controlplane.previews.trust import OF_A_CLASS
+from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
+from controlplane.experiments.results.stats import LOW_N, QUANTILES
+from controlplane.experiments.results.summarize import CLASSES
+from controlplane.previews.analysis.trust import OF_A_CLASS
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"

@@ -3,21 +3,22 @@
 import redis
 import structlog
 
-from controlplane.experiments import library
-from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
-from controlplane.experiments.traces.types import BadTrace
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
-from controlplane.previews import apart, services, source, trust
-from controlplane.previews.apart import Broken
-from controlplane.previews.compute import Computed, Job
+from controlplane.previews import services, source, subprocess
+from controlplane.previews.analysis import trust
+from controlplane.previews.analysis.compute import Computed, Job
+from controlplane.previews.heartbeat import Pulse, Stopped
 from controlplane.previews.models import DONE, FAILED, Preview
-from controlplane.previews.pulse import Pulse, Stopped
 from controlplane.previews.source import Part
+from controlplane.previews.subprocess import Broken
+from controlplane.traces import library
+from controlplane.traces.types import BadTrace
+from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet.models import Pool
 from fleet.selectors import pool
-from router.policy import document as documents
-from router.policy.document import InvalidDocument
+from router.policy.schema import document as documents
+from router.policy.schema.document import InvalidDocument
 
 log = structlog.get_logger(__name__)
 EXPECTED = (library.TraceError, BadTrace, Broken, PolicyError, InvalidDocument, redis.RedisError)
@@ -49,7 +50,7 @@ def _perform(preview: Preview) -> None:
     parts = [
         source.take(preview.trace_name, preview.max_requests, seed, preview.trace["until"]) for seed in preview.seeds
     ]
-    computed = apart.compute_apart(_job(preview, twin, parts), Pulse(preview.pk).beat)
+    computed = subprocess.compute_apart(_job(preview, twin, parts), Pulse(preview.pk).beat)
     services.end(
         preview.pk,
         DONE,

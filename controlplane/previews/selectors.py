@@ -10,9 +10,9 @@ from django.utils import timezone
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NotThere
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.previews import trust
+from controlplane.previews.analysis import trust
 from controlplane.previews.models import DONE, Preview
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 NUMBER_MAX = 2**31 - 1  # what every database can be asked for
 

@@ -15,20 +15,21 @@ from kombu.exceptions import OperationalError
 
 from controlplane.audit.services import Actor, record
 from controlplane.celery import app as celery
-from controlplane.experiments import library
-from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
-from controlplane.experiments.traces.types import BadTrace
-from controlplane.policies import drafting
 from controlplane.policies import selectors as policies
-from controlplane.policies.checks import check_document
+from controlplane.policies.drafts import services
+from controlplane.policies.drafts.checks import check_document
 from controlplane.policies.errors import FieldError, Refused
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.previews import source, trust
+from controlplane.previews import source
+from controlplane.previews.analysis import trust
 from controlplane.previews.models import CANCELLED, ENDED, FAILED, QUEUED, RUNNING, Preview
 from controlplane.previews.source import Part
+from controlplane.traces import library
+from controlplane.traces.types import BadTrace
+from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
 
@@ -55,8 +56,8 @@ def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match:
     asked = asked or Asked()
     draft = policies.open_draft(policy)
     if draft is None:
-        raise drafting.gone(policy, None)
-    drafting.check_etag(draft, if_match, draft.document)
+        raise services.gone(policy, None)
+    services.check_etag(draft, if_match, draft.document)
     live = policies.live_version(policy)
     document = check_document(draft.document)
     if documents.sha256(document) == live.sha256:

@@ -7,10 +7,10 @@ from typing import Any
 
 import redis
 
-from controlplane.experiments import library, traffic
-from controlplane.experiments.traces import formats, generated
-from controlplane.experiments.traces.types import BadTrace, Trace, TraceRequest
-from controlplane.previews.trust import LEAST_REQUESTS
+from controlplane.previews.analysis.trust import LEAST_REQUESTS
+from controlplane.traces import generated, library, recorded_traffic
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace, Trace, TraceRequest
 
 BUILT_IN = "agentic-demo"
 
@@ -45,7 +45,7 @@ class Part:
 def recorded_counts() -> dict[str, int]:
     """Recorded requests by pool; nothing while Redis is away."""
     try:
-        return {pool: found.requests for pool, found in traffic.recorded().items()}
+        return {pool: found.requests for pool, found in recorded_traffic.recorded().items()}
     except redis.RedisError:
         return {}
 
@@ -72,12 +72,12 @@ def take(name: str, count: int, seed: int, until: str = "") -> Part:
 def _take_recorded(name: str, count: int, seed: int, until: str) -> Part:
     pool = name.removeprefix(library.RECORDED)
     try:
-        lines, newest = traffic.newest_of(pool, count, until)
+        lines, newest = recorded_traffic.newest_of(pool, count, until)
     except redis.RedisError as error:
         raise library.NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
     if not lines:
         raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
-    trace = formats.read(b"\n".join(lines), seed)
+    trace = registry.read(b"\n".join(lines), seed)
     return Part(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)
 
 

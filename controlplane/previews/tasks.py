@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from controlplane.previews import reap, running
+from controlplane.previews import expire, running
 
 
 @shared_task(name="previews.run")
@@ -13,4 +13,4 @@ def run(preview_id: int) -> None:
 @shared_task(name="previews.reap")
 def reap_step() -> None:
     """Every few seconds on the queue `control`."""
-    reap.step()
+    expire.step()

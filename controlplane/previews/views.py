@@ -9,8 +9,8 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.policies import conflicts, draft_views
 from controlplane.policies import selectors as policies
+from controlplane.policies.drafts import conflicts, views
 from controlplane.policies.errors import Conflict, FieldError, NotThere, Refused
 from controlplane.policies.models import Policy
 from controlplane.policies.views import find
@@ -37,11 +37,11 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
         return _start_in_place(request, policy)
     try:
         if "loaded" in request.POST:
-            draft_views.save(request, policy)
+            views.save(request, policy)
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
     except Refused as error:
-        return draft_views.refused(request, policy, error)
+        return views.refused(request, policy, error)
     try:
         preview = services.start(policy, actor_of(request), asked(request.POST))
     except Conflict as error:
@@ -57,13 +57,13 @@ def _not_started(request: HttpRequest, policy: Policy, error: Refused) -> HttpRe
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
     told = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
-    context = {**draft_views.editor_context(request, draft), **told}
+    context = {**views.editor_context(request, draft), **told}
     return render(request, "policies/editor.html", context, status=422)
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     """For htmx: the panel's state, and what became of the typed values, as after an autosave."""
-    saved = draft_views.saved(request, policy)
+    saved = views.saved(request, policy)
     problems = [] if "draft" in saved else [("", NOT_SAVED)]
     if not problems:
         try:
@@ -71,7 +71,7 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
         except (Conflict, Refused) as error:
             problems = page.problems_of(error)
     context = {**saved, **_of_draft(request, policy), "problems": problems, "saved": saved}
-    return draft_views.saved_response(request, "previews/_started.html", context)
+    return views.saved_response(request, "previews/_started.html", context)
 
 
 def asked(form: QueryDict) -> services.Asked:

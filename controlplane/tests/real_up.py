@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from controlplane.up import record
-from fleet import launch
+from fleet.node import process
 
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -106,11 +106,11 @@ class RealUp:
         return record.leftovers(self.folder / "run" / "processes.json")
 
     def engines(self):
-        return launch.find({"WEIR_FLEET": str(self.folder)})
+        return process.find({"WEIR_FLEET": str(self.folder)})
 
     def everything(self):
         """Every process that carries our data folder."""
-        return launch.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
+        return process.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
 
     def left(self):
         """What is still there of it; what was killed takes a moment to be gone."""
@@ -132,5 +132,5 @@ def running(*flags, **extra):
             weir.process.kill()
         weir.process.wait()
         for pid, started in weir.everything():
-            launch.send(pid, started, signal.SIGKILL)
+            process.send(pid, started, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)

@@ -88,7 +88,7 @@ def test_the_published_description_of_the_api_is_the_one_that_is_served():
 
 
 def test_every_redis_key_is_in_the_table_of_the_contract():
-    from router import wire
+    from router.contract import wire
 
     table = {re.sub(r"<[^>]+>", "", key) for key in re.findall(r"^\| (weir:.+?) \|", wire.__doc__, re.MULTILINE)}
     named = {value for name, value in vars(wire).items() if name.isupper() and str(value).startswith(wire.PREFIX)}

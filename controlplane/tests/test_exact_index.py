@@ -12,7 +12,7 @@ from fleet.engine.request import Request
 from fleet.engine.scheduler import Limits
 from fleet.simengine import tokens
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import ExactIndex
+from router.prefix.exact.index import ExactIndex
 
 SIZE = 4  # tokens in a block
 WIDTH = SIZE * tokens.BYTES_PER_TOKEN

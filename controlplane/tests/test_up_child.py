@@ -8,7 +8,7 @@ import pytest
 from controlplane.up import CannotStart, ready, record
 from controlplane.up.child import Child, trim
 from controlplane.up.plan import Process, Ready
-from fleet import launch
+from fleet.node import process as launch
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"

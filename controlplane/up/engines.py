@@ -6,9 +6,9 @@ import signal
 from django.conf import settings
 from django.db import connections
 
-from fleet import launch
-from fleet.launcher import LaunchError
-from fleet.shutdown import stop_all
+from fleet.control.shutdown import stop_all
+from fleet.node import process
+from fleet.node.launcher import LaunchError
 
 NODE = "local"
 GRACE_S = 1.5
@@ -30,5 +30,5 @@ def _stop() -> None:
 
 def kill() -> None:
     """At once, without asking the database: they carry our data folder in their environment."""
-    for pid, started in launch.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
-        launch.send(pid, started, signal.SIGKILL)
+    for pid, started in process.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
+        process.send(pid, started, signal.SIGKILL)

@@ -10,7 +10,7 @@ import redis
 
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
-from router import wire
+from router.contract import wire
 
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet import launch
+from fleet.node import process
 
 GONE_S = 3.0
 
 
 def write(path: Path, pids: Mapping[str, int]) -> None:
-    states = {name: (pid, launch.inspect(pid)) for name, pid in pids.items()}
+    states = {name: (pid, process.inspect(pid)) for name, pid in pids.items()}
     entries = {name: {"pid": pid, "started": state.started} for name, (pid, state) in states.items() if state}
     scratch = path.with_suffix(".tmp")
     scratch.write_text(json.dumps(entries, indent=1) + "\n")
@@ -28,7 +28,7 @@ def leftovers(path: Path) -> dict[str, int]:
         recorded = {name: (int(entry["pid"]), float(entry["started"])) for name, entry in entries.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return {name: pid for name, (pid, started) in recorded.items() if launch.is_alive(pid, started)}
+    return {name: pid for name, (pid, started) in recorded.items() if process.is_alive(pid, started)}
 
 
 def end(pids: Mapping[str, int]) -> None:
@@ -37,5 +37,5 @@ def end(pids: Mapping[str, int]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
     until = time.monotonic() + GONE_S
-    while any(launch.inspect(pid) for pid in pids.values()) and time.monotonic() < until:
+    while any(process.inspect(pid) for pid in pids.values()) and time.monotonic() < until:
         time.sleep(0.02)

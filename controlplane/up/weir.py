@@ -17,8 +17,10 @@ from controlplane.policies.services import ensure_default_policy
 from controlplane.up import CannotStart
 from controlplane.up.console import block, say
 from controlplane.up.plan import Options, url
-from fleet import document, launch, selectors, services, spec
+from fleet import selectors, services
 from fleet.kinds import KINDS
+from fleet.node import process
+from fleet.spec import document, fleet_spec
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
 DEMO_POOL = "demo"
@@ -99,15 +101,15 @@ def _a_model() -> str:
 
 def took() -> str:
     """Since this process was started, the imports included."""
-    state = launch.inspect(os.getpid())
+    state = process.inspect(os.getpid())
     return f"{time.clock_gettime(time.CLOCK_BOOTTIME) - state.started:.1f} s" if state else "?"
 
 
 def check_fleet(path: Path) -> None:
     """CannotStart when the document cannot be applied."""
     try:
-        spec.parse_fleet(document.load(path.read_text()))
-    except (OSError, UnicodeDecodeError, document.UnreadableDocument, spec.InvalidFleet) as error:
+        fleet_spec.parse_fleet(document.load(path.read_text()))
+    except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
         raise CannotStart(f"--fleet {path}: {' '.join(str(error).split())}") from None
 
 

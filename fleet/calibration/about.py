@@ -1,6 +1,6 @@
 """What an engine says of itself: its room, the longest request, what it is doing, how fast its clock runs.
 
-figures() of router/figures.py reads the same page once a second; here it is read once, for more.
+figures() of router/contract/engine_metrics.py reads the same page once a second; here it is read once, for more.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from fleet.calibration.ask import away
-from router.figures import Scrape, figures
+from router.contract.engine_metrics import Scrape, figures
 
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
-from fleet.spec import config_hash
+from fleet.spec.fleet_spec import config_hash
 
 OLD = timedelta(days=7)
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
-from router.figures import VLLM_SCRAPE
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 CONNECTORS = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleet.kinds.option import Problem, build, check
-from router.figures import Scrape
+from router.contract.engine_metrics import Scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ RequirementKind = Literal["program", "module", "folder", "gpu"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that a node must have before an instance can start there (fleet/prerequisites.py looks)."""
+    """One thing that a node must have before an instance can start there (fleet/node/prerequisites.py looks)."""
 
     kind: RequirementKind
     name: str  # the program, the module, the folder, the id of the GPU
@@ -63,7 +63,7 @@ class Kind:
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()
     # Whether it answers POST /sleep?level= and /wake_up with these options
     can_sleep: Callable[[Any], bool] = lambda spec: False
-    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/wire.py)
+    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/contract/wire.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
     simulated: bool = False  # its figures come from a model of an engine, not from one
     serves: bool = True  # answers requests: routers are told of it, and its pool's model must be there

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
-from router.figures import NO_SCRAPE
+from router.contract.engine_metrics import NO_SCRAPE
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, role_of, visible
-from router.figures import VLLM_SCRAPE
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from fleet.engine import profiles
 from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
-from router.figures import VLLM_SCRAPE
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 GPUS = tuple(profiles.PEAKS)
 KV = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")

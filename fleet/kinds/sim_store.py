@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
-from router.figures import MOONCAKE_SCRAPE
+from router.contract.engine_metrics import MOONCAKE_SCRAPE
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
-from router.figures import NO_SCRAPE
+from router.contract.engine_metrics import NO_SCRAPE
 
 OPTIONS_FILE = "llm_options.yaml"
 _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")

@@ -16,7 +16,7 @@ from fleet.kinds.serving import (
 )
 from fleet.kinds.transfer import MODES, Transfer
 from fleet.kinds.vllm_spec import VllmSpec
-from router.figures import VLLM_SCRAPE
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 # Not `vllm serve`: it looks for a distribution of that very name, which builds for CPU are not.

@@ -25,7 +25,7 @@ from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from fleet.launcher import LaunchError
+from fleet.node.launcher import LaunchError
 
 Json = dict[str, Any]
 CONNECT_S = 3.0

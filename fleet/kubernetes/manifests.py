@@ -15,9 +15,9 @@ from typing import Any
 from fleet.kinds.kind import Kind
 from fleet.kubernetes.overlay import laid_over
 from fleet.kubernetes.place import Place
-from fleet.masking import is_secret
-from fleet.prepare import Prepared, Where
-from fleet.sections import Placement
+from fleet.node.prepare import Prepared, Where
+from fleet.spec.masking import is_secret
+from fleet.spec.sections import Placement
 
 Json = dict[str, Any]
 POD_IP = "pod-ip.invalid"  # stands for the Pod's address until that is known

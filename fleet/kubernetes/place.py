@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet import document
 from fleet.kinds import KINDS
 from fleet.kinds.option import Problem
-from fleet.masking import hidden
+from fleet.spec import document
+from fleet.spec.masking import hidden
 
 # Those whose makers publish an image under a name of their own, and Weir's own.
 IMAGES: Mapping[str, str] = {

@@ -13,16 +13,16 @@ from typing import Any
 
 from django.utils import timezone
 
-from fleet import launch, logs
-from fleet.fencing import PRESENT
 from fleet.kinds import KINDS
 from fleet.kubernetes import capacity, manifests, place, status
 from fleet.kubernetes.api import Absent, Api, Exists, Forbidden, Json, KubernetesError, NotReached
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.place import Place
 from fleet.kubernetes.starts import born_of, start_of
-from fleet.launcher import Ended, LaunchError, Sight, Started, Unready
 from fleet.models import Instance, State
+from fleet.node import logs, process
+from fleet.node.fencing import PRESENT
+from fleet.node.launcher import Ended, LaunchError, Sight, Started, Unready
 
 CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a start is put off
 TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
@@ -125,7 +125,7 @@ class Pods:
             raise
         self.mirror(instance.node).note(pod)
         made = replace(wanted.made, url="", wire={}, argv=manifests.shown(wanted.made.argv))
-        logs.begin(instance.name, instance.epoch, timezone.now(), launch.command_line(made.argv))
+        logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(made.argv))
         return Started(made, f"started as Pod {wanted.name}", {"pod": wanted.name})
 
     def revoke(self, started: Started) -> None:

@@ -10,10 +10,10 @@ from fleet.kubernetes import render
 from fleet.kubernetes.manifests import ENGINE
 from fleet.kubernetes.place import Place
 from fleet.models import Instance, Node
-from fleet.placement import not_allowed
-from fleet.sections import placement_of
+from fleet.plan.placement import not_allowed
 from fleet.snapshot import node_views
-from fleet.spec import PoolSpec
+from fleet.spec.fleet_spec import PoolSpec
+from fleet.spec.sections import placement_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from fleet.kinds import KINDS
 from fleet.kubernetes import manifests
 from fleet.kubernetes.place import Place
 from fleet.kubernetes.starts import described
-from fleet.masking import HIDDEN, hidden
 from fleet.models import Instance, Pool
-from fleet.prepare import known_peers
-from fleet.spec import FleetSpec, PoolSpec, config
+from fleet.node.prepare import known_peers
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config
+from fleet.spec.masking import HIDDEN, hidden
 
 NODE = "kubernetes"  # named where the document names none
 

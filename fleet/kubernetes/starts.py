@@ -6,9 +6,9 @@ from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.kubernetes import manifests
 from fleet.models import Instance, Pool
-from fleet.ports import in_pod
-from fleet.prepare import peers_of, prepare
-from fleet.sections import placement_of
+from fleet.node.ports import in_pod
+from fleet.node.prepare import peers_of, prepare
+from fleet.spec.sections import placement_of
 
 
 def start_of(instance: Instance) -> manifests.Start:

@@ -10,12 +10,12 @@ import zmq
 
 from fleet.engine.engine import Engine
 from fleet.engine.profiles import UnknownProfile
-from fleet.simengine.app import App
 from fleet.simengine.arguments import Arguments, parse_arguments
+from fleet.simengine.http.app import App
+from fleet.simengine.http.server import GRACE_S, Failed, Server, listen
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About
 from fleet.simengine.model import model_of
-from fleet.simengine.server import GRACE_S, Failed, Server, listen
 from fleet.simengine.service import Connect, Service
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from fleet.engine.request import Request
 from fleet.simengine.answers import Answer
+from fleet.simengine.http.refusal import Refusal
 from fleet.simengine.kv.connector import Source
-from fleet.simengine.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)

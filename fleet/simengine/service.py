@@ -11,11 +11,11 @@ from fleet.engine.request import Request
 from fleet.simengine import tokens
 from fleet.simengine.answers import Author, Wanted
 from fleet.simengine.driver import Driver
+from fleet.simengine.http.refusal import Refusal, asleep, too_long, unknown_model
 from fleet.simengine.job import Ask, Job, Part
 from fleet.simengine.kv.connector import Answer, Connector, Source, TransferFailed, Wish
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import About, Metrics
-from fleet.simengine.refusal import Refusal, asleep, too_long, unknown_model
 
 NO_WISH = Wish()
 

@@ -15,11 +15,11 @@ import orjson
 import uvicorn
 import uvloop
 
-from fleet.simengine.app import Receive, Send, read_body, respond
-from fleet.simengine.body import parse
+from fleet.simengine.http.app import Receive, Send, read_body, respond
+from fleet.simengine.http.body import parse
+from fleet.simengine.http.refusal import Refusal
+from fleet.simengine.http.server import GRACE_S, Failed, Server, listen
 from fleet.simengine.kv.link import Link
-from fleet.simengine.refusal import Refusal
-from fleet.simengine.server import GRACE_S, Failed, Server, listen
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterable
 
-from fleet.placement import NodeView
-from fleet.reconcile import plan
-from fleet.wanted import Action, DesiredPool, ObservedInstance
+from fleet.plan.desired import Action, DesiredPool, ObservedInstance
+from fleet.plan.placement import NodeView
+from fleet.plan.reconcile import plan
 
 NOW = 10_000.0
 MARS = NodeView("mars")

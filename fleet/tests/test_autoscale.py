@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.autoscale import EVERY_S, Advice, Point, advise
-from fleet.sections import Autoscale, autoscale_of
+from fleet.plan.autoscale import EVERY_S, Advice, Point, advise
+from fleet.spec.sections import Autoscale, autoscale_of
 
 NOW = 100_000.0
 SPEC = {"min": 1, "max": 10, "target_queue": 4, "target_kv": 0.6, "slo_ttft_p90_ms": {"warm": 300}}

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from fleet.changes import Change, FieldChange, changes, field_changes, in_words
-from fleet.spec import FleetSpec, PoolSpec
+from fleet.spec.changes import Change, FieldChange, changes, field_changes, in_words
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
 POOL = PoolSpec("demo", "llama", "sim", 8, "default", "local", {"seed": 1})
 

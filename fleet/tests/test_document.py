@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fleet import document
+from fleet.spec import document
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.document import load
-from fleet.spec import parse_fleet
+from fleet.spec.document import load
+from fleet.spec.fleet_spec import parse_fleet
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 

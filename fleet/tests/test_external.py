@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from fleet import launch, services
+from fleet import services
 from fleet.models import Instance, State
+from fleet.node import process as launch
 from fleet.tests.world import STANDIN, World
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.utils import timezone
 
-from fleet import nodes, selectors, services
+from fleet import selectors, services
+from fleet.control import nodes
+from fleet.control.reconciler import reconcile_step
 from fleet.models import Node, State
-from fleet.steps import reconcile_step
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import World, deliver
 

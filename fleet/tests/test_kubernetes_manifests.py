@@ -17,7 +17,7 @@ from fleet.kubernetes.place import Place
 from fleet.kubernetes.render import objects, objects_of
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
-from fleet.spec import PoolSpec, parse_fleet
+from fleet.spec.fleet_spec import PoolSpec, parse_fleet
 
 GOLDEN = Path(__file__).with_name("golden_manifests")
 TEMPLATE = {

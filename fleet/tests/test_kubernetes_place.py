@@ -7,9 +7,9 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from fleet.document import UnreadableDocument
 from fleet.kubernetes import capacity, place
 from fleet.kubernetes.overlay import laid_over
+from fleet.spec.document import UnreadableDocument
 
 FLEET = """
 apiVersion: weir/v1

@@ -9,14 +9,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from fleet import agent, launchers, logs, nodes
+from fleet.control import nodes
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
-from fleet.launcher import Ended
 from fleet.models import Instance, Node, Pool, State, Wish
-from fleet.placement import refusal
-from fleet.sections import Placement
+from fleet.node import agent, launchers, logs
+from fleet.node.launcher import Ended
+from fleet.plan.placement import refusal
 from fleet.snapshot import node_views, observed_of
+from fleet.spec.sections import Placement
 from fleet.tests.cluster import Cluster
 
 NODE = "k8s"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet import launch, logs
-from fleet.failure import last_words
+from fleet.node import logs, process
+from fleet.observe.failure import last_words
 
 SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 STUBBORN = [
@@ -32,17 +32,17 @@ def start(log: Path) -> Iterator[Start]:
     started = []
 
     def begin(argv: list[str], **env: str) -> tuple[int, float]:
-        started.append(launch.start(argv, {"PATH": os.environ["PATH"], **env}, log))
+        started.append(process.start(argv, {"PATH": os.environ["PATH"], **env}, log))
         return started[-1]
 
     yield begin
     for pid, pid_started in started:
-        launch.stop(pid, pid_started, grace_s=0)
-    launch.reap()
+        process.stop(pid, pid_started, grace_s=0)
+    process.reap()
 
 
 def is_suspended(pid: int) -> bool:
-    state = launch.inspect(pid)
+    state = process.inspect(pid)
     return state is not None and state.letter in "Tt"
 
 
@@ -57,7 +57,7 @@ def test_a_process_leads_its_own_session_and_writes_to_its_log(start: Start, log
     pid, started = start(SLEEP)
     until(lambda: log.read_text() == "up\n")
     assert os.getsid(pid) == pid
-    assert launch.is_alive(pid, started)
+    assert process.is_alive(pid, started)
     assert oct(log.stat().st_mode)[-3:] == "600"
 
 
@@ -68,30 +68,30 @@ def test_a_signal_that_we_ignore_is_not_ignored_by_what_we_start(start: Start, l
     finally:
         signal.signal(signal.SIGTERM, before)
     until(lambda: log.read_text() == "up\n")
-    assert launch.stop(pid, started, grace_s=10) is True
+    assert process.stop(pid, started, grace_s=10) is True
 
 
 def test_another_start_time_is_another_process(start: Start) -> None:
     pid, started = start(SLEEP)
-    assert not launch.is_alive(pid, started + 0.01)
-    assert not launch.send(pid, started + 0.01, signal.SIGKILL)
-    assert launch.is_alive(pid, started)
+    assert not process.is_alive(pid, started + 0.01)
+    assert not process.send(pid, started + 0.01, signal.SIGKILL)
+    assert process.is_alive(pid, started)
 
 
 def test_a_zombie_is_dead(start: Start) -> None:
     pid, started = start([sys.executable, "-c", ""])
-    until(lambda: (launch.inspect(pid) or launch.ProcessState("Z", 0)).letter == "Z")
-    assert not launch.is_alive(pid, started)
-    launch.reap()
-    assert launch.inspect(pid) is None
+    until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")
+    assert not process.is_alive(pid, started)
+    process.reap()
+    assert process.inspect(pid) is None
 
 
 def test_what_ends_on_request_is_told_from_what_has_to_be_killed(start: Start, log: Path) -> None:
     pid, started = start(STUBBORN)
     until(lambda: log.read_text() == "up\n")
-    assert launch.stop(pid, started, grace_s=0.1) is False
-    assert not launch.is_alive(pid, started)
-    assert launch.stop(pid, started, grace_s=5) is True  # it is gone already
+    assert process.stop(pid, started, grace_s=0.1) is False
+    assert not process.is_alive(pid, started)
+    assert process.stop(pid, started, grace_s=5) is True  # it is gone already
 
 
 def test_the_children_of_a_process_end_with_it(start: Start, log: Path) -> None:
@@ -99,8 +99,8 @@ def test_the_children_of_a_process_end_with_it(start: Start, log: Path) -> None:
     pid, started = start([sys.executable, "-c", code])
     until(lambda: log.read_text().endswith("\n"))
     child = int(log.read_text())
-    launch.stop(pid, started, grace_s=5)
-    until(lambda: (launch.inspect(child) or launch.ProcessState("Z", 0)).letter == "Z")
+    process.stop(pid, started, grace_s=5)
+    until(lambda: (process.inspect(child) or process.ProcessState("Z", 0)).letter == "Z")
 
 
 def test_a_suspended_process_is_recognised(start: Start) -> None:
@@ -108,7 +108,7 @@ def test_a_suspended_process_is_recognised(start: Start) -> None:
     assert not is_suspended(pid)
     os.kill(pid, signal.SIGSTOP)
     until(lambda: is_suspended(pid))
-    assert launch.is_alive(pid, started)
+    assert process.is_alive(pid, started)
 
 
 def test_a_program_that_is_not_there_is_an_error(start: Start) -> None:
@@ -119,7 +119,7 @@ def test_a_program_that_is_not_there_is_an_error(start: Start) -> None:
 def test_a_process_is_found_by_what_it_carries(start: Start) -> None:
     found = start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
     start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="theirs")
-    assert launch.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
+    assert process.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
 
 
 def test_what_a_killed_process_left_behind_is_found_and_ended(start: Start) -> None:
@@ -128,24 +128,24 @@ def test_what_a_killed_process_left_behind_is_found_and_ended(start: Start) -> N
     parent, started = start(["sh", "-c", "sleep 600 & wait"], **marks)
     until(lambda: len(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()) == 1)
     child = int(Path(f"/proc/{parent}/task/{parent}/children").read_text())
-    assert launch.find(marks) == [(parent, started)]
+    assert process.find(marks) == [(parent, started)]
     os.kill(parent, signal.SIGKILL)
-    until(lambda: [pid for pid, _ in launch.find(marks)] == [child])
-    for orphan in launch.find(marks):
-        launch.stop(*orphan, grace_s=0)
-    assert launch.find(marks) == []
+    until(lambda: [pid for pid, _ in process.find(marks)] == [child])
+    for orphan in process.find(marks):
+        process.stop(*orphan, grace_s=0)
+    assert process.find(marks) == []
 
 
 @pytest.mark.parametrize(("pid", "started"), [(None, None), (None, 1.0), (1, None), (2**22 + 1, 1.0)])
 def test_nothing_recorded_is_nothing_alive(pid: int | None, started: float | None) -> None:
-    assert not launch.is_alive(pid, started)
+    assert not process.is_alive(pid, started)
 
 
 def test_secrets_are_not_handed_to_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_SECRET_KEY", "hush")
     monkeypatch.setenv("DATABASE_URL", "postgresql://u:hush@h/d")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    given = launch.environment(Path("/srv"), {"WEIR_INSTANCE": "a"}, {"X": "1"})
+    given = process.environment(Path("/srv"), {"WEIR_INSTANCE": "a"}, {"X": "1"})
     assert "hush" not in str(given)
     assert (given["NCCL_DEBUG"], given["WEIR_INSTANCE"], given["X"], given["PYTHONPATH"]) == ("INFO", "a", "1", "/srv")
 

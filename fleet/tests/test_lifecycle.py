@@ -3,8 +3,9 @@
 import os
 import signal
 
-from fleet import launch, services
+from fleet import services
 from fleet.models import Instance, InstanceEvent, State
+from fleet.node import process
 from fleet.tests.test_launch import is_suspended
 from fleet.tests.world import World, document
 
@@ -56,7 +57,7 @@ def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world:
     assert "suspended" in world.one().reason
     world.age(11)
     world.until(world.is_in(State.FAILED))
-    assert not launch.is_alive(old.pid, old.pid_started)
+    assert not process.is_alive(old.pid, old.pid_started)
     world.age(11)
     world.until_ready(1)
     assert world.one().epoch == 2
@@ -149,7 +150,7 @@ def test_a_changed_option_replaces_the_process_once_it_has_drained(world: World)
     world.until_ready(1)
     kinds = list(InstanceEvent.objects.filter(instance="p-0").order_by("pk").values_list("kind", flat=True))
     assert kinds[-5:] == ["stopping", "stopped", "starting", "loading", "ready"]
-    assert not launch.is_alive(old.pid, old.pid_started)
+    assert not process.is_alive(old.pid, old.pid_started)
 
 
 def test_a_worker_that_starts_anew_adopts_what_runs(world: World) -> None:

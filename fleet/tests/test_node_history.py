@@ -7,13 +7,13 @@ import pytest
 import redis
 from django.utils import timezone
 
-from fleet import nodes
-from fleet.deputy import Deputy
-from fleet.forgetting import forget
+from fleet.control import nodes
+from fleet.control.forget import forget
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port
+from fleet.observe.failover_probe import Deputy
 from fleet.services import NotPossible
 from fleet.snapshot import NODE_GONE_S
-from router import wire
+from router.contract import wire
 
 pytestmark = pytest.mark.usefixtures("db", "live_redis")
 
@@ -116,7 +116,7 @@ def test_a_node_that_is_alive_is_not_forgotten() -> None:
 
 def test_a_node_that_reports_while_it_is_being_forgotten_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     lost()
-    monkeypatch.setattr("fleet.forgetting.why_not", lambda node, now: nodes.beat("gpu-1", now) and "")
+    monkeypatch.setattr("fleet.control.forget.why_not", lambda node, now: nodes.beat("gpu-1", now) and "")
     with pytest.raises(NotPossible, match="in this very moment"):
         forget("gpu-1", "ada")
     assert Node.objects.exists()

@@ -11,11 +11,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from fleet import agent, fencing, inventory, launch, nodes, services
-from fleet.agent import in_seconds
-from fleet.deputy import Deputy
+from fleet import services
+from fleet.control import nodes
+from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, State
-from fleet.steps import reconcile_step
+from fleet.node import agent, fencing, inventory, process
+from fleet.node.agent import in_seconds
+from fleet.observe.failover_probe import Deputy
 from fleet.tests.world import World, deliver, document
 
 # Inventory
@@ -145,7 +147,7 @@ def test_an_order_that_comes_twice_starts_one_process(world: World) -> None:
 
 def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
     row = started(world)
-    launch.stop(row.pid, row.pid_started, grace_s=0)
+    process.stop(row.pid, row.pid_started, grace_s=0)
     Instance.objects.update(epoch=5, state=State.STARTING, pid=None)
     assert fencing.claim(world.one()) is None
     Instance.objects.update(epoch=2)  # an older copy was restored
@@ -168,18 +170,18 @@ def test_a_node_that_comes_back_ends_what_was_started_elsewhere_meanwhile(world:
     row = started(world)
     fence = fencing.Fence()
     assert fence.step("local") == []
-    assert launch.is_alive(row.pid, row.pid_started)
+    assert process.is_alive(row.pid, row.pid_started)
     Instance.objects.update(node="mars", epoch=row.epoch + 1)
     assert fence.step("local") == []  # it has just looked
     assert fencing.Fence().step("local") == ["p-0"]
-    assert not launch.is_alive(row.pid, row.pid_started)
+    assert not process.is_alive(row.pid, row.pid_started)
 
 
 def test_a_node_ends_only_what_is_its_own(world: World) -> None:
     row = started(world)
     Instance.objects.update(epoch=row.epoch + 1)
     assert fencing.fence("mars") == []
-    assert launch.is_alive(row.pid, row.pid_started)
+    assert process.is_alive(row.pid, row.pid_started)
 
 
 # A silent node

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.placement import Demand, Held, NodeView, place
-from fleet.sections import Placement
+from fleet.plan.placement import Demand, Held, NodeView, place
+from fleet.spec.sections import Placement
 
 
 def homes(placement: Placement, nodes: list[NodeView], held: Any = (), count: int = 1, last: str = "") -> list[str]:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from fleet import autoscaling, selectors, services
+from fleet import selectors, services
+from fleet.control import autoscaler
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible
-from fleet.spec import InvalidFleet
+from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
-from router import wire
+from router.contract import wire
 
 
 def two_pools(needed: int = 1) -> dict[str, Any]:
@@ -145,13 +146,13 @@ def run(pool: Pool, seconds: int, waiting: float = 5.0) -> None:
     begin = timezone.now()
     for second in range(0, seconds, 5):
         loaded(pool, waiting)
-        autoscaling.scale_step(begin + dt.timedelta(seconds=second))
+        autoscaler.scale_step(begin + dt.timedelta(seconds=second))
 
 
 def test_in_advisory_mode_it_only_says_what_it_would_do(pool: Pool) -> None:
     autoscaled(pool, "advisory")
     run(pool, 15)
-    said = autoscaling.latest(["p"])["p"]
+    said = autoscaler.latest(["p"])["p"]
     assert (said["replicas"], said["advised"], said["mode"]) == (2, 4, "advisory")
     assert said["why"] == "5.0 requests wait per instance, the target is 2"
     assert selectors.pool_ready("p") == (2, 2)
@@ -174,11 +175,11 @@ def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
         window = {"classes": {"p": {"warm": {"ttft": buckets}, "heavy": None}}}
         connect().set(wire.router_key(name), wire.encode(window))
         connect().zadd(wire.ROUTERS, {name: now})
-    point = autoscaling.look(connect(), pool, now)
+    point = autoscaler.look(connect(), pool, now)
     assert set(point.ttft_p90_ms) == {"warm"}
     assert point.ttft_p90_ms["warm"] == pytest.approx(393, rel=0.05)
 
 
 def test_without_redis_there_is_no_advice_to_show(pool: Pool, redis_away: None) -> None:
-    assert autoscaling.latest(["p"]) == {}
-    assert autoscaling.latest([]) == {}
+    assert autoscaler.latest(["p"]) == {}
+    assert autoscaler.latest([]) == {}

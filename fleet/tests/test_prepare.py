@@ -7,10 +7,10 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.transfer import MODES
-from fleet.masking import masked
 from fleet.models import Instance, Pool, Port, State
-from fleet.prepare import NotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
-from fleet.spec import PoolSpec
+from fleet.node.prepare import NotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
+from fleet.spec.fleet_spec import PoolSpec
+from fleet.spec.masking import masked
 
 STORE = {"kv": "mooncake-store", "master": "m"}
 

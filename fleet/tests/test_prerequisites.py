@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet import prerequisites
 from fleet.kinds.kind import Requirement
-from fleet.prerequisites import Finding, check
+from fleet.node import prerequisites
+from fleet.node.prerequisites import Finding, check
 
 
 def look(*requires: Requirement, **ports: int) -> list[Finding]:

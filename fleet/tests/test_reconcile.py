@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.drift import differences
-from fleet.placement import NodeView
-from fleet.reconcile import CLAIM_S, LOST_AFTER_S, ORDER_AGAIN_S, plan
-from fleet.sections import Placement, Update
-from fleet.state import REPLACE_AFTER_S
+from fleet.plan.desired import goal, outdated
+from fleet.plan.drift import differences
+from fleet.plan.placement import NodeView
+from fleet.plan.reconcile import CLAIM_S, LOST_AFTER_S, ORDER_AGAIN_S, plan
+from fleet.plan.state import REPLACE_AFTER_S
+from fleet.spec.sections import Placement, Update
 from fleet.tests.model import MARS, NOW, POOL, READY, Model, pool_of, seen, want
-from fleet.wanted import goal, outdated
 
 AWAY = NodeView("mars", seen=False)
 ONLY_MARS = {"placement": Placement(nodes=("mars",))}

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from fleet import services, versions
+from fleet import services
+from fleet.control.rollback import resume_pool, rollback_pool
 from fleet.models import Instance, InstanceEvent, Pool, State
-from fleet.rollback import resume_pool, rollback_pool
 from fleet.services import NotPossible
+from fleet.spec import versions
 from fleet.tests.world import World, document
 
 LAST_WORDS = "ModuleNotFoundError: No module named 'cuda'"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.reconcile import plan
-from fleet.sections import Update
+from fleet.plan.desired import DesiredPool
+from fleet.plan.reconcile import plan
+from fleet.spec.sections import Update
 from fleet.tests.model import MARS, NOW, Model, pool_of, seen, want
-from fleet.wanted import DesiredPool
 
 
 def changing(replicas: int, update: Update, **fields: Any) -> DesiredPool:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fleet.samples import History, sample
-from router.figures import Figures
+from fleet.observe.samples import History, sample
+from router.contract.engine_metrics import Figures
 
 BLANK = Figures(None, None, None, None, None, None, None, None, {}, None, None)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scaling import Scale, active, wanted
-from fleet.sections import DAYS, Autoscale, Schedule, Window, autoscale_of, schedule_of
+from fleet.plan.scaling import Scale, active, wanted
+from fleet.spec.sections import DAYS, Autoscale, Schedule, Window, autoscale_of, schedule_of
 
 WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
 NIGHT = {"days": ["sat"], "from": "22:00", "to": "06:00", "replicas": 1}

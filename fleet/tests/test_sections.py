@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fleet.changes import changes
-from fleet.sections import Placement, Update, Window, autoscale_of, placement_of, schedule_of
-from fleet.spec import InvalidFleet, dump_fleet, parse_fleet
+from fleet.spec.changes import changes
+from fleet.spec.fleet_spec import InvalidFleet, dump_fleet, parse_fleet
+from fleet.spec.sections import Placement, Update, Window, autoscale_of, placement_of, schedule_of
 
 SECTIONS: dict[str, Any] = {
     "update": {"strategy": "surge", "max_surge": 2, "on_failure": "rollback"},

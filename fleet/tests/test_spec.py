@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet import document as documents
-from fleet.spec import InvalidFleet, PoolSpec, config_hash, dump_fleet, parse_fleet
+from fleet.spec import document as documents
+from fleet.spec.fleet_spec import InvalidFleet, PoolSpec, config_hash, dump_fleet, parse_fleet
 
 POOL = {
     "name": "demo",

@@ -7,18 +7,19 @@ import pytest
 import redis
 from django.utils import timezone
 
-from fleet import agent, events, processes, selectors, services
-from fleet.agent import in_seconds
+from fleet import events, selectors, services
+from fleet.control.publish import publish_fleet
+from fleet.control.reconciler import expire_step, publish_step, reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
-from fleet.ports import NoPort, is_free, ports_for
-from fleet.publishing import publish_fleet
+from fleet.node import agent, host_launcher
+from fleet.node.agent import in_seconds
+from fleet.node.ports import NoPort, is_free, ports_for
 from fleet.redis import connect
 from fleet.services import FleetChanged, NotPossible
-from fleet.spec import InvalidFleet, config_hash
-from fleet.steps import expire_step, publish_step, reconcile_step
+from fleet.spec.fleet_spec import InvalidFleet, config_hash
 from fleet.tests.world import document
 from fleet.transitions import move
-from router import wire
+from router.contract import wire
 
 Orders = list[tuple[str, str, str, int]]
 pytestmark = pytest.mark.usefixtures("db", "live_redis", "fake_kind")
@@ -95,7 +96,7 @@ def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPa
     heartbeat()
     step()
     step()
-    monkeypatch.setattr(processes, "ports_for", no_port)
+    monkeypatch.setattr(host_launcher, "ports_for", no_port)
     assert agent.start_instance("p-0", 1) is False
     row = selectors.instance("p-0")
     assert (row.state, row.failures) == (State.FAILED, 1)

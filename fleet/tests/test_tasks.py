@@ -8,8 +8,8 @@ from celery import current_app
 from django.core.management import CommandError, call_command
 
 from fleet import selectors, tasks
+from fleet.control.shutdown import stop_all
 from fleet.models import Instance, Node, Pool, State
-from fleet.shutdown import stop_all
 from fleet.tests.world import World, document
 
 
@@ -97,8 +97,8 @@ def test_the_stop_command_fails_where_pods_run_and_it_has_no_cluster(db: None) -
 def test_the_export_command_prints_what_was_applied(
     db: None, fake_kind: None, live_redis: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fleet import document as documents
     from fleet import services
+    from fleet.spec import document as documents
 
     services.apply_fleet(document(2, flavour=3), "ada")
     call_command("fleet_export")

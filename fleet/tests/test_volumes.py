@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.volumes import is_full, room
+from fleet.observe.volumes import is_full, room
 
 
 def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:

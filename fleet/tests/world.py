@@ -12,16 +12,18 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from fleet import agent, fencing, launch, logs, selectors, services, sleeping
-from fleet.agent import in_seconds
+from fleet import selectors, services
+from fleet.control.reconciler import reconcile_step
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.models import Instance, State
+from fleet.node import agent, fencing, logs, sleep
+from fleet.node import process as launch
+from fleet.node.agent import in_seconds
+from fleet.observe.scrape import Scraper
 from fleet.redis import connect
-from fleet.scrape import Scraper
-from fleet.steps import reconcile_step
-from router import wire
-from router.figures import VLLM_SCRAPE
+from router.contract import wire
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 STANDIN = Path(__file__).with_name("standin.py")
 
@@ -69,7 +71,7 @@ def deliver(order: str, node: str, instance: str, epoch: int) -> None:
     if order == "start":
         agent.start_instance(instance, epoch)
     elif order in ("sleep", "wake"):
-        (sleeping.sleep_instance if order == "sleep" else sleeping.wake_instance)(instance, epoch)
+        (sleep.sleep_instance if order == "sleep" else sleep.wake_instance)(instance, epoch)
     else:
         agent.signal_instance(instance, epoch, kill=order == "kill")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from router.answering import Answering
-from router.call import Call
-from router.errors import Refusal
 from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd
-from router.member import Lease, Member
-from router.offload import Offload, PrefillFailed
+from router.http.errors import Refusal
 from router.policy.types import Decision
+from router.pool.endpoint import Lease, Member
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed
+from router.upstream.response import Answering
 
 # (call, instance for the prefill, instance that decodes, what becomes of it, body, new tokens of the prefill)
 Flow = Callable[[Call, Member, Member, Offload, Mapping[str, Any], int], Awaitable[Answering]]

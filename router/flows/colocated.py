@@ -1,9 +1,9 @@
 """Prefill and decode on the same instance: the request goes there once, the answer comes back as it is."""
 
-from router.call import Call
-from router.connection import Connection
-from router.member import Member
 from router.policy.types import Policy
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.upstream.connection import Connection
 
 
 async def serve(call: Call, member: Member, policy: Policy) -> Connection:

@@ -2,13 +2,13 @@
 
 import time
 
-from router.call import Call
-from router.connection import Connection
 from router.flows.post import post
-from router.headers import value_of
-from router.member import Member
-from router.offload import Offload, PrefillFailed
-from router.upstream_errors import ConnectFailed
+from router.http.headers import value_of
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed
+from router.upstream.connection import Connection
+from router.upstream.errors import ConnectFailed
 
 
 async def decode(

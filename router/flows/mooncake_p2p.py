@@ -8,16 +8,16 @@ from typing import Any
 
 import orjson
 
-from router.call import Call
-from router.connection import Connection
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.flows.together import Together
-from router.member import Member
-from router.offload import Offload, PrefillFailed
-from router.upstream import Upstream
-from router.upstream_errors import UpstreamError
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed
+from router.upstream.connection import Connection
+from router.upstream.connection_pool import Upstream
+from router.upstream.errors import UpstreamError
 
 QUERY_S = 5.0  # for the answer of a bootstrap server
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from router.call import Call
-from router.connection import Connection
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
-from router.member import Member
-from router.offload import Offload
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.request.offload import Offload
+from router.upstream.connection import Connection
 
 
 async def serve(

@@ -9,17 +9,17 @@ from typing import Any
 
 import orjson
 
-from router.answering import Answering
-from router.call import Call
-from router.connection import EventSink, Headers, Sink
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
 from router.flows.prefill import fetch
 from router.flows.together import Together
-from router.member import Member
-from router.offload import Offload, PrefillFailed
-from router.upstream_errors import ConnectionBroken
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed
+from router.upstream.connection import EventSink, Headers, Sink
+from router.upstream.errors import ConnectionBroken
+from router.upstream.response import Answering
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 

@@ -1,8 +1,8 @@
 """A request as an engine is sent it."""
 
-from router.call import Call
-from router.connection import Connection
-from router.member import Member
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.upstream.connection import Connection
 
 
 async def post(

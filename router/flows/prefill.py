@@ -6,14 +6,15 @@ from typing import Any
 
 import orjson
 
-from router import predict, usage
-from router.blame import blame, failed
-from router.call import Call
-from router.connection import Connection
 from router.flows.post import post
-from router.member import Member
-from router.offload import Offload, PrefillFailed, PrefillLate
-from router.upstream_errors import ProtocolError, UpstreamError
+from router.pool.endpoint import Member
+from router.pool.failure_attribution import blame, failed
+from router.request import prediction
+from router.request.call import Call
+from router.request.offload import Offload, PrefillFailed, PrefillLate
+from router.upstream import usage
+from router.upstream.connection import Connection
+from router.upstream.errors import ProtocolError, UpstreamError
 
 LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks of a long prompt
 
@@ -34,7 +35,7 @@ async def fetch(
     lease = member.lease(tokens)
     offload.alone = member.requests == 1
     call.pool.index.insert(member.id, member.epoch, call.chunks)
-    sent = predict.computing(call, member)
+    sent = prediction.computing(call, member)
     offload.began = time.perf_counter()
     try:
         async with asyncio.timeout(limit_s):
@@ -49,7 +50,7 @@ async def fetch(
         offload.alone = offload.alone and member.requests == 1  # and nobody came while it ran
         member.breaker.neutral()
         lease.end()
-        predict.over(sent)
+        prediction.over(sent)
         call.pool.queue.wake()
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from router.connection import Connection
-from router.offload import Offload
+from router.request.offload import Offload
+from router.upstream.connection import Connection
 
 
 class Together:

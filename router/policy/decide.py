@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from router.policy.candidates import Candidates
-from router.policy.classify import classify
-from router.policy.filters import refusals
 from router.policy.fleet import Fleet, fleet_of
-from router.policy.offload import offloaded
-from router.policy.routes import ROUTES
+from router.policy.rules.classify import classify
+from router.policy.rules.filters import refusals
+from router.policy.rules.offload import offloaded
+from router.policy.strategies import ROUTES
 from router.policy.types import Decision, Instance, Policy, Request
 from router.policy.view import View, cached_tokens
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from router.value import value
+from router.policy.value import value
 
 RequestClass = Literal["warm", "medium", "heavy"]
 CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import Fleet, dropped
 from router.policy.types import Instance, Policy, Request, RequestClass
-from router.value import value
+from router.policy.value import value
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ import httpx
 import pytest
 import redis
 
-from router import wire
 from router.__main__ import Server, configuration, listen
 from router.app import Router
-from router.policy import document
-from router.shared import Shared
+from router.contract import wire
+from router.policy.schema import document
+from router.sync.redis_source import Shared
 from router.tests.engine import Behaviour, Engine, engine
 
 

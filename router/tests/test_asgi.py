@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 
 from router.app import Router
-from router.shared import Shared
+from router.sync.redis_source import Shared
 from router.tests.conftest import World, entry
 from router.tests.engine import engine, events, first_then_wait, hang
 

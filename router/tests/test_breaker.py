@@ -1,7 +1,7 @@
 """The breaker takes a failing instance out, and one request at a time finds out whether it is well again."""
 
-from router.breaker import Breaker
 from router.tests.engine import break_off, events, hang_up, reply
+from router.upstream.breaker import Breaker
 
 
 def opened(now=100.0):

@@ -7,13 +7,13 @@ from unittest.mock import Mock
 import httptools
 import pytest
 
-from router import relay
-from router.call import Call
-from router.client import Incoming
-from router.connection import Connection
-from router.exchange import Exchange
-from router.relay import Answer
+from router.http.client import Incoming
+from router.http.exchange import Exchange
+from router.request.call import Call
+from router.serving import relay
+from router.serving.relay import Answer
 from router.tests.engine import USAGE
+from router.upstream.connection import Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%b\r\n"
 CHUNKED = HEAD % b"transfer-encoding: chunked\r\n"

@@ -5,12 +5,12 @@ import asyncio
 import httpx
 import pytest
 
-from router.connection import HIGH_WATER
 from router.tests.engine import events, stream
+from router.upstream.connection import HIGH_WATER
 
 
 async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):
-    monkeypatch.setattr("router.upstream.IDLE_S", 0.1)
+    monkeypatch.setattr("router.upstream.connection_pool.IDLE_S", 0.1)
     w = await world(None, None)
     await w.ask()
     tasks_before = len(asyncio.all_tasks())

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from router.deadlines import Deadlines
+from router.timers import Deadlines
 
 
 class Clock:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from router import wire
 from router.app import Router
+from router.contract import wire
 from router.tests.conftest import Published, entry, running
-from router.tests.kvevents.conftest import Sim, quick, start_sim
+from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
 
 __all__ = ["folder", "quick", "start_sim"]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from router.figures import MOONCAKE_SCRAPE, VLLM_SCRAPE, figures
+from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, figures
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from router import wire
-from router.endpoints import LIMITS, UNCOMPUTED
-from router.prompt import RENDERERS
+from router.contract import wire
+from router.http.api_paths import LIMITS, UNCOMPUTED
 from router.tests.engine import USAGE, events, reply
+from router.tokenize.prompt import RENDERERS
 
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hello"}]},

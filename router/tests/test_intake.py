@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 
-from router.intake import MAX_HEAD
+from router.http.request_limits import MAX_HEAD
 from router.tests.engine import first_then_wait, hang, reply
 
 BODY = json.dumps({"model": "llama", "prompt": "x"}).encode()
@@ -58,7 +58,7 @@ def code(body):
 
 
 async def test_a_connection_on_which_nothing_comes_is_closed(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.HEAD_S", 0.1)
+    monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.1)
     client = await connect(await world(None))
     status, _, body = await client.answer()
     assert (status, code(body)) == (408, "head_timeout")
@@ -66,7 +66,7 @@ async def test_a_connection_on_which_nothing_comes_is_closed(world, connect, mon
 
 
 async def test_a_head_that_trickles_is_cut_off(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.HEAD_S", 0.3)
+    monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.3)
     client = await connect(await world(None))
 
     async def trickle():
@@ -82,7 +82,7 @@ async def test_a_head_that_trickles_is_cut_off(world, connect, monkeypatch):
 
 
 async def test_the_head_of_a_later_request_is_bounded_too(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.HEAD_S", 0.3)
+    monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.3)
     client = await connect(await world(None))
     client.send(post())
     assert (await client.answer())[0] == 200
@@ -91,7 +91,7 @@ async def test_the_head_of_a_later_request_is_bounded_too(world, connect, monkey
 
 
 async def test_a_body_that_trickles_is_cut_off_and_leaves_nothing(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.BODY_S", 0.3)
+    monkeypatch.setattr("router.http.request_limits.BODY_S", 0.3)
     w = await world(None)
     client = await connect(w)
     client.send(HEAD + b"content-length: 1000\r\n\r\n")
@@ -105,7 +105,7 @@ async def test_a_body_that_trickles_is_cut_off_and_leaves_nothing(world, connect
 
 
 async def test_a_body_that_comes_after_its_refusal_is_not_read_for_ever(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.BODY_S", 0.3)
+    monkeypatch.setattr("router.http.request_limits.BODY_S", 0.3)
     client = await connect(await world(None))
     client.send(HEAD + b"content-length: 99000000\r\n\r\n")
     status, _, body = await client.answer()
@@ -115,8 +115,8 @@ async def test_a_body_that_comes_after_its_refusal_is_not_read_for_ever(world, c
 
 
 async def test_a_request_that_runs_for_longer_than_the_limits_is_not_cut_off(world, connect, monkeypatch):
-    monkeypatch.setattr("router.intake.HEAD_S", 0.1)
-    monkeypatch.setattr("router.intake.BODY_S", 0.1)
+    monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.1)
+    monkeypatch.setattr("router.http.request_limits.BODY_S", 0.1)
     w = await world(hang)
     client = await connect(w)
     client.send(post())

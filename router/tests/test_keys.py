@@ -6,8 +6,8 @@ import time
 import httpx
 import pytest
 
-from router import wire
-from router.keys import UnreadableKeys, parse
+from router.contract import wire
+from router.contract.api_keys import UnreadableKeys, parse
 from router.options import arguments, source
 from router.tests.conftest import entry, key_entry
 from router.tests.engine import hang

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router import wire
-from router.errors import Refusal
-from router.gate import Gate
-from router.keys import Key
-from router.lender import Lender
-from router.link import Link
-from router.quota import Bucket, Budget, Wish, duration
+from router.contract import wire
+from router.contract.api_keys import Key
+from router.http.errors import Refusal
+from router.limits.api_key_auth import Gate
+from router.limits.token_buckets import Bucket, Budget, Wish, duration
+from router.sync.redis_link import Link
+from router.sync.token_bucket_store import Lender
 from router.tests.conftest import key_entry, running
 from router.tests.engine import USAGE, reply
 from router.tests.test_keys import ALICE, bearer, keyed

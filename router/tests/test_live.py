@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from router import wire
-from router.policy import document
-from router.reporter import Reporter
+from router.contract import wire
+from router.policy.schema import document
+from router.sync.reporter import Reporter
 from router.tests.conftest import entry, running
 from router.tests.engine import first_then_wait
 

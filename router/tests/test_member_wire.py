@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from router.member import Member
-from router.pool import Pool, Unreadable
+from router.pool.endpoint import Member
+from router.pool.pool import Pool, Unreadable
 from router.tests.conftest import entry
 
 

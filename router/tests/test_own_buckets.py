@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.own_buckets import OwnBuckets
-from router.quota import Wish
+from router.limits.local_buckets import OwnBuckets
+from router.limits.token_buckets import Wish
 
 
 def wish(needed, wanted=None, *, kind="requests", limit=60):

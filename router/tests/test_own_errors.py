@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.body import MAX_BODY
+from router.http.body import MAX_BODY
 from router.tests.conftest import entry
 
 

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from router import wire
+from router.contract import wire
 from router.metrics import render
-from router.peers import PENDING_HASHES, Peers
-from router.pools import Pools
+from router.serving.pools import Pools
+from router.sync.peers import PENDING_HASHES, Peers
 from router.tests.conftest import running
 from router.tests.engine import hang
 

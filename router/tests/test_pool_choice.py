@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.errors import Refusal
-from router.pools import Pools
+from router.http.errors import Refusal
+from router.serving.pools import Pools
 from router.tests.conftest import entry
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from router.probe import Prober, Refused, Slow
+from router.contract.probe import Prober, Refused, Slow
 
 Serve = Callable[[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]], Awaitable[str]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.prompt import RENDERERS, InvalidBody, read, with_usage
+from router.tokenize.prompt import RENDERERS, InvalidBody, read, with_usage
 
 
 def rendered(endpoint, **document):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.admission import IDLE_FLOWS, Queue, QueueFull
-from router.drain import Drain
+from router.pool.admission import IDLE_FLOWS, Queue, QueueFull
+from router.pool.departure_rate import Drain
 
 CLASSES = ("warm", "medium", "heavy")
 

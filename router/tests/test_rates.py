@@ -2,13 +2,13 @@
 
 import pytest
 
-from router.call import Call
-from router.offload import Offload
-from router.pace import FORGET, PROMPTS, Line
-from router.pool import Pool
-from router.rates import Estimates
+from router.pool.pace import FORGET, PROMPTS, Line
+from router.pool.pool import Pool
+from router.request.call import Call
+from router.request.offload import Offload
+from router.telemetry.rates import Estimates
 from router.tests.conftest import entry
-from router.usage import Usage
+from router.upstream.usage import Usage
 
 
 def pool() -> Pool:

@@ -3,8 +3,9 @@
 import asyncio
 import json
 
-from router import receipts, wire
-from router.call import Call
+from router.contract import wire
+from router.request.call import Call
+from router.telemetry import receipts
 from router.tests.engine import break_off, events, hang, hang_up, reply
 
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from router.policy import document, replay
+from router.policy import replay
+from router.policy.schema import document
 from router.tests.engine import hang, hang_up
 
 

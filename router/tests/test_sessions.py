@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from router import wire
-from router.affinity import Affinity
-from router.headers import LONGEST_SESSION
-from router.prompt import read
-from router.reporter import SESSIONS_BATCH
+from router.contract import wire
+from router.http.headers import LONGEST_SESSION
+from router.pool.affinity import Affinity
+from router.sync.reporter import SESSIONS_BATCH
 from router.tests.conftest import running
+from router.tokenize.prompt import read
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_more_sessions_than_one_batch_are_all_written(world):
 
 
 def test_what_could_not_be_written_is_kept_but_for_what_changed_since(monkeypatch):
-    monkeypatch.setattr("router.affinity.KEPT", 3)
+    monkeypatch.setattr("router.pool.affinity.KEPT", 3)
     affinity = Affinity()
     for session in ("a", "b", "c", "d"):
         affinity.bind(session, "demo-0", now=0, ttl_s=100)
@@ -145,7 +145,7 @@ def test_a_binding_is_written_when_it_moves_and_then_only_now_and_again():
 
 
 def test_sessions_are_bounded(monkeypatch):
-    monkeypatch.setattr("router.affinity.KEPT", 10)
+    monkeypatch.setattr("router.pool.affinity.KEPT", 10)
     affinity = Affinity()
     for i in range(50):
         affinity.bind(f"s{i}", "demo-0", now=i, ttl_s=100)

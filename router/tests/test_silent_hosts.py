@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from router import hosts
-from router.connection import Connection
 from router.tests.engine import first_then_wait, hang
-from router.upstream_errors import HostSilent
+from router.upstream import host_liveness
+from router.upstream.connection import Connection
+from router.upstream.errors import HostSilent
 
 
 def demo(w, name):
@@ -24,7 +24,7 @@ def port_of(transport):
 def gone(monkeypatch):
     """Ports whose host is gone."""
     ports = set()
-    monkeypatch.setattr(hosts, "is_gone", lambda transport: port_of(transport) in ports)
+    monkeypatch.setattr(host_liveness, "is_gone", lambda transport: port_of(transport) in ports)
     return ports
 
 
@@ -59,7 +59,7 @@ async def test_a_stream_from_a_host_that_is_gone_ends_with_an_error_event(world,
     assert b"its host does not answer" in (await asking).content
 
 
-@pytest.mark.parametrize("number", hosts.UNREACHABLE)
+@pytest.mark.parametrize("number", host_liveness.UNREACHABLE)
 async def test_what_the_kernel_says_of_a_lost_connection_is_told_from_an_engine_that_hung_up(world, number):
     w = await world(hang)
     connection = Connection(demo(w, "demo-0").upstream, asyncio.get_running_loop())
@@ -67,7 +67,7 @@ async def test_what_the_kernel_says_of_a_lost_connection_is_told_from_an_engine_
     connection.connection_lost(OSError(number, "no"))
     with pytest.raises(HostSilent):
         await connection.first_bytes()
-    assert errno.ECONNRESET not in hosts.UNREACHABLE
+    assert errno.ECONNRESET not in host_liveness.UNREACHABLE
 
 
 async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world):
@@ -77,7 +77,7 @@ async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world)
     transport.write(b"x" * 20_000_000)
     for _ in range(10):
         await asyncio.sleep(0.05)
-        assert not hosts.is_gone(transport)
+        assert not host_liveness.is_gone(transport)
     assert transport.get_write_buffer_size() > 0
     transport.abort()
     server.close()
@@ -89,5 +89,5 @@ async def test_connections_to_engines_are_asked_whether_their_host_is_there(worl
     (connection,) = demo(w, "demo-0").upstream.connections
     sock = connection._transport.get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == hosts.IDLE_ASK_S
-    assert not hosts.is_gone(connection._transport)
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == host_liveness.IDLE_ASK_S
+    assert not host_liveness.is_gone(connection._transport)

@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-from router.connection import HIGH_WATER
-from router.stalls import CHECK_S
 from router.tests.engine import events, first_then_wait, hang_up, stream, write_chunk, write_head
+from router.upstream.connection import HIGH_WATER
+from router.upstream.stalls import CHECK_S
 
 
 def demo(w):

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from router.policy import document
+from router.policy.schema import document
 from router.tests.engine import engine, first_then_wait
 from router.tests.plain_engine import plain
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from router.options import arguments
-from router.policy import document
-from router.standalone_files import Listed, read_instances, read_policy
-from router.standalone_text import BadInput
+from router.policy.schema import document
+from router.standalone.files import Listed, read_instances, read_policy
+from router.standalone.text import BadInput
 
 
 def test_instances_are_urls_with_their_facts():

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from router.keys import parse
-from router.standalone_keys import read_keys
-from router.standalone_text import BadInput
+from router.contract.api_keys import parse
+from router.standalone.api_keys import read_keys
+from router.standalone.text import BadInput
 
 SECRET = "sk-weir-" + "5" * 64
 HASH = hashlib.sha256(SECRET.encode()).hexdigest()

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from router.policy import document
+from router.policy.schema import document
 from router.tests.test_standalone import Alone
 
 pytestmark = pytest.mark.slow

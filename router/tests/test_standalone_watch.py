@@ -2,10 +2,10 @@
 
 import pytest
 
-from router.figures import VLLM_SCRAPE, figures
-from router.pools import Pools
-from router.standalone_files import Listed
-from router.standalone_watch import Answer, Watch, Watched
+from router.contract.engine_metrics import VLLM_SCRAPE, figures
+from router.serving.pools import Pools
+from router.standalone.files import Listed
+from router.standalone.watch import Answer, Watch, Watched
 from router.tests.engine import engine
 from router.tests.plain_engine import PAGE, plain
 

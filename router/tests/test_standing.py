@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from router.member import Lease, Member
-from router.standing import Standing
+from router.pool.endpoint import Lease, Member
+from router.pool.fleet_view import Standing
 from router.tests.conftest import entry
 
 OPEN_S = 10.0

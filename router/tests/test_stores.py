@@ -2,10 +2,10 @@
 
 import pytest
 
-from router import affinity
-from router.pool import Pool
+from router.pool import affinity
+from router.pool.memory_limits import STORES, metrics, stores
+from router.pool.pool import Pool
 from router.prefix.chain import SPAN_BYTES, Chains
-from router.stores import STORES, metrics, stores
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The tokens of a text are estimated by what engines report."""
 
-from router.tokens import TokenRatio
+from router.tokenize.ratio import TokenRatio
 
 
 def test_the_first_report_is_believed():

@@ -8,13 +8,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router import wire
-from router.call import Call
-from router.pool import Pool
+from router.contract import wire
+from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
+from router.request.call import Call
+from router.telemetry.traffic import Traffic
 from router.tests.conftest import entry, running
 from router.tests.engine import reply
-from router.traffic import Traffic
 
 WORDS = "the quick brown fox "  # 20 bytes
 
@@ -104,7 +104,7 @@ def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr("router.traffic.REMEMBERED", 2)
+    monkeypatch.setattr("router.telemetry.traffic.REMEMBERED", 2)
     traffic = Traffic(Counter())
     for byte in b"abcd":
         call = Call(
@@ -207,8 +207,8 @@ def test_fewer_entries_are_kept_when_prompts_are_long():
 
 
 def test_what_is_dropped_while_redis_is_away_is_counted(monkeypatch):
-    monkeypatch.setattr("router.recorder.PENDING", 2)
-    from router.recorder import Recorder
+    monkeypatch.setattr("router.telemetry.recorder.PENDING", 2)
+    from router.telemetry.recorder import Recorder
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.usage import Strip, Usage, combined, find
+from router.upstream.usage import Strip, Usage, combined, find
 
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
 

@@ -1,6 +1,6 @@
 """Values are what they hold."""
 
-from router.value import value
+from router.policy.value import value
 
 
 @value

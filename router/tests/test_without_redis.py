@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from router import wire
+from router.contract import wire
 from router.tests.conftest import Published, World, entry, running
 from router.tests.engine import engine
 
@@ -125,7 +125,7 @@ async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redi
 
 
 async def test_receipts_are_bounded_while_redis_is_away(served, own_redis, monkeypatch):
-    monkeypatch.setattr("router.recorder.PENDING", 3)
+    monkeypatch.setattr("router.telemetry.recorder.PENDING", 3)
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     for _ in range(6):

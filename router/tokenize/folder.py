@@ -15,8 +15,8 @@ from pathlib import Path
 import tokenizers
 import xxhash
 
-from router.prompt import Prompt
 from router.tokenize.conversation import as_chat
+from router.tokenize.prompt import Prompt
 from router.tokenize.template import Template
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from router.pool import Pool
+from router.pool.pool import Pool
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
 

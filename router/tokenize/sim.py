@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from router.prompt import Prompt
+from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 
 _TOKEN_BYTES = 4

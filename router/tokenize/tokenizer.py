@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from router.prompt import Prompt
+from router.tokenize.prompt import Prompt
 
 
 class NotTokenized(Exception):

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from router.pool import Pool
+from router.pool.pool import Pool
 from router.workers.etcd import Registry
 from router.workers.merge import Entry, etcd_of, merged
 

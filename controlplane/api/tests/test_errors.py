@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.api import policies
+from controlplane.api.routes import policies
 
 
 def problem(answer, status: int) -> dict:

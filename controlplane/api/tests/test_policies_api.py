@@ -2,7 +2,7 @@ import pytest
 
 from controlplane.policies import services
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 POLICY = "/policies/default"
 DRAFT = f"{POLICY}/draft"

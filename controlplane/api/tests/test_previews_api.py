@@ -7,7 +7,8 @@ import pytest
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
-from controlplane.previews import apart, compute, running, services
+from controlplane.previews import running, services, subprocess
+from controlplane.previews.analysis import compute
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from controlplane.testing import api_caller
 
@@ -32,7 +33,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services.celery, "send_task", lambda name, args, queue: found.append(args))
-    monkeypatch.setattr(apart, "compute_apart", compute.compute)
+    monkeypatch.setattr(subprocess, "compute_apart", compute.compute)
     return found
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import redis
 
-from router import sketch, wire
-from router.policy import document
+from router.contract import sketch, wire
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
+from router.policy.schema import document
 from router.policy.types import Instance, Request
 
 LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n

@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.dashboard import frames
 from controlplane.dashboard.frames import Inputs, build_frame
-from router import sketch
+from router.contract import sketch
 
 NOW = 1_000_000.0
 

@@ -7,11 +7,11 @@ import pytest
 import redis
 from django.test import Client
 
-from controlplane.dashboard import explain
-from controlplane.dashboard.receipts import Filters, newer_than, recent, written_at
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.receipts import explain
+from controlplane.receipts.reader import Filters, newer_than, recent, written_at
 from controlplane.testing import ApiCaller
-from router import wire
+from router.contract import wire
 
 NOW = time.time()
 
@@ -59,7 +59,7 @@ def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: re
 
 
 def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.dashboard.receipts.PAGE", 2)
+    monkeypatch.setattr("controlplane.receipts.reader.PAGE", 2)
     fleet = FakeFleet(live_redis)
     for i in range(5):
         fleet.write_receipt(f"req-{i}", NOW - 5 + i)

@@ -17,8 +17,8 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.policies import services
 from controlplane.testing import ApiCaller, api_caller
 from fleet.models import Pool
-from router import wire
-from router.policy import document as documents
+from router.contract import wire
+from router.policy.schema import document as documents
 
 NOW = time.time()
 ADA = Actor("user", "ada")

@@ -15,8 +15,8 @@ import uvloop
 from controlplane.experiments.replay import completions
 from controlplane.experiments.replay.client import Client, NoAnswer
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.traces.generated import BLOCK_TOKENS, Turn, session_turns
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.generated import BLOCK_TOKENS, Turn, session_turns
+from controlplane.traces.types import TraceRequest
 
 SESSIONS = 48
 FIRST_STARTS_S = 1.5  # the first sessions begin this far apart: every class occurs within seconds

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from controlplane.experiments.records import Record
 from controlplane.experiments.replay import completions
 from controlplane.experiments.replay.client import Answer, Client, NoAnswer
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.experiments.results.records import Record
+from controlplane.traces.types import TraceRequest
 
 ANSWER_LIMIT_S = 1_800.0  # of the engine's time: no answer takes longer
 ANSWER_LIMIT_LEAST_S = 60.0  # of the wall clock

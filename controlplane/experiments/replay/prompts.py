@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.types import TraceRequest
 
 WORD_BYTES = 4
 _WORDS = (

@@ -11,10 +11,10 @@ from typing import Any
 
 import uvloop
 
-from controlplane.experiments import stats
-from controlplane.experiments.records import Appender
 from controlplane.experiments.replay.client import Client, NoAnswer
 from controlplane.experiments.replay.drive import Load, Progress, play
+from controlplane.experiments.results import stats
+from controlplane.experiments.results.records import Appender
 
 LAG_EVERY_S = 1.0
 LAG_GAUGE = b"weir_sim_lag_seconds"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.records import Appender, Record
+from controlplane.experiments.results.records import Appender, Record
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def write_records(run: Run, found: list[Record]) -> None:
 
 
 def arm_of(route: str) -> dict[str, Any]:
-    from router.policy import document
+    from router.policy.schema import document
 
     whole = document.default(route)
     return {

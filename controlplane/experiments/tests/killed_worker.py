@@ -14,10 +14,11 @@ django.setup()
 from django.utils import timezone  # noqa: E402
 
 from controlplane.audit.services import Actor  # noqa: E402
-from controlplane.experiments import arena, reap, running, services  # noqa: E402
+from controlplane.experiments import expire, running, services  # noqa: E402
 from controlplane.experiments.body import ExperimentIn  # noqa: E402
 from controlplane.experiments.models import Run  # noqa: E402
-from controlplane.experiments.results import results_of  # noqa: E402
+from controlplane.experiments.modes import ephemeral_pool  # noqa: E402
+from controlplane.experiments.results.assemble import results_of  # noqa: E402
 from controlplane.experiments.tests.conftest import body  # noqa: E402
 from controlplane.experiments.tests.stand_in import StandIn  # noqa: E402
 from fleet.models import Pool  # noqa: E402
@@ -32,13 +33,13 @@ def prepare() -> dict[str, Any]:
 
 
 def play(url: str) -> None:
-    StandIn(url).install(lambda name, value: setattr(arena, name, value))
+    StandIn(url).install(lambda name, value: setattr(ephemeral_pool, name, value))
     running.run_experiment(Run.objects.get().experiment_id)
 
 
 def look_later() -> dict[str, Any]:
-    arena.tear_down = lambda name: None  # type: ignore[assignment]
-    reap.step(timezone.now() + timedelta(seconds=20))
+    ephemeral_pool.tear_down = lambda name: None  # type: ignore[assignment]
+    expire.step(timezone.now() + timedelta(seconds=20))
     run = Run.objects.select_related("experiment").get()
     results = results_of(run.experiment)
     return {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.experiments import arena
+from controlplane.experiments.modes import ephemeral_pool
 
 
 class StandIn:
@@ -34,4 +34,4 @@ class StandIn:
         return Pool(name=run.pool_name, model="fake", kind="sim")
 
 
-RunFailed = arena.RunFailed
+RunFailed = ephemeral_pool.RunFailed

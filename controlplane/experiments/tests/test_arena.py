@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.experiments import arena
+from controlplane.experiments.modes import ephemeral_pool
 from fleet.models import Instance, Pool, State
 
 
@@ -52,28 +52,28 @@ def pool(db: None, answers: dict[str, Any]) -> Iterator[Pool]:
     ("status", "value", "tokens"),
     [
         (200, {"data": [{"max_model_len": 4096}]}, 4096),
-        (200, {"data": [{}]}, arena.CONTEXT_TOKENS),
-        (200, {"data": []}, arena.CONTEXT_TOKENS),
-        (200, b"no JSON", arena.CONTEXT_TOKENS),
-        (404, {"error": "no such path"}, arena.CONTEXT_TOKENS),
+        (200, {"data": [{}]}, ephemeral_pool.CONTEXT_TOKENS),
+        (200, {"data": []}, ephemeral_pool.CONTEXT_TOKENS),
+        (200, b"no JSON", ephemeral_pool.CONTEXT_TOKENS),
+        (404, {"error": "no such path"}, ephemeral_pool.CONTEXT_TOKENS),
     ],
 )
 def test_the_window_is_the_engines_own_where_it_says_it(
     pool: Pool, answers: dict[str, Any], status: int, value: Any, tokens: int
 ) -> None:
     answers["/v1/models"] = (status, value)
-    assert arena.context_tokens(pool) == tokens
+    assert ephemeral_pool.context_tokens(pool) == tokens
 
 
 def test_an_engine_that_is_gone_has_the_window_that_most_have(pool: Pool) -> None:
     Instance.objects.update(url="http://127.0.0.1:1")
-    assert arena.context_tokens(pool) == arena.CONTEXT_TOKENS
+    assert ephemeral_pool.context_tokens(pool) == ephemeral_pool.CONTEXT_TOKENS
 
 
 def test_bytes_per_token_are_counted_by_the_engines_tokenizer(pool: Pool, answers: dict[str, Any]) -> None:
     answers["/tokenize"] = (200, {"count": 1_000})
-    assert arena.bytes_per_token(pool) == len(answers["asked"]["prompt"]) / 1_000
+    assert ephemeral_pool.bytes_per_token(pool) == len(answers["asked"]["prompt"]) / 1_000
     assert answers["asked"]["model"] == "m"
     answers["/tokenize"] = (200, {"count": 0})
-    with pytest.raises(arena.RunFailed, match="/tokenize did not answer"):
-        arena.bytes_per_token(pool)
+    with pytest.raises(ephemeral_pool.RunFailed, match="/tokenize did not answer"):
+        ephemeral_pool.bytes_per_token(pool)

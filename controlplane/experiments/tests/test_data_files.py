@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.summary import summarise
+from controlplane.traces.formats import registry
+from controlplane.traces.summary import summarise
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
@@ -21,7 +21,7 @@ def test_a_public_trace_has_its_published_figures(name, requests, sessions, mean
     path = DATA / name
     if not path.is_file():
         pytest.skip(f"{path} is not here")
-    summary = summarise(formats.read(path.read_bytes(), seed=1).requests)
+    summary = summarise(registry.read(path.read_bytes(), seed=1).requests)
     assert (summary.requests, summary.sessions) == (requests, sessions)
     assert summary.mean_input_tokens == pytest.approx(mean_input, abs=1)
     assert summary.mean_output_tokens == pytest.approx(mean_output, abs=1)

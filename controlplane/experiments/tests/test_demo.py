@@ -35,8 +35,8 @@ async def test_demo_traffic_waits_patiently_while_the_router_refuses(monkeypatch
 
 
 def test_the_first_three_sessions_open_with_a_heavy_a_medium_and_a_warm_request():
-    from controlplane.experiments.traces.generated import session_turns
-    from controlplane.experiments.traces.summary import classify
+    from controlplane.traces.generated import session_turns
+    from controlplane.traces.summary import classify
 
     openings = [next(session_turns(1, number)).input_tokens for number in range(3)]
     assert [classify(tokens, 0) for tokens in openings] == ["heavy", "medium", "warm"]

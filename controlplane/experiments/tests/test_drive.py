@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from controlplane.experiments.records import Record
 from controlplane.experiments.replay.drive import Load, Progress, per_token, play
 from controlplane.experiments.replay.prompts import PromptWriter
+from controlplane.experiments.results.records import Record
 from controlplane.experiments.tests.fake_engine import fake_engine
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.types import TraceRequest
 
 
 def request(index: int, at_s: float = 0.0, session: str = "", tokens: int = 40, think_s: float = 0.0) -> TraceRequest:

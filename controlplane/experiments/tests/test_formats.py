@@ -5,8 +5,8 @@ import json
 import pytest
 
 from controlplane.experiments.tests.conftest import mooncake_line
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import BadTrace, TraceRequest
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace, TraceRequest
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -18,7 +18,7 @@ def agent_line(**changes) -> str:
 
 
 def read(*lines: str, seed: int = 1):
-    return formats.read("\n".join(lines).encode(), seed)
+    return registry.read("\n".join(lines).encode(), seed)
 
 
 def test_mooncake_blocks_keep_their_ids_as_runs():
@@ -78,7 +78,7 @@ def test_azure_rows_have_lengths_and_arrivals_but_no_prefix():
 
 def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_no_fault():
     data = b"\xef\xbb\xbf" + f"{HEADER}\r\n2023-11-16 18:17:03,1,1\r\n\r\n".encode()
-    assert len(formats.read(data, 1).requests) == 1
+    assert len(registry.read(data, 1).requests) == 1
 
 
 GOOD = mooncake_line()
@@ -129,13 +129,13 @@ def test_a_file_without_requests_is_refused():
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(formats, "MAX_BYTES", 50)
+    monkeypatch.setattr(registry, "MAX_BYTES", 50)
     with pytest.raises(BadTrace, match="at most 50 bytes"):
         read(GOOD)
 
 
 def test_too_many_requests_are_refused_at_the_line_that_is_too_many(monkeypatch):
-    from controlplane.experiments.traces import fields
+    from controlplane.traces.formats import fields
 
     monkeypatch.setattr(fields, "MAX_REQUESTS", 2)
     with pytest.raises(BadTrace, match=r"line 3.*at most 2 requests"):
@@ -144,7 +144,7 @@ def test_too_many_requests_are_refused_at_the_line_that_is_too_many(monkeypatch)
 
 def test_bytes_that_are_no_text_are_refused_with_their_line():
     with pytest.raises(BadTrace, match=r"line 2.*UTF-8"):
-        formats.read(GOOD.encode() + b"\n\xff\xfe", 1)
+        registry.read(GOOD.encode() + b"\n\xff\xfe", 1)
 
 
 def turn(index: int, session: str, tokens: int, at_s: float) -> TraceRequest:
@@ -153,13 +153,13 @@ def turn(index: int, session: str, tokens: int, at_s: float) -> TraceRequest:
 
 def test_a_window_ends_a_session_where_the_model_can_take_no_more():
     requests = [turn(0, "a", 50, 0), turn(1, "a", 95, 1), turn(2, "a", 20, 2), turn(3, "b", 20, 3)]
-    assert [r.index for r in formats.window(requests, 100, 100)] == [0, 3]
+    assert [r.index for r in registry.window(requests, 100, 100)] == [0, 3]
 
 
 def test_a_window_leaves_out_single_requests_that_do_not_fit_and_those_that_come_later():
     requests = [turn(0, "", 95, 0), turn(1, "", 20, 1), turn(2, "", 20, 60)]
-    assert [r.index for r in formats.window(requests, 60, 100)] == [1]
+    assert [r.index for r in registry.window(requests, 60, 100)] == [1]
 
 
 def test_a_higher_load_brings_arrivals_closer_together():
-    assert [r.at_s for r in formats.faster([turn(0, "", 1, 0), turn(1, "", 1, 10)], 2)] == [0, 5]
+    assert [r.at_s for r in registry.faster([turn(0, "", 1, 0), turn(1, "", 1, 10)], 2)] == [0, 5]

@@ -5,8 +5,8 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from controlplane.experiments.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
-from controlplane.experiments.traces.summary import summarise, trace_classes
+from controlplane.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
+from controlplane.traces.summary import summarise, trace_classes
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.experiments import records
+from controlplane.experiments.results import records
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 
 SCRIPT = [sys.executable, "-m", "controlplane.experiments.tests.killed_worker"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from controlplane.experiments.modelled import Modelled, NotModelled, twin_of
+from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet.calibration import services
 from fleet.calibration.words import law_of as law_of_constants
 from fleet.engine import profiles

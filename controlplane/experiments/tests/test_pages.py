@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from controlplane.experiments import presenting
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.results import results_of
+from controlplane.experiments.results import presenting
+from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import body
-from router.policy.document import default
+from router.policy.schema.document import default
 
 pytestmark = pytest.mark.django_db
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.experiments.replay.prompts import WORDS, PromptWriter, text_of
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.types import TraceRequest
 
 BLOCK = 16
 ids = st.lists(st.integers(0, 5), max_size=8)

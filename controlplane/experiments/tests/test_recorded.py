@@ -8,14 +8,17 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
-from controlplane.experiments import arena, library, records, running, services
+from controlplane.experiments import running, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Trace
+from controlplane.experiments.modes import ephemeral_pool
+from controlplane.experiments.results import records
 from controlplane.experiments.tests.conftest import body
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
 from controlplane.experiments.tests.test_recorded_format import recorded_line
-from router import wire
+from controlplane.traces import library
+from router.contract import wire
 
 pytestmark = pytest.mark.django_db
 OTTO = Actor("user", "otto")
@@ -54,7 +57,7 @@ def test_recorded_pools_are_listed_with_their_count_and_age(ci, record):
 
 
 def test_more_than_one_page_of_entries_is_counted_and_read(ci, record, monkeypatch):
-    monkeypatch.setattr("controlplane.experiments.traffic.PAGE", 2)
+    monkeypatch.setattr("controlplane.traces.recorded_traffic.PAGE", 2)
     record(*lines(5))
     row = ci.get("/traces/recorded:demo").json()
     assert row["recorded"]["requests"] == row["summary"]["requests"] == 5
@@ -138,7 +141,7 @@ def test_it_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):
     asked = body(trace="recorded:demo", duration_s=10, time_scale=100)
     experiment = services.start_experiment(ExperimentIn.model_validate(asked), OTTO)
     with engine_in_a_thread() as engine:
-        StandIn(engine.url).install(lambda name, value: monkeypatch.setattr(arena, name, value))
+        StandIn(engine.url).install(lambda name, value: monkeypatch.setattr(ephemeral_pool, name, value))
         running.run_experiment(experiment.pk)
     experiment.refresh_from_db()
     assert experiment.status == "done", experiment.cause

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.traces import formats
-from controlplane.experiments.traces.types import BadTrace, Measured
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace, Measured
 
 
 def blocks(*ids: int) -> str:
@@ -23,7 +23,7 @@ def recorded_line(**changes) -> str:
 
 
 def read(*lines: str):
-    return formats.read("\n".join(lines).encode(), seed=1)
+    return registry.read("\n".join(lines).encode(), seed=1)
 
 
 def test_an_entry_keeps_its_lengths_its_session_and_its_blocks():
@@ -124,5 +124,5 @@ def test_nothing_to_play_is_refused():
 
 
 def test_think_times_are_known_of_sessions_formats_only():
-    known = [name for name in (*formats.FORMATS, "generated") if formats.tells_think_times(name)]
+    known = [name for name in (*registry.FORMATS, "generated") if registry.tells_think_times(name)]
     assert known == ["coding_agent", "generated"]

@@ -1,4 +1,4 @@
-from controlplane.experiments import records
+from controlplane.experiments.results import records
 from controlplane.experiments.tests.conftest import record
 
 

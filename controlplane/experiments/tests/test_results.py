@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from controlplane.experiments.models import Run
-from controlplane.experiments.results import results_of
+from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import record, write_records
 
 pytestmark = pytest.mark.django_db

@@ -8,10 +8,12 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import arena, pulse, reap, records, running, services
+from controlplane.experiments import expire, heartbeat, running, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.results import results_of
+from controlplane.experiments.modes import ephemeral_pool
+from controlplane.experiments.results import records
+from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import body, record, write_records
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
@@ -29,7 +31,7 @@ def engine():
 @pytest.fixture
 def stand_in(engine, monkeypatch):
     made = StandIn(engine.url)
-    made.install(lambda name, value: monkeypatch.setattr(arena, name, value))
+    made.install(lambda name, value: monkeypatch.setattr(ephemeral_pool, name, value))
     return made
 
 
@@ -75,7 +77,7 @@ def test_a_message_that_comes_twice_runs_it_once(asked, stand_in):
 
 def test_a_pool_that_does_not_start_fails_the_run_with_its_log_and_starts_no_other(asked, stand_in):
     experiment = asked()
-    stand_in.fails = arena.RunFailed("exp-1-1-0 does not start: exit status 1", "Traceback: boom")
+    stand_in.fails = ephemeral_pool.RunFailed("exp-1-1-0 does not start: exit status 1", "Traceback: boom")
     running.run_experiment(experiment.pk)
     experiment.refresh_from_db()
     first, second = experiment.runs.all()
@@ -101,14 +103,14 @@ def test_an_unexpected_error_names_its_step_and_takes_the_pool_away(asked, stand
 
 def test_a_window_without_a_request_that_fits_fails_in_words(asked, stand_in, monkeypatch):
     experiment = asked()
-    monkeypatch.setattr(arena, "context_tokens", lambda pool: 10)
+    monkeypatch.setattr(ephemeral_pool, "context_tokens", lambda pool: 10)
     running.run_experiment(experiment.pk)
     assert "no request of agentic-demo begins in its first 10 s and fits" in experiment.runs.first().cause
 
 
 @pytest.mark.django_db(transaction=True)
 def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked, stand_in, engine, monkeypatch):
-    monkeypatch.setattr(pulse, "LOOK_S", 0.05)
+    monkeypatch.setattr(heartbeat, "LOOK_S", 0.05)
     experiment = asked(duration_s=600, time_scale=1, arms=["round_robin"])
     cancelled_at = []
 
@@ -152,7 +154,7 @@ def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
     experiment = asked()
     run = lose(experiment, 16)
     write_records(run, [record(i) for i in range(7)])
-    reap.fail_lost_runs(timezone.now())
+    expire.fail_lost_runs(timezone.now())
     run.refresh_from_db()
     experiment.refresh_from_db()
     assert run.status == experiment.status == "failed"
@@ -164,7 +166,7 @@ def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
 
 def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
     run = lose(asked(), 5)
-    reap.step()
+    expire.step()
     run.refresh_from_db()
     assert run.status == "running"
 
@@ -172,9 +174,9 @@ def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
 def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
     run = lose(asked(), 16)
     run.refresh_from_db()
-    heart = pulse.Pulse(run)
-    reap.fail_lost_runs(timezone.now())
-    with pytest.raises(pulse.Stopped):
+    heart = heartbeat.Pulse(run)
+    expire.fail_lost_runs(timezone.now())
+    with pytest.raises(heartbeat.Stopped):
         heart.beat("replaying")
 
 
@@ -184,25 +186,25 @@ def test_an_experiment_whose_worker_died_between_two_runs_ends_failed(asked):
     Experiment.objects.filter(pk=experiment.pk).update(status="running", started_at=long_ago)
     first = experiment.runs.first()
     Run.objects.filter(pk=first.pk).update(status="done", ended_at=long_ago)
-    reap.fail_lost_experiments(timezone.now())
+    expire.fail_lost_experiments(timezone.now())
     experiment.refresh_from_db()
     assert (experiment.status, experiment.cause) == ("failed", "worker lost between two runs")
 
 
 def test_a_queued_experiment_whose_message_got_lost_is_sent_again_once(asked, sent):
     experiment = asked()
-    reap.send_again(timezone.now())
+    expire.send_again(timezone.now())
     assert len(sent) == 1
     later = timezone.now() + timedelta(seconds=40)
-    reap.send_again(later)
-    reap.send_again(later)
+    expire.send_again(later)
+    expire.send_again(later)
     assert sent == [("experiments.run", [experiment.pk], "experiments")] * 2
 
 
 def test_while_another_one_runs_a_queued_experiment_just_waits(asked, sent):
     first, _ = asked(), asked()
     Experiment.objects.filter(pk=first.pk).update(status="running")
-    reap.send_again(timezone.now() + timedelta(minutes=5))
+    expire.send_again(timezone.now() + timedelta(minutes=5))
     assert len(sent) == 2
 
 
@@ -210,10 +212,10 @@ def test_pools_of_runs_that_have_ended_are_taken_away(asked, monkeypatch):
     from fleet.models import Pool
 
     gone: list[str] = []
-    monkeypatch.setattr(arena, "tear_down", gone.append)
+    monkeypatch.setattr(ephemeral_pool, "tear_down", gone.append)
     over, alive = asked().runs.all()
     Run.objects.filter(pk=over.pk).update(status="failed", ended_at=timezone.now())
     for run in (over, alive):
-        Pool.objects.create(name=run.pool_name, model="m", kind="sim", ephemeral_owner=arena.owner_of(run))
-    reap.remove_abandoned_pools()
+        Pool.objects.create(name=run.pool_name, model="m", kind="sim", ephemeral_owner=ephemeral_pool.owner_of(run))
+    expire.remove_abandoned_pools()
     assert gone == [over.pool_name]

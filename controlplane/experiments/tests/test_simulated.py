@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from controlplane.experiments import figures
-from controlplane.experiments.simulated import kv_usage, records_of
-from controlplane.experiments.twin.types import Outcome, Simulated, Use
+from controlplane.experiments.modes.twin_records import kv_usage, records_of
+from controlplane.experiments.results import summarize
+from controlplane.twin.simulation.types import Outcome, Simulated, Use
 
 ANSWERED = Simulated(
     index=7, seed=1, session="s", sent_s=12.34567, input_tokens=1000, output_tokens=50, cached_tokens=400,
@@ -39,7 +39,7 @@ def test_a_refused_request_has_no_latency_that_would_make_refusing_look_slow_or_
 
 
 def test_figures_are_made_of_them_as_of_a_replay():
-    own = figures.run_figures(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
+    own = summarize.run_figures(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
     assert (own["classes"]["all"]["ok"], own["classes"]["heavy"]["refused"]) == (1, 1)
     assert own["classes"]["warm"]["hit_ratio"] == 0.4
     assert own["prompt_tokens_by_instance"] == {"demo-0": 1000, "demo-1": 0}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.experiments.traces.seen import Seen
-from controlplane.experiments.traces.summary import classify, ideal_hits, summarise, trace_classes
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.seen import Seen
+from controlplane.traces.summary import classify, ideal_hits, summarise, trace_classes
+from controlplane.traces.types import TraceRequest
 
 runs = st.lists(
     st.builds(lambda start, length: range(start, start + length), st.integers(0, 30), st.integers(0, 8)), max_size=12

@@ -4,10 +4,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.audit.models import AuditEntry
-from controlplane.experiments import library
 from controlplane.experiments.models import Trace
 from controlplane.experiments.tests.conftest import mooncake_line
-from controlplane.experiments.traces import formats
+from controlplane.traces import library
+from controlplane.traces.formats import registry
 
 pytestmark = pytest.mark.django_db
 LINES = "\n".join(mooncake_line(timestamp=1000 * i) for i in range(3)).encode()
@@ -62,7 +62,7 @@ def test_a_name_that_is_no_name_is_refused(ci, data_dir, name):
 
 
 def test_a_file_that_is_too_large_is_refused(ci, data_dir, monkeypatch):
-    monkeypatch.setattr(formats, "MAX_BYTES", 100)
+    monkeypatch.setattr(registry, "MAX_BYTES", 100)
     answer = upload(ci, LINES)
     assert answer.status_code == 422
     assert "at most 100 bytes" in answer.json()["errors"][0]["message"]

@@ -10,11 +10,13 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import arena, modelled, pulse, reap, running, services, simulating
+from controlplane.experiments import expire, heartbeat, running, services
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.records import read
+from controlplane.experiments.modes import ephemeral_pool, twin
+from controlplane.experiments.results.records import read
 from controlplane.experiments.selectors import progress_of
 from controlplane.experiments.tests.conftest import body
+from controlplane.twin import pool_model
 from fleet.calibration import services as calibration
 from fleet.models import Calibration
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -42,7 +44,7 @@ def asked(ci, demo_pool, sent, data_dir):
 def no_engines(monkeypatch):
     """Whoever asks for a pool, a router or an engine in the twin is wrong."""
     for name in ("set_up", "tear_down", "keep_policy", "context_tokens", "router_urls"):
-        monkeypatch.setattr(arena, name, None)
+        monkeypatch.setattr(ephemeral_pool, name, None)
 
 
 @pytest.fixture
@@ -98,10 +100,10 @@ def test_what_the_twin_cannot_do_is_refused_by_field(ci, demo_pool, sent, change
 
 def test_a_pool_that_is_no_longer_modelled_fails_the_run_in_words(asked, monkeypatch):
     def not_modelled(pool):
-        raise modelled.NotModelled("calibrate demo-0 first")
+        raise pool_model.NotModelled("calibrate demo-0 first")
 
     experiment = asked()
-    monkeypatch.setattr(simulating, "twin_of", not_modelled)
+    monkeypatch.setattr(twin, "twin_of", not_modelled)
     running.run_experiment(experiment.pk)
     experiment.refresh_from_db()
     assert (experiment.status, experiment.cause) == ("failed", "round_robin, seed 1: calibrate demo-0 first")
@@ -116,7 +118,7 @@ def test_a_pool_that_went_away_fails_the_run_in_words(asked, demo_pool):
 
 def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(asked, monkeypatch):
     experiment = asked(duration_s=180)
-    simulate, begun = simulating.simulate, []
+    simulate, begun = twin.simulate, []
 
     def cancelled_in_its_second_run(*args, on_progress, **options):
         def heard(done, total):
@@ -127,8 +129,8 @@ def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(a
         begun.append(options["seed"])
         return simulate(*args, on_progress=heard, **options)
 
-    monkeypatch.setattr(pulse, "LOOK_S", 0.0)
-    monkeypatch.setattr(simulating, "simulate", cancelled_in_its_second_run)
+    monkeypatch.setattr(heartbeat, "LOOK_S", 0.0)
+    monkeypatch.setattr(twin, "simulate", cancelled_in_its_second_run)
     running.run_experiment(experiment.pk)
     experiment.refresh_from_db()
     first, second = experiment.runs.all()
@@ -141,10 +143,10 @@ def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(a
 def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch):
     experiment = asked(duration_s=180, arms=["round_robin"])
     seen = []
-    monkeypatch.setattr(pulse, "BEAT_S", 0.0)
-    write = pulse.Pulse._write
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
+    write = heartbeat.Pulse._write
     monkeypatch.setattr(
-        pulse.Pulse, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
+        heartbeat.Pulse, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
     )
     running.run_experiment(experiment.pk)
     run = experiment.runs.get()
@@ -171,7 +173,7 @@ def test_a_killed_worker_loses_the_run_that_it_was_at_and_none_that_had_ended(as
     heard = timezone.now() - timedelta(seconds=20)
     Run.objects.filter(pk=second.pk).update(status="running", heartbeat_at=heard, ended_at=None)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", ended_at=None)
-    reap.fail_lost_runs(timezone.now())
+    expire.fail_lost_runs(timezone.now())
     first.refresh_from_db()
     second.refresh_from_db()
     assert (first.status, second.status) == ("done", "failed")
@@ -196,9 +198,9 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
 
 
 def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, ci):
-    real = modelled.twin_of
+    real = pool_model.twin_of
     careful = lambda pool: replace(real(pool), cautions=("roles are not modelled",))  # noqa: E731
-    monkeypatch.setattr(simulating, "twin_of", careful)
+    monkeypatch.setattr(twin, "twin_of", careful)
     experiment = asked()
     running.run_experiment(experiment.pk)
     results = ci.get(f"/experiments/{experiment.pk}/results").json()

@@ -1,12 +1,12 @@
 """What is said against a simulation's figures."""
 
-from controlplane.experiments import figures
+from controlplane.experiments.results import summarize
+from controlplane.experiments.results.validity import seeds_alike, told, twin_warnings
 from controlplane.experiments.tests.conftest import record
-from controlplane.experiments.validity import seeds_alike, told, twin_warnings
 
 
 def warnings(facts, *found):
-    return twin_warnings(figures.run_figures(found, []), facts)
+    return twin_warnings(summarize.run_figures(found, []), facts)
 
 
 def test_what_the_twin_leaves_out_is_said():

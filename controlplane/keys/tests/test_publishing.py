@@ -10,8 +10,8 @@ from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import Terms
-from router import wire
-from router.keys import parse
+from router.contract import wire
+from router.contract.api_keys import parse
 
 pytestmark = pytest.mark.usefixtures("pools")
 

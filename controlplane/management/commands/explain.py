@@ -9,15 +9,15 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.dashboard.receipts import find
-from controlplane.dashboard.replaying import Comparison, Row, Rules, asked_rules, compare, published
 from controlplane.policies.errors import NotThere
+from controlplane.receipts.reader import find
+from controlplane.receipts.replay import Comparison, Row, Rules, asked_rules, compare, published
 from fleet.models import Pool
 from fleet.redis import connect
-from router.policy.document import InvalidDocument
+from router.contract.wire import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable
+from router.policy.schema.document import InvalidDocument
 from router.policy.types import Candidate
-from router.wire import RECEIPT_TTL_S
 
 DRIFT = 3
 

@@ -9,7 +9,7 @@ from controlplane.audit.services import Actor
 from controlplane.policies import services
 from controlplane.policies.models import Policy
 from fleet.models import Pool
-from router import wire
+from router.contract import wire
 
 ADA = Actor("user", "ada")
 OTTO = Actor("user", "otto")

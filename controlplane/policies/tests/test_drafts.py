@@ -5,7 +5,7 @@ from controlplane.policies import services
 from controlplane.policies.errors import Conflict, NotThere, Refused
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 pytestmark = pytest.mark.usefixtures("redis_away")
 
@@ -62,7 +62,7 @@ def test_an_old_etag_is_a_conflict_that_carries_all_three_documents(policy):
 
 def test_a_patch_without_an_etag_keeps_what_others_save_at_the_same_time(policy, monkeypatch):
     services.open_draft(policy, OTTO)
-    from controlplane.policies import drafting
+    from controlplane.policies.drafts import services as drafting
 
     original, raced = drafting.documents.apply_overrides, []
 
@@ -82,7 +82,7 @@ def test_a_patch_without_an_etag_keeps_what_others_save_at_the_same_time(policy,
 
 def test_a_save_that_loses_the_race_for_the_row_is_a_conflict(policy, monkeypatch):
     draft = services.open_draft(policy, OTTO)
-    from controlplane.policies import drafting
+    from controlplane.policies.drafts import services as drafting
 
     def meanwhile(*_):
         Draft.objects.filter(pk=draft.pk).update(revision=7)

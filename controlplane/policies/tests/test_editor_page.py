@@ -6,7 +6,7 @@ import pytest
 from controlplane.policies import selectors, services
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 DRAFT = "/policies/default/draft"
 

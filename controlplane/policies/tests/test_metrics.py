@@ -3,8 +3,8 @@ import time
 import pytest
 
 from controlplane.policies.metrics import METRICS, policy_metrics
-from router import sketch, wire
-from router.policy.parameters import PARAMETERS
+from router.contract import sketch, wire
+from router.policy.schema.parameters import PARAMETERS
 
 
 def window(**values: list[float]) -> dict:

@@ -1,12 +1,13 @@
 import pytest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.policies import acks, publishing, selectors, services
+from controlplane.policies import selectors, services
 from controlplane.policies.errors import Conflict, NothingToPublish, Refused
 from controlplane.policies.models import Draft, PolicyVersion
+from controlplane.policies.publication import acks, publish
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
-from router import wire
+from router.contract import wire
 
 
 def in_redis(live_redis, pool: str = "demo"):
@@ -218,8 +219,8 @@ def test_the_default_policy_is_made_once(redis_away, policy):
 
 def test_experiments_publish_and_remove_their_own_pools(live_redis):
     document = services.default_document("lpwl")
-    publishing.put("exp-7-a", "lpwl", 1, document)
+    publish.put("exp-7-a", "lpwl", 1, document)
     assert in_redis(live_redis, "exp-7-a")["document"] == document
-    publishing.remove("exp-7-a")
+    publish.remove("exp-7-a")
     assert live_redis.get(wire.policy_key("exp-7-a")) is None
     assert live_redis.smembers(wire.POOLS) == set()

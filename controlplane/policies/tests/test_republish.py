@@ -2,10 +2,11 @@
 
 import pytest
 
-from controlplane.policies import publishing, services
+from controlplane.policies import services
+from controlplane.policies.publication import publish
 from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
 from fleet.models import Pool
-from router import wire
+from router.contract import wire
 
 
 def held(live_redis, pool="demo"):
@@ -70,7 +71,7 @@ def test_pools_of_experiments_are_left_alone(policy, live_redis):
     document = services.default_document("round_robin")
     Pool.objects.create(name="scratch", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
     for name in ("exp-7-a", "scratch"):
-        publishing.put(name, "round_robin", 0, document)
+        publish.put(name, "round_robin", 0, document)
     assert services.republish_missing() == []
     assert live_redis.smembers(wire.POOLS) == {b"exp-7-a", b"scratch"}
 

@@ -7,8 +7,8 @@ import pytest
 from controlplane.policies import selectors, services
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY
-from router.policy import document as documents
-from router.policy.routes import ROUTES
+from router.policy.schema import document as documents
+from router.policy.strategies import ROUTES
 
 DRAFT = "/policies/mine/draft"
 

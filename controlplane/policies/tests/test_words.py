@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policies.words import as_input, figure, shown, typed
-from router.policy.parameter import accept
-from router.policy.parameters import PARAMETERS
+from controlplane.policies.drafts.values import as_input, figure, shown, typed
+from router.policy.schema.parameter import accept
+from router.policy.schema.parameters import PARAMETERS
 
 HEAVY = PARAMETERS["classes.heavy_new_tokens"]
 SHARE = PARAMETERS["classes.warm_hit_share"]

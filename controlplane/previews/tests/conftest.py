@@ -12,7 +12,7 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
 from fleet.models import Pool
-from router import wire
+from router.contract import wire
 
 OTTO = Actor("user", "otto")
 NOW = 1_700_000_000.0

@@ -8,7 +8,7 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.models import Draft
 from controlplane.previews.models import DONE, ENDED, Preview
 from controlplane.previews.tests.ready_made import preview
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 
 def preview_of(draft: Draft, status: str = DONE, **changes: Any) -> Preview:

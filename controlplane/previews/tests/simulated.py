@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.experiments.twin.types import Outcome, Simulated, Use
+from controlplane.twin.simulation.types import Outcome, Simulated, Use
 
 
 def request(index: int, **changes: Any) -> Simulated:

@@ -7,13 +7,13 @@ from multiprocessing import Pipe
 
 import pytest
 
-from controlplane.experiments.traces.generated import generate
-from controlplane.experiments.twin.types import EngineModel, TwinFleet
-from controlplane.previews import apart
-from controlplane.previews.compute import Job, compute
+from controlplane.previews import subprocess as apart
+from controlplane.previews.analysis.compute import Job, compute
+from controlplane.traces.generated import generate
+from controlplane.twin.simulation.types import EngineModel, TwinFleet
 from fleet.engine.law import Law
 from fleet.engine.scheduler import Limits
-from router.policy import document as documents
+from router.policy.schema import document as documents
 
 LAW = Law(0.004, 2e-5, 0.002, 1e-10, 1e-8, 0.0)
 

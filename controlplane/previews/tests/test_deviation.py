@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.experiments.traces.types import Measured, TraceRequest
-from controlplane.previews.deviation import compared
+from controlplane.previews.analysis.deviation import compared
 from controlplane.previews.tests.simulated import refused, request
+from controlplane.traces.types import Measured, TraceRequest
 
 LIVE = ("default", 3)
 

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from controlplane.previews import pulse, services, trust
+from controlplane.previews import heartbeat, services
+from controlplane.previews.analysis import trust
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "previews.md").read_text()
@@ -22,7 +23,7 @@ def test_the_limits_are_those_of_the_code():
         f"at least {trust.LEAST_REQUESTS}",
         f"| {services.MAX_REQUESTS:,} | up to {services.MOST_REQUESTS:,}",
         f"The last {services.KEPT} of each policy",
-        f"after {pulse.LOST_S:.0f} s",
+        f"after {heartbeat.LOST_S:.0f} s",
         f"more than {trust.OLD_S / 3600:.0f} hours",
         f"more than {trust.MOST_DEVIATION * 100:.0f} %",
     ):

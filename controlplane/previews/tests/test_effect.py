@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.previews.effect import effect_of
+from controlplane.previews.analysis.effect import effect_of
 from controlplane.previews.tests.simulated import outcome, refused, request
 
 NAMES = ["demo-0", "demo-1"]

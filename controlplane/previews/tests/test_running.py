@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.previews import apart, compute, pulse, reap, running, services
-from controlplane.previews.compute import Computed
+from controlplane.previews import expire, heartbeat, running, services, subprocess
+from controlplane.previews.analysis import compute
+from controlplane.previews.analysis.compute import Computed
 from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 from controlplane.previews.selectors import as_dict
 from controlplane.previews.services import Asked
@@ -20,7 +21,7 @@ NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}}, None, (), ()
 @pytest.fixture
 def in_this_process(monkeypatch):
     """The computation itself, without a process of its own."""
-    monkeypatch.setattr(apart, "compute_apart", compute.compute)
+    monkeypatch.setattr(subprocess, "compute_apart", compute.compute)
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def preview(policy, draft):
 
 
 def answer(monkeypatch, act):
-    monkeypatch.setattr(apart, "compute_apart", act)
+    monkeypatch.setattr(subprocess, "compute_apart", act)
 
 
 def fail_with(error):
@@ -111,7 +112,7 @@ def test_progress_is_written_while_it_runs(preview, monkeypatch):
 
 
 def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
-    monkeypatch.setattr(pulse, "BEAT_S", 0.0)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
 
     def act(job, beat):
         services.cancel(preview, OTTO)
@@ -133,7 +134,7 @@ def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (apart.Broken("its process ended with status -9"), "its process ended with status -9"),
+        (subprocess.Broken("its process ended with status -9"), "its process ended with status -9"),
         (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
     ],
 )
@@ -173,10 +174,10 @@ def later(seconds):
 
 def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
     services.claim(preview.pk)
-    reap.step(later(pulse.LOST_S - 1))
+    expire.step(later(heartbeat.LOST_S - 1))
     preview.refresh_from_db()
     assert preview.status == RUNNING
-    reap.step(later(pulse.LOST_S + 1))
+    expire.step(later(heartbeat.LOST_S + 1))
     preview.refresh_from_db()
     assert preview.status == FAILED
     assert "worker lost" in preview.cause
@@ -184,11 +185,11 @@ def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
 
 def test_one_whose_message_got_lost_is_sent_again(preview, sent):
     del sent[:]
-    reap.step()
+    expire.step()
     assert sent == []
-    preview.sent_at = later(-reap.SENT_AGAIN_S - 1)
+    preview.sent_at = later(-expire.SENT_AGAIN_S - 1)
     preview.save()
-    reap.step()
+    expire.step()
     assert sent == [("previews.run", [preview.pk], "control")]
     preview.refresh_from_db()
     assert preview.status == QUEUED
@@ -196,7 +197,7 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
 
 def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
     services.claim(preview.pk)
-    reap.step(later(20))
+    expire.step(later(20))
     assert not services.end(preview.pk, DONE)
-    with pytest.raises(pulse.Stopped):
-        pulse.Pulse(preview.pk).beat(1)
+    with pytest.raises(heartbeat.Stopped):
+        heartbeat.Pulse(preview.pk).beat(1)

@@ -11,7 +11,7 @@ from controlplane.previews import selectors, services
 from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, Preview
 from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import OTTO, sim_pool
-from router import wire
+from router.contract import wire
 
 pytestmark = pytest.mark.usefixtures("sent")
 

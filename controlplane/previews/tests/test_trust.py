@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.previews import trust
+from controlplane.previews.analysis import trust
 
 ENOUGH = {"all": 200, "warm": 160, "medium": 20, "heavy": 20}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from controlplane.experiments.traces.types import TraceRequest
+from controlplane.traces.types import TraceRequest
 from fleet.calibration.ask import Heard, ask
 from fleet.calibration.measure import CONNECTIONS
 from fleet.calibration.plan import prompt

@@ -6,18 +6,18 @@ import statistics
 
 import httpx
 
-from controlplane.experiments.modelled import Modelled, twin_of
-from controlplane.experiments.traces.types import TraceRequest
-from controlplane.experiments.twin.simulate import simulate
-from controlplane.experiments.twin.types import TwinFleet
 from controlplane.tests.engines.fleet import Fleet
 from controlplane.tests.engines.load import Means
+from controlplane.traces.types import TraceRequest
+from controlplane.twin.pool_model import Modelled, twin_of
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration.ask import ask
 from fleet.calibration.plan import prompt
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
-from fleet.spec import config_hash
-from router.policy import document
+from fleet.spec.fleet_spec import config_hash
+from router.policy.schema import document
 
 
 def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:

@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet import document
-from fleet.document import UnreadableDocument
-from fleet.spec import FleetSpec, InvalidFleet, parse_fleet
+from fleet.spec import document
+from fleet.spec.document import UnreadableDocument
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
 
 
 class Command(BaseCommand):

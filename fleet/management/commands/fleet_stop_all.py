@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet.shutdown import stop_all
+from fleet.control.shutdown import stop_all
 
 
 class Command(BaseCommand):

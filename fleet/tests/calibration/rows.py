@@ -12,7 +12,7 @@ from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.models import Calibration, Instance, Pool, State
 from fleet.snapshot import pool_spec
-from fleet.spec import config, config_hash
+from fleet.spec.fleet_spec import config, config_hash
 from fleet.tests.calibration.test_fit import CHUNK, points_of
 
 LIMITS = EngineLimits(1024, 32, 128, CHUNK, 16_384)

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from fleet.engine.engine import Engine
-from fleet.simengine.app import App
 from fleet.simengine.arguments import parse_arguments
+from fleet.simengine.http.app import App
 from fleet.simengine.metrics import About
 from fleet.simengine.model import model_of
 from fleet.simengine.service import Service

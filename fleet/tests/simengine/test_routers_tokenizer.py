@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fleet.simengine import tokens
-from fleet.simengine.app import FORMATS
-from router.prompt import Prompt, read
+from fleet.simengine.http.app import FORMATS
+from router.tokenize.prompt import Prompt, read
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import NotTokenized
 

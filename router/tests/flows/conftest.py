@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from router import wire
 from router.app import Router
+from router.contract import wire
 from router.tests.conftest import Published, entry, running
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,7 +8,7 @@ import pytest
 
 from router.tests.flows.conftest import PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
-from router.usage import find
+from router.upstream.usage import find
 
 
 def said(lines: list[str], chat: bool) -> str:

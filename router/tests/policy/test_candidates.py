@@ -1,7 +1,7 @@
 """Candidates are made when somebody looks, and then they are an ordinary sequence."""
 
-from router.policy import document
 from router.policy.decide import decide
+from router.policy.schema import document
 from router.policy.types import Candidate, Decision, Instance, Request
 
 

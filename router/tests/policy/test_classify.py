@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.policy import document
-from router.policy.classify import classify
+from router.policy.rules.classify import classify
+from router.policy.schema import document
 from router.policy.types import CLASSES
 
 POLICY = document.parse(document.default())

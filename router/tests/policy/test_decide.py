@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.policy import document
 from router.policy.decide import REASONS_SHOWN, decide
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.strategies import ROUTES
 from router.policy.types import Instance, Request
 
 POLICY = document.parse(document.default())

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from router.policy import document
-from router.policy.classify import classify
 from router.policy.decide import decide
-from router.policy.routes import ROUTES
+from router.policy.rules.classify import classify
+from router.policy.schema import document
+from router.policy.strategies import ROUTES
 from router.policy.types import CLASSES, Decision, Instance, Policy, Rates, Request
 
 NAMES = [f"demo-{number}" for number in range(8)]

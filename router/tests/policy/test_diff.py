@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import given
 
-from router.policy import document
-from router.policy.diff import Change, diff
-from router.policy.parameters import PARAMETERS
+from router.policy.schema import document
+from router.policy.schema.diff import Change, diff
+from router.policy.schema.parameters import PARAMETERS
 from router.tests.policy.test_document_properties import JSON, valid
 
 

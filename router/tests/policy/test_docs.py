@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from router.policy.parameter import Parameter, number
-from router.policy.parameters import PARAMETERS
-from router.policy.routes import ROUTES
+from router.policy.schema.parameter import Parameter, number
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import ROUTES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies.md").exists() else ""

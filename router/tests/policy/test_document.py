@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from router.policy import document
-from router.policy.document import InvalidDocument
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.schema.document import InvalidDocument
+from router.policy.strategies import ROUTES
 
 
 class Watched(dict[str, Any]):

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.policy import document
-from router.policy.document import InvalidDocument, Problem
-from router.policy.parameter import Parameter, Rejected, accept
-from router.policy.parameters import PARAMETERS
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.schema.document import InvalidDocument, Problem
+from router.policy.schema.parameter import Parameter, Rejected, accept
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import ROUTES
 from router.tests.policy import checker
 
 JSON = st.recursive(

@@ -2,10 +2,10 @@
 
 import random
 
-from router.policy import document
 from router.policy.decide import decide
 from router.policy.fleet import COLUMNS_KEPT, Fleet
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.strategies import ROUTES
 from router.policy.types import Instance, Request
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from router.policy import document
 from router.policy.decide import decide
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.strategies import ROUTES
 from router.policy.types import Decision, Instance, Rates, Request
 
 GOLDEN = Path(__file__).parent / "golden"

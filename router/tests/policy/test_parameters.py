@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from router.policy.parameter import Parameter, Rejected, accept
-from router.policy.parameters import COMMON, PARAMETERS, ROUTE_NAME
-from router.policy.routes import ROUTES
+from router.policy.schema.parameter import Parameter, Rejected, accept
+from router.policy.schema.parameters import COMMON, PARAMETERS, ROUTE_NAME
+from router.policy.strategies import ROUTES
 
 # What the page can show beside a field; see controlplane/dashboard.
 METRICS = {

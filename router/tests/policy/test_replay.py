@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.policy import columns, document, replay
+from router.policy import columns, replay
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.replay import NotReplayable, Outcome
+from router.policy.schema import document
 from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
 from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from router.policy import document
 from router.policy.decide import decide
+from router.policy.schema import document
 from router.policy.types import Instance, Request
 
 POLICY = document.parse(document.default("least_requests"))

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from router.policy import document
-from router.policy.parameters import PARAMETERS
-from router.policy.routes import ROUTES
+from router.policy.schema import document
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import ROUTES
 from router.tests.policy import checker
 
 

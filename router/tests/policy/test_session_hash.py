@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from router.policy import document
 from router.policy.decide import decide
+from router.policy.schema import document
 from router.policy.types import Decision, Instance, Request
 
 POLICY = document.parse(document.default("session_sticky"))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.prefix.ahead import LATE_S, Sent
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import HOST, ExactIndex
+from router.prefix.exact.index import HOST, ExactIndex
+from router.prefix.forecast.cache_forecast import LATE_S, Sent
 
 SEED = 7
 SIZE = 4

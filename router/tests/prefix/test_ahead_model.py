@@ -5,9 +5,9 @@ from collections import deque
 
 import pytest
 
-from router.prefix.ahead import Sent
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import ExactIndex
+from router.prefix.exact.index import ExactIndex
+from router.prefix.forecast.cache_forecast import Sent
 
 SEED = 3
 SIZE = 4

@@ -3,7 +3,7 @@
 import pytest
 
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import DEVICE, DISK, HOST, ExactIndex, IndexFull
+from router.prefix.exact.index import DEVICE, DISK, HOST, ExactIndex, IndexFull
 
 SEED = 99
 SIZE = 4

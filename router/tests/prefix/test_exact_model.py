@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.prefix.blocks import block_hashes
-from router.prefix.exact import DEVICE, DISK, HOST, ExactIndex
+from router.prefix.exact.index import DEVICE, DISK, HOST, ExactIndex
 
 SIZE = 2  # tokens in a block
 SEED = 7

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.prefix.blocks import block_hashes
-from router.prefix.shelf import Shelf
+from router.prefix.forecast.eviction_order import Shelf
 
 SIZE = 1  # tokens in a block
 CHAINS = st.lists(st.integers(0, 1), min_size=1, max_size=8).map(

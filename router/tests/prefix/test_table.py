@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.prefix.table import Table
+from router.prefix.exact.table import Table
 
 # Few different homes, so that entries push each other along; and keys like those that hashes are.
 KEYS = st.one_of(

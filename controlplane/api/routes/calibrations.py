@@ -1,0 +1,101 @@
+"""Calibrating an instance over REST: ask for it, read what was measured."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.fleet import InstanceName, find_instance
+from controlplane.api.routes.fleet_schemas import ReasonIn
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from fleet import tasks
+from fleet.calibration import selectors
+from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
+from fleet.services import NotPossible
+
+router = Router(tags=["fleet"])
+
+
+class CalibrateIn(ReasonIn):
+    seconds: float = Field(SECONDS, ge=LEAST_S, le=MOST_S, description="That the sweep may take")
+    anyway: bool = Field(False, description="Also while other requests run on it")
+
+
+class PointOut(Schema):
+    concurrency: int
+    prompt_tokens: int
+    output_tokens: int
+    context: float = Field(description="Tokens that the requests attended to together, on average")
+    ttft_s: float | None = Field(description="Median; of a request alone")
+    tpot_s: float | None = Field(description="Median, while all of them decoded")
+    n: int
+
+
+class CalibrationOut(Schema):
+    id: int
+    instance: str
+    pool: str
+    node: str
+    kind: str
+    model: str
+    config_hash: str = Field(description="Of the settings that the engine was started with")
+    status: Literal["queued", "running", "done", "failed"]
+    cause: str = Field(description="Why it failed")
+    actor: str
+    seconds: float
+    asked_at: datetime
+    ended_at: datetime | None
+    constants: dict[str, float] = Field(description="Of the step-time law in seconds, and api_s; empty until done")
+    limits: dict[str, int] = Field(description="KV blocks, their size, sequences, batched tokens, window")
+    points: list[PointOut]
+    ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
+    tpot_error: float | None
+    n: int = Field(description="Loads measured, each as often as it was repeated")
+    notes: list[str] = Field(description="What speaks against it")
+
+
+class InstanceCalibrationOut(Schema):
+    measured: CalibrationOut | None = Field(description="The newest that is done: what the twin computes with")
+    stale: list[str] = Field(description="What has changed since")
+    last: CalibrationOut = Field(description="The newest one asked for, however it went")
+
+
+@router.post(
+    "/instances/{name}/calibrate",
+    response={202: CalibrationOut, **errors(404, 409, 415, 422)},
+    operation_id="calibrate_instance",
+    summary="Measure the engine with a short sweep of requests, which loads it, for the twin",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
+    require(request, "fleet:write")
+    find_instance(name)
+    given = payload or CalibrateIn()
+    try:
+        row = actions.calibrate(name, actor_of(request), given.reason, given.seconds)
+    except NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    tasks.send_calibration(row, anyway=given.anyway)
+    return Status(202, row)
+
+
+@router.get(
+    "/instances/{name}/calibration",
+    response={200: InstanceCalibrationOut, **errors(404, 422)},
+    operation_id="get_instance_calibration",
+    summary="What was measured of the engine",
+)
+def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
+    require(request, "fleet:read")
+    instance = find_instance(name)
+    last, measured = selectors.last_asked(name), selectors.newest(name)
+    if last is None:
+        raise Problem(404, detail=f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate")
+    stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
+    return {"measured": measured, "stale": stale, "last": last}

@@ -1,0 +1,235 @@
+"""Experiments over REST: start, watch, read, cancel."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from ninja import Field, Query, Router, Schema, Status
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.experiments import selectors, services
+from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.models import ENDED, Experiment, Run
+from controlplane.experiments.results import exports
+from controlplane.experiments.results.assemble import results_of
+
+router = Router(tags=["experiments"])
+
+
+class ArmOut(Schema):
+    name: str
+    policy: str = Field(description="Empty for a route's default document")
+    version: int = Field(description="Of the policy, 0 without one")
+    route: str
+    overrides: dict[str, Any]
+    document: dict[str, Any]
+    sha256: str
+
+
+class RunOut(Schema):
+    id: int
+    arm: str
+    seed: int
+    status: str
+    step: str = Field(description="What it is doing, or was doing when it ended")
+    cause: str
+    done: int
+    total: int = Field(description="Requests to send, 0 until the trace has been read")
+    heartbeat_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    warnings: list[str]
+
+
+class ProgressOut(Schema):
+    runs_done: int
+    runs: int
+    requests_done: int
+    requests: int
+    eta_s: float | None
+    took_s: float | None
+
+
+class ExperimentOut(Schema):
+    id: int
+    name: str
+    question: str
+    trace: str
+    pool: str
+    mode: str = Field(description="replay, or twin: simulated")
+    pacing: str
+    duration_s: float
+    time_scale: float
+    load_factor: float
+    seeds: list[int]
+    arms: list[ArmOut]
+    expect: list[dict[str, Any]]
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    cause: str
+    actor: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    progress: ProgressOut
+    runs: list[RunOut]
+
+
+class TwinOut(Schema):
+    basis: Literal["profile", "calibrated"]
+    about: str = Field(description="Where the constants come from")
+    cautions: list[str] = Field(description="What the twin leaves out of this pool, what speaks against its constants")
+
+
+class ResultsOut(Schema):
+    """What the page shows; times in ms of the engine's clock, in the twin of virtual time."""
+
+    schema_version: int = Field(alias="schema")
+    experiment: dict[str, Any]
+    mode: str = Field(description="replay, or twin: simulated")
+    twin: TwinOut | None = Field(description="What simulated it; null of a replay, and until the first run has begun")
+    time_scale: float
+    time: str
+    partial: bool = Field(description="Some run did not end, and its figures are of the requests that did")
+    classes: list[str]
+    metrics: list[dict[str, Any]]
+    arms: list[dict[str, Any]]
+    best: dict[str, dict[str, str]] = Field(description="class → metric → arm")
+    differences: list[dict[str, Any]] = Field(description="arm − baseline, of every pair; empty until it has ended")
+    ecdf: dict[str, Any] = Field(description="class → latency → arm → {ms, share, n}")
+    expectations: list[dict[str, Any]]
+    warnings: list[str]
+
+
+def experiment_out(experiment: Experiment) -> dict[str, Any]:
+    plain = ExperimentOut.model_fields.keys() - {"progress", "runs"}
+    return {
+        **{name: getattr(experiment, name) for name in plain},
+        "progress": selectors.progress_of(experiment),
+        "runs": [run_out(run) for run in experiment.runs.all()],
+    }
+
+
+def run_out(run: Run) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in RunOut.model_fields}
+
+
+def _experiment(number: int) -> Experiment:
+    found = selectors.experiments().filter(pk=number).first()
+    if found is None:
+        raise Problem(404, detail=f"there is no experiment {number}")
+    return found
+
+
+@router.get(
+    "",
+    response={200: list[ExperimentOut], **errors(422)},
+    operation_id="list_experiments",
+    summary="Experiments, newest first",
+)
+def list_experiments(
+    request: HttpRequest,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only experiments with a smaller id"),
+) -> Any:
+    require(request, "experiments:read")
+    rows = selectors.experiments()
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [experiment_out(row) for row in rows[:limit]]
+
+
+@router.post(
+    "",
+    response={201: ExperimentOut, **errors(415, 422)},
+    operation_id="start_experiment",
+    summary="Start an experiment: the same load for each arm, one run per arm and seed",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def start_experiment(request: HttpRequest, response: HttpResponse, payload: ExperimentIn) -> Any:
+    require(request, "experiments:write")
+    try:
+        made = services.start_experiment(payload, actor_of(request))
+    except services.InvalidExperiment as error:
+        faults = [{"path": f.path, "value": f.value, "message": f.message} for f in error.faults]
+        raise Problem(422, errors=faults, detail=str(error)) from None
+    response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
+    return Status(201, experiment_out(_experiment(made.pk)))
+
+
+@router.get(
+    "/{number}",
+    response={200: ExperimentOut, **errors(404, 422)},
+    operation_id="get_experiment",
+    summary="One experiment with the progress of its runs",
+)
+def get_experiment(request: HttpRequest, number: Number) -> Any:
+    require(request, "experiments:read")
+    return experiment_out(_experiment(number))
+
+
+@router.get(
+    "/{number}/results",
+    response={200: ResultsOut, **errors(404, 422)},
+    operation_id="get_results",
+    summary="Figures per arm and class, differences, ECDFs; ?format=csv for a row per request",
+    by_alias=True,
+)
+def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
+    require(request, "experiments:read")
+    experiment = _experiment(number)
+    if format == "json":
+        return results_of(experiment)
+    answer = StreamingHttpResponse(exports.csv_of(experiment), content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.csv"'
+    return answer
+
+
+@router.get(
+    "/{number}/report.md",
+    response={200: None, **errors(404, 422)},
+    operation_id="get_report",
+    summary="The comparison as Markdown",
+)
+def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
+    require(request, "experiments:read")
+    experiment = _experiment(number)
+    names = [arm["name"] for arm in experiment.arms]
+    if baseline and baseline not in names:
+        fault = {"path": "baseline", "value": baseline, "message": f"arms are {', '.join(names)}"}
+        raise Problem(422, errors=[fault])
+    return HttpResponse(
+        exports.report_of(experiment, baseline or names[0]), content_type="text/markdown; charset=utf-8"
+    )
+
+
+@router.get(
+    "/{number}/junit.xml",
+    response={200: None, **errors(404, 409, 422)},
+    operation_id="get_junit",
+    summary="A test case for each run and each `expect`, once the experiment has ended",
+)
+def get_junit(request: HttpRequest, number: Number) -> Any:
+    require(request, "experiments:read")
+    experiment = _experiment(number)
+    if experiment.status not in ENDED:
+        detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
+        raise Problem(409, detail=detail, headers={"Retry-After": "5"})
+    return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
+
+
+@router.post(
+    "/{number}/cancel",
+    response={200: ExperimentOut, **errors(404, 409, 422)},
+    operation_id="cancel_experiment",
+    summary="Stop it: queued runs at once, the running one within seconds; what finished is kept",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def cancel_experiment(request: HttpRequest, number: Number) -> Any:
+    require(request, "experiments:write")
+    experiment = _experiment(number)
+    if not services.cancel_experiment(experiment, actor_of(request)):
+        raise Problem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
+    return experiment_out(_experiment(number))

@@ -1,0 +1,263 @@
+"""The fleet over REST: the document, pools, instances and what an operator does to them."""
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Path, Query, Router
+
+from controlplane.api import etags
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.rows import InstanceRow, PoolRow, instance_rows, pool_rows
+from fleet import selectors, services
+from fleet.models import Instance, Pool
+from fleet.spec import document as documents
+from fleet.spec.fleet_spec import InvalidFleet
+
+router = Router(tags=["fleet"])
+
+YAML = "application/yaml"
+_YAML_TYPES = (YAML, "application/x-yaml", "text/yaml")
+LOG_LINES_MAX = 1_000
+EVENTS_MAX = 500
+_NAME = "^[a-z0-9-]+$"
+_TEXT = r"^[^\x00]*$"  # PostgreSQL takes no NUL
+InstanceName = Annotated[str, Path(max_length=80, pattern=_NAME, description="For example demo-0")]
+PoolName = Annotated[str, Path(max_length=63, pattern=_NAME)]
+_EXAMPLE = {
+    "apiVersion": "weir/v1",
+    "kind": "Fleet",
+    "metadata": {"name": "demo"},
+    "spec": {
+        "pools": [
+            {"name": "demo", "model": "llama-3.1-8b", "kind": "sim", "replicas": 8, "engine": {"gpu": "h100_sxm"}}
+        ]
+    },
+}
+DOCUMENT_BODY = {
+    "required": True,
+    "content": {kind: {"schema": {"type": "object"}, "example": _EXAMPLE} for kind in ("application/json", YAML)},
+}
+
+
+_POOL_FIELDS = (
+    "name", "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale",
+    "halted", "ephemeral_owner",
+)  # fmt: skip
+
+
+def pool_out(row: PoolRow) -> dict[str, Any]:
+    return {name: getattr(row.pool, name) for name in _POOL_FIELDS} | {
+        "replicas_now": row.desired.replicas,
+        "because": row.desired.because,
+        "changing": not row.desired.proven,
+        "waits": row.waits or row.away,
+        "advice": _advice(row.advice),
+        "ready": row.ready,
+        "wanted": row.wanted,
+        "counts": dict(row.counts),
+        "matches_desired": not row.differences,
+        "differences": list(row.differences),
+    }
+
+
+def _advice(advice: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if advice is None else {name: advice[name] for name in ("at", "mode", "replicas", "advised", "why")}
+
+
+_INSTANCE_FIELDS = (
+    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "pod", "url", "command", "restarts",
+    "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
+)  # fmt: skip
+
+
+def instance_out(row: InstanceRow) -> dict[str, Any]:
+    instance = row.instance
+    return {name: getattr(instance, name) for name in _INSTANCE_FIELDS} | {
+        "id": instance.name,
+        "pool": instance.pool.name,
+        "status": row.status,
+        "reason": row.reason,
+        "ports": {port.use: port.number for port in instance.ports.all()},
+        "sample": row.sample,
+    }
+
+
+def find_instance(name: str) -> Instance:
+    try:
+        return selectors.instance(name)
+    except Instance.DoesNotExist:
+        raise Problem(404, detail=f"no instance is named {name}") from None
+
+
+@router.get(
+    "/fleet",
+    response={200: FleetOut, **errors()},
+    operation_id="get_fleet",
+    summary="The fleet document, as YAML with Accept: application/yaml",
+)
+def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
+    require(request, "fleet:read")
+    etags.put(response, services.digest())
+    if not _wants_yaml(request):
+        return services.export()
+    answer = HttpResponse(services.export_yaml(), content_type=f"{YAML}; charset=utf-8")
+    answer.headers["ETag"] = response.headers["ETag"]
+    return answer
+
+
+def _wants_yaml(request: HttpRequest) -> bool:
+    accept = request.headers.get("Accept", "")
+    return any(kind in accept for kind in _YAML_TYPES) and "application/json" not in accept
+
+
+@router.put(
+    "/fleet",
+    response={200: AppliedOut, **errors(412, 415, 422)},
+    operation_id="put_fleet",
+    summary="Make a document (YAML or JSON) the desired state; with dry_run only say what would change",
+    openapi_extra={"requestBody": DOCUMENT_BODY, "parameters": [IF_MATCH]},
+)
+def put_fleet(
+    request: HttpRequest,
+    response: HttpResponse,
+    dry_run: bool = False,
+    prune: bool = Query(False, description="Remove pools that the document does not name"),
+    reason: str = Query("", max_length=300, pattern=_TEXT, description="Kept in the audit log"),
+) -> Any:
+    require(request, "fleet:write")
+    try:
+        applied = actions.apply(
+            read_document(request),
+            actor_of(request),
+            reason=reason,
+            dry_run=dry_run,
+            prune=prune,
+            expected=etags.if_match(request),
+        )
+    except documents.UnreadableDocument as error:
+        raise Problem(400, detail=str(error)) from None
+    except InvalidFleet as error:
+        raise invalid(error) from None
+    except services.FleetChanged as error:
+        raise Problem(412, detail=str(error), current=f'"{services.digest()}"') from None
+    etags.put(response, services.digest())
+    return {name: getattr(applied, name) for name in ("dry_run", "drift", "changes", "warnings")}
+
+
+def invalid(error: InvalidFleet) -> Problem:
+    fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
+    return Problem(422, detail="the fleet document is not valid", errors=fields)
+
+
+def _shown(value: object) -> object:
+    """A wrong value as it can be said in JSON: YAML knows NaN, dates and nests of any size."""
+    plain = value is None or isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 200)
+    return value if plain else repr(value)[:200]
+
+
+def read_document(request: HttpRequest) -> Any:
+    kind = (request.content_type or "").lower()
+    try:
+        text = request.body.decode()
+    except UnicodeDecodeError as error:
+        raise documents.UnreadableDocument(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    if kind in _YAML_TYPES:
+        return documents.load(text)
+    if kind == "application/json" or kind.endswith("+json"):
+        return documents.load_json(text)
+    raise Problem(415, detail=f"send {YAML} or application/json, not {kind or 'a body without Content-Type'}")
+
+
+@router.get("/pools", response={200: list[PoolOut], **errors(422)}, operation_id="list_pools", summary="Every pool")
+def list_pools(
+    request: HttpRequest, ephemeral: bool = Query(False, description="With the pools of experiments")
+) -> Any:
+    require(request, "fleet:read")
+    return [pool_out(row) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
+
+
+@router.get("/pools/{name}", response={200: PoolOut, **errors(404, 422)}, operation_id="get_pool", summary="One pool")
+def get_pool(request: HttpRequest, name: PoolName) -> Any:
+    require(request, "fleet:read")
+    try:
+        return pool_out(pool_rows([selectors.pool(name)])[0])
+    except Pool.DoesNotExist:
+        raise Problem(404, detail=f"no pool is named {name}") from None
+
+
+@router.get(
+    "/instances",
+    response={200: list[InstanceOut], **errors(422)},
+    operation_id="list_instances",
+    summary="Instances with their latest figures",
+)
+def list_instances(
+    request: HttpRequest,
+    pool: str = Query("", max_length=63, pattern="^[a-z0-9-]*$", description="Of this pool only"),
+) -> Any:
+    require(request, "fleet:read")
+    found = Instance.objects.filter(pool__name=pool) if pool else selectors.instances()
+    rows = found.select_related("pool").prefetch_related("ports").order_by("pool__name", "ordinal")
+    return [instance_out(row) for row in instance_rows(rows)]
+
+
+@router.get(
+    "/instances/{name}",
+    response={200: InstanceOut, **errors(404, 422)},
+    operation_id="get_instance",
+    summary="One instance",
+)
+def get_instance(request: HttpRequest, name: InstanceName) -> Any:
+    require(request, "fleet:read")
+    return instance_out(instance_rows([find_instance(name)])[0])
+
+
+@router.get(
+    "/instances/{name}/logs",
+    response={200: LogOut, **errors(404, 422)},
+    operation_id="get_instance_logs",
+    summary="The last lines that the engine wrote",
+)
+def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, ge=1, le=LOG_LINES_MAX)) -> Any:
+    require(request, "fleet:read")
+    return {"instance": name, "lines": selectors.last_log_lines(find_instance(name), lines)}
+
+
+@router.get(
+    "/instances/{name}/events",
+    response={200: list[EventOut], **errors(404, 422)},
+    operation_id="list_instance_events",
+    summary="What happened to the instance, newest first",
+)
+def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    require(request, "fleet:read")
+    return list(selectors.events(find_instance(name).name, limit))
+
+
+@router.post(
+    "/instances/{name}/{verb}",
+    response={200: InstanceOut, **errors(404, 409, 415, 422)},
+    operation_id="act_on_instance",
+    summary="Drain, undrain, restart, stop, start it, put it to sleep or wake it",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def act(
+    request: HttpRequest,
+    name: InstanceName,
+    verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
+    payload: ActIn | None = None,
+) -> Any:
+    require(request, "fleet:write")
+    find_instance(name)
+    try:
+        given = payload or ActIn()
+        more = {"level": given.level} if verb == "sleep" else {}
+        actions.act(verb, name, actor_of(request), given.reason, **more)
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return instance_out(instance_rows([find_instance(name)])[0])

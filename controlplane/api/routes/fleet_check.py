@@ -1,0 +1,33 @@
+"""What the pools of a document would run, and what is missing for it."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+
+from controlplane.api.auth import require
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
+from controlplane.api.routes.fleet_schemas import StartOut
+from controlplane.fleet_ops import checks
+from fleet.spec.document import UnreadableDocument
+from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
+
+router = Router(tags=["fleet"])
+
+
+@router.post(
+    "/fleet/check",
+    response={200: list[StartOut], **errors(415, 422)},
+    operation_id="check_fleet",
+    summary="What the pools of a document would start, and what this host lacks for it; nothing is changed",
+    openapi_extra={"requestBody": DOCUMENT_BODY},
+)
+def check_fleet(request: HttpRequest) -> Any:
+    require(request, "fleet:write")
+    try:
+        return checks.check_all(parse_fleet(read_document(request)))
+    except UnreadableDocument as error:
+        raise Problem(400, detail=str(error)) from None
+    except InvalidFleet as error:
+        raise invalid(error) from None

@@ -1,0 +1,93 @@
+"""The nodes over REST: what they have, what runs there, and keeping instances off them."""
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Path, Query, Router, Status
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.node_rows import NodeRow, node_rows
+from fleet import selectors
+from fleet.models import Node
+from fleet.services import NotPossible
+
+EVENTS_MAX = 500
+router = Router(tags=["fleet"])
+NodeName = Annotated[str, Path(max_length=63, pattern="^[a-z0-9-]+$")]
+_FIELDS = ("name", "hostname", "address", "last_seen", "cordoned", "draining", "because", "labels", "inventory")
+
+
+def node_out(row: NodeRow) -> dict[str, Any]:
+    return {name: getattr(row.node, name) for name in _FIELDS} | {
+        "age_s": row.age_s,
+        "reports": row.reports,
+        "instances": [instance.name for instance in row.instances],
+    }
+
+
+def _find(name: str) -> NodeRow:
+    found = node_rows(Node.objects.filter(name=name))
+    if not found:
+        raise Problem(404, detail=f"no node is named {name}")
+    return found[0]
+
+
+@router.get("", response={200: list[NodeOut], **errors()}, operation_id="list_nodes", summary="Every node")
+def list_nodes(request: HttpRequest) -> Any:
+    require(request, "fleet:read")
+    return [node_out(row) for row in node_rows(Node.objects.all())]
+
+
+@router.get("/{name}", response={200: NodeOut, **errors(404, 422)}, operation_id="get_node", summary="One node")
+def get_node(request: HttpRequest, name: NodeName) -> Any:
+    require(request, "fleet:read")
+    return node_out(_find(name))
+
+
+@router.get(
+    "/{name}/events",
+    response={200: list[EventOut], **errors(422)},
+    operation_id="list_node_events",
+    summary="What happened to the node itself, newest first; of a forgotten one too",
+)
+def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    require(request, "fleet:read")
+    return list(selectors.node_events(name, limit))
+
+
+@router.post(
+    "/{name}/forget",
+    response={204: None, **errors(404, 409, 415, 422)},
+    operation_id="forget_node",
+    summary="Forget one that is gone for good; refused while it reports or holds instances",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        actions.forget_node(name, actor_of(request), payload.reason if payload else "")
+    except NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+    return Status(204, None)
+
+
+@router.post(
+    "/{name}/{verb}",
+    response={200: NodeOut, **errors(404, 415, 422)},
+    operation_id="act_on_node",
+    summary="Keep new instances off it, move those that run there elsewhere, or open it again",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def act(
+    request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
+) -> Any:
+    require(request, "fleet:write")
+    _find(name)
+    actions.act_on_node(verb, name, actor_of(request), payload.reason if payload else "")
+    return node_out(_find(name))

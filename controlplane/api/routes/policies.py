@@ -1,0 +1,225 @@
+"""Policies over REST: the same services as the pages."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Status
+
+from controlplane.api import etags
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.policy_schemas import (
+    ChangeOut,
+    DiffOut,
+    DraftOut,
+    DraftPatch,
+    ParameterOut,
+    PolicyIn,
+    PolicyOut,
+    PolicySchemaOut,
+    PublicationOut,
+    PublishIn,
+    RollbackIn,
+    VersionOut,
+    draft_out,
+    policy_out,
+    publication_out,
+    version_out,
+)
+from controlplane.audit.services import actor_of
+from controlplane.policies import selectors, services
+from router.policy.schema import diff as diffs
+from router.policy.schema import document as documents
+from router.policy.schema.parameters import PARAMETERS
+
+router = Router(tags=["policies"])
+
+
+@router.get("", response={200: list[PolicyOut], **errors()}, operation_id="list_policies", summary="Every policy")
+def list_policies(request: HttpRequest) -> Any:
+    require(request, "policy:read")
+    return [policy_out(policy) for policy in selectors.policies()]
+
+
+@router.get(
+    "/schema",
+    response={200: PolicySchemaOut, **errors()},
+    operation_id="get_policy_schema",
+    summary="JSON Schema of a policy document and every parameter with its limits",
+)
+def get_schema(request: HttpRequest) -> Any:
+    require(request, "policy:read")
+    names = ParameterOut.model_fields
+    parameters = [{name: getattr(parameter, name) for name in names} for parameter in PARAMETERS.values()]
+    return {"document_schema": documents.json_schema(), "parameters": parameters}
+
+
+@router.post(
+    "",
+    response={201: PublicationOut, **errors(409, 415, 422)},
+    operation_id="create_policy",
+    summary="A new policy with its first version",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
+    require(request, "policy:write")
+    require(request, "policy:publish")
+    document = payload.document if payload.document is not None else services.default_document(payload.route)
+    made = services.create_policy(payload.name, document, actor_of(request), payload.reason)
+    return Status(201, publication_out(made))
+
+
+@router.get("/{name}", response={200: PolicyOut, **errors(404)}, operation_id="get_policy", summary="One policy")
+def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    require(request, "policy:read")
+    policy = selectors.policy(name)
+    answer = policy_out(policy)
+    etags.put(response, f"v{answer['live']['number']}")
+    return answer
+
+
+@router.get(
+    "/{name}/versions",
+    response={200: list[VersionOut], **errors(404, 422)},
+    operation_id="list_versions",
+    summary="Published versions, newest first",
+)
+def list_versions(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(50, ge=1, le=200),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only versions with a smaller number"),
+) -> Any:
+    require(request, "policy:read")
+    rows = selectors.history(selectors.policy(name)).select_related("policy")
+    if before is not None:
+        rows = rows.filter(number__lt=before)
+    return [version_out(version) for version in rows[:limit]]
+
+
+@router.get(
+    "/{name}/versions/{number}",
+    response={200: VersionOut, **errors(404, 422)},
+    operation_id="get_version",
+    summary="One published version",
+)
+def get_version(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
+    require(request, "policy:read")
+    version = selectors.version(selectors.policy(name), number)
+    etags.put(response, version.etag)
+    return version_out(version)
+
+
+@router.get(
+    "/{name}/diff",
+    response={200: DiffOut, **errors(404, 422)},
+    operation_id="diff_versions",
+    summary="What changed between two versions",
+    by_alias=True,
+)
+def diff_versions(
+    request: HttpRequest,
+    name: str,
+    from_: int = Query(..., alias="from", ge=1, le=ROW_MAX),
+    to: int = Query(..., ge=1, le=ROW_MAX),
+) -> Any:
+    require(request, "policy:read")
+    policy = selectors.policy(name)
+    old, new = selectors.version(policy, from_), selectors.version(policy, to)
+    changes = [ChangeOut.from_orm(change) for change in diffs.diff(old.document, new.document)]
+    return {"policy": name, "from": from_, "to": to, "changes": changes}
+
+
+@router.post(
+    "/{name}/draft",
+    response={200: DraftOut, 201: DraftOut, **errors(404)},
+    operation_id="open_draft",
+    summary="Open a draft from the live version; the open one when there is one",
+    openapi_extra=headers(IDEMPOTENT),
+)
+def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    require(request, "policy:write")
+    policy = selectors.policy(name)
+    existed = selectors.open_draft(policy) is not None
+    draft = services.open_draft(policy, actor_of(request))
+    etags.put(response, draft.etag)
+    return Status(200 if existed else 201, draft_out(draft))
+
+
+@router.get(
+    "/{name}/draft", response={200: DraftOut, **errors(404)}, operation_id="get_draft", summary="The open draft"
+)
+def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    require(request, "policy:read")
+    draft = selectors.open_draft(selectors.policy(name))
+    if draft is None:
+        raise Problem(404, detail=f"policy {name} has no open draft; POST here to open one")
+    etags.put(response, draft.etag)
+    return draft_out(draft)
+
+
+@router.patch(
+    "/{name}/draft",
+    response={200: DraftOut, **errors(404, 409, 412, 415, 422)},
+    operation_id="edit_draft",
+    summary="Change fields of the draft, or replace its document",
+    openapi_extra=headers(IF_MATCH),
+)
+def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DraftPatch) -> Any:
+    require(request, "policy:write")
+    policy = selectors.policy(name)
+    if (payload.overrides is None) == (payload.document is None):
+        error = {"path": "overrides", "value": None, "message": "send either overrides or document"}
+        raise Problem(422, errors=[error])
+    seen, actor = etags.if_match(request), actor_of(request)
+    if payload.document is not None:
+        draft = services.save_draft(policy, payload.document, actor, if_match=seen, based_on=payload.based_on)
+    else:
+        overrides = payload.overrides or {}
+        draft = services.patch_draft(policy, overrides, actor, if_match=seen, based_on=payload.based_on)
+    etags.put(response, draft.etag)
+    return draft_out(draft)
+
+
+@router.delete(
+    "/{name}/draft",
+    response={204: None, **errors(404, 409, 412)},
+    operation_id="discard_draft",
+    summary="Discard the open draft",
+    openapi_extra=headers(IF_MATCH),
+)
+def discard_draft(request: HttpRequest, name: str) -> Any:
+    require(request, "policy:write")
+    services.discard_draft(selectors.policy(name), actor_of(request), if_match=etags.if_match(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/{name}/draft/publish",
+    response={200: PublicationOut, **errors(404, 409, 412, 415, 422)},
+    operation_id="publish_draft",
+    summary="Publish the draft to every router; answers when they have acknowledged it, or after a second",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+)
+def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:
+    require(request, "policy:publish")
+    policy = selectors.policy(name)
+    made = services.publish(policy, actor_of(request), payload.reason, if_match=etags.if_match(request))
+    etags.put(response, made.version.etag)
+    return publication_out(made)
+
+
+@router.post(
+    "/{name}/rollback",
+    response={200: PublicationOut, **errors(404, 409, 412, 415, 422)},
+    operation_id="roll_back",
+    summary="Publish the document of an earlier version as a new one",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+)
+def roll_back(request: HttpRequest, response: HttpResponse, name: str, payload: RollbackIn) -> Any:
+    require(request, "policy:publish")
+    policy = selectors.policy(name)
+    made = services.rollback(policy, payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))
+    etags.put(response, made.version.etag)
+    return publication_out(made)

@@ -1,0 +1,113 @@
+"""What an operator does to a pool over REST: scale it, go back to an earlier configuration, go on with a change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT
+from controlplane.api.problems import Problem, errors
+from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out
+from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.rows import pool_rows
+from fleet import selectors, services
+from fleet.models import Pool
+from fleet.spec import versions
+
+router = Router(tags=["fleet"])
+_EXTRA = {"parameters": [IDEMPOTENT]}
+_ERRORS = errors(404, 409, 415, 422)
+
+
+def _find(name: str) -> Pool:
+    try:
+        return selectors.pool(name)
+    except Pool.DoesNotExist:
+        raise Problem(404, detail=f"no pool is named {name}") from None
+
+
+@contextmanager
+def _changing(request: HttpRequest, name: str) -> Iterator[None]:
+    """By somebody who may, of a pool that is there; what is not possible now is 409."""
+    require(request, "fleet:write")
+    _find(name)
+    try:
+        yield
+    except services.NotPossible as error:
+        raise Problem(409, detail=str(error)) from None
+
+
+def _shown(name: str) -> dict[str, Any]:
+    return pool_out(pool_rows([_find(name)])[0])
+
+
+@router.post(
+    "/pools/{name}/scale",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="scale_pool",
+    summary="Set its replicas",
+    openapi_extra=_EXTRA,
+)
+def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
+    with _changing(request, name):
+        actions.scale(name, payload.replicas, actor_of(request), payload.reason)
+    return _shown(name)
+
+
+@router.post(
+    "/pools/{name}/rollback",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="rollback_pool",
+    summary="Go back to an earlier configuration of its engines",
+    openapi_extra=_EXTRA,
+)
+def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
+    given = payload or PoolRollbackIn()
+    with _changing(request, name):
+        actions.roll_back(name, actor_of(request), given.reason, given.version)
+    return _shown(name)
+
+
+@router.post(
+    "/pools/{name}/resume",
+    response={200: PoolOut, **_ERRORS},
+    operation_id="resume_pool",
+    summary="Go on with a change that was halted",
+    openapi_extra=_EXTRA,
+)
+def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+    with _changing(request, name):
+        actions.resume(name, actor_of(request), payload.reason if payload else "")
+    return _shown(name)
+
+
+@router.get(
+    "/pools/{name}/versions",
+    response={200: list[PoolVersionOut], **errors(404, 422)},
+    operation_id="list_pool_versions",
+    summary="The configurations that its engines had, newest first, each with what it changed",
+)
+def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
+    require(request, "fleet:read")
+    fields = ("number", "config", "at", "actor", "reason", "proven_at", "failed")
+    return [
+        {field: getattr(shown.version, field) for field in fields}
+        | {"present": shown.present, "changes": shown.changes}
+        for shown in versions.history(_find(name), limit)
+    ]
+
+
+@router.get(
+    "/pools/{name}/events",
+    response={200: list[EventOut], **errors(404, 422)},
+    operation_id="list_pool_events",
+    summary="What happened to the pool and its instances, newest first",
+)
+def list_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    require(request, "fleet:read")
+    return list(selectors.pool_events(_find(name).name, limit))

@@ -1,0 +1,113 @@
+"""Traces over REST: list, look, upload."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema, Status
+
+from controlplane.api.auth import require
+from controlplane.api.openapi import IDEMPOTENT, headers
+from controlplane.api.problems import Problem, errors
+from controlplane.audit.services import actor_of
+from controlplane.traces import library
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace
+
+router = Router(tags=["traces"])
+
+
+class SummaryOut(Schema):
+    requests: int
+    sessions: int = Field(description="0 when the trace does not tell")
+    duration_s: float
+    mean_input_tokens: float
+    mean_output_tokens: float
+    ideal_hit_share: float = Field(description="Share of prompt tokens that an unbounded prefix cache holds, 0–1")
+    heavy_share: float = Field(description="Share of requests with at least 20,000 tokens that it does not hold, 0–1")
+
+
+class RecordedOut(Schema):
+    requests: int = Field(description="Finished requests, served or not")
+    oldest_age_s: float
+    newest_age_s: float
+
+
+class TraceOut(Schema):
+    name: str
+    format: str
+    source: str = Field(description="built-in, upload, folder or recorded")
+    bytes: int
+    summary: SummaryOut | None = Field(description="null until the file has been read")
+    recorded: RecordedOut | None = Field(None, description="Of recorded traffic: what there is of it now")
+
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FORM = {
+    "schema": {
+        "type": "object",
+        "properties": {"file": {"type": "string", "format": "binary"}, "name": {"type": "string"}},
+        "required": ["file"],
+    }
+}
+_UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "description": f"The file (at most {registry.MAX_BYTES >> 20} MiB): "
+        + "; ".join(kind.title for kind in registry.FORMATS.values()),
+        "content": {"application/octet-stream": _BINARY, "text/csv": _BINARY, "multipart/form-data": _FORM},
+    },
+    **headers(IDEMPOTENT),
+}
+
+
+def problem_of(error: BadTrace) -> Problem:
+    fault = {"path": error.path, "value": error.value, "message": f"allowed is {error.allowed}"}
+    return Problem(422, "The trace is not valid", errors=[fault], detail=str(error))
+
+
+@router.get(
+    "", response={200: list[TraceOut], **errors()}, operation_id="list_traces", summary="Traces that can be named"
+)
+def list_traces(request: HttpRequest) -> Any:
+    require(request, "experiments:read")
+    return library.entries()
+
+
+@router.post(
+    "",
+    response={200: TraceOut, 201: TraceOut, **errors(409, 422)},
+    operation_id="upload_trace",
+    summary="Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200",
+    openapi_extra=_UPLOAD,
+)
+def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) -> Any:
+    require(request, "experiments:write")
+    name, data = _uploaded(request, name)
+    try:
+        row, new = library.upload(name, data, actor_of(request))
+    except BadTrace as error:
+        raise problem_of(error) from None
+    except library.NameTaken as error:
+        raise Problem(409, detail=str(error)) from None
+    return Status(201 if new else 200, library.entry(row.name))
+
+
+@router.get("/{name}", response={200: TraceOut, **errors(404, 422)}, operation_id="get_trace", summary="One trace")
+def get_trace(request: HttpRequest, name: str) -> Any:
+    require(request, "experiments:read")
+    try:
+        return library.entry(name)
+    except library.NoSuchTrace as error:
+        raise Problem(404, detail=str(error)) from None
+    except BadTrace as error:
+        raise problem_of(error) from None
+
+
+def _uploaded(request: HttpRequest, name: str) -> tuple[str, bytes]:
+    """(name, content) of either kind of upload; one byte more than allowed is read, and then refused."""
+    if request.content_type == "multipart/form-data":
+        file = request.FILES.get("file")
+        if file is None:
+            raise Problem(422, errors=[{"path": "file", "value": None, "message": "the form needs a file"}])
+        return name or str(request.POST.get("name") or file.name), file.read(registry.MAX_BYTES + 1)
+    return name, request.read(registry.MAX_BYTES + 1)

@@ -1,0 +1,183 @@
+"""A pool of its own for one run: started cold like the one under test, served by the live routers, taken away again."""
+
+import http.client
+import json
+import time
+import urllib.request
+from typing import Any
+
+from controlplane.experiments.heartbeat import Pulse
+from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, version_of
+from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
+from controlplane.policies.publication import publish
+from controlplane.policies.publication.acks import live_routers
+from fleet import selectors, services
+from fleet.models import Instance, Pool, State
+from fleet.redis import connect
+from router.contract import wire
+
+READY_S = 120.0
+READY_REAL_S = 1_800.0  # a real engine loads its weights first
+ROUTERS_S = 20.0
+GONE_S = 30.0
+TRIES = 3  # starts of one instance that fail before the run does
+SAMPLE_TOKENS = 2_000
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
+
+
+def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> Pool:
+    """Start the pool and publish the arm's policy for it; returns once routers send requests there."""
+    like = selectors.pools().filter(name=experiment.pool).first()
+    if like is None:
+        raise RunFailed(f"pool {experiment.pool} is gone")
+    _wait_for_earlier(run, pulse)
+    pulse.beat("starting the pool")
+    overrides = {"time_scale": experiment.time_scale} if like.kind == "sim" else {}
+    try:
+        pool = services.create_ephemeral_pool(
+            run.pool_name, like, replicas=None, engine_overrides=overrides, owner=owner_of(run)
+        )
+    except services.FleetError as error:
+        raise RunFailed(str(error)) from None
+    put_policy(run, arm)
+    _wait_for_instances(pool, pulse)
+    _wait_for_routers(pool, version_of(arm), pulse)
+    return pool
+
+
+def put_policy(run: Run, arm: dict[str, Any]) -> None:
+    """Also again, when Redis has lost it."""
+    publish.put(run.pool_name, arm["policy"] or arm["route"], version_of(arm), arm["document"])
+
+
+def keep_policy(run: Run, arm: dict[str, Any]) -> None:
+    if publish.published([run.pool_name])[run.pool_name] is None:
+        put_policy(run, arm)
+
+
+def tear_down(pool_name: str) -> None:
+    """Take the pool and its policy away; nothing happens where they are gone."""
+    services.delete_ephemeral_pool(pool_name, "experiments")
+    publish.remove(pool_name)
+
+
+def _wait_for_earlier(run: Run, pulse: Pulse) -> None:
+    """The previous run's engines end first: two pools at once would share the machine."""
+    end = time.monotonic() + GONE_S
+    earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=f"exp-{run.experiment_id}-")
+    while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
+        pulse.wait(0.2, "waiting for the previous pool to end")
+
+
+def _wait_for_instances(pool: Pool, pulse: Pulse) -> None:
+    limit = READY_S if pool.kind == "sim" else READY_REAL_S
+    end = time.monotonic() + limit
+    while True:
+        ready, wanted = selectors.pool_ready(pool.name)
+        if wanted and ready >= wanted:
+            return
+        _fail_when_hopeless(pool)
+        if time.monotonic() > end:
+            raise RunFailed(f"{ready} of {wanted} instances were ready after {limit:g} s", _log(_unready(pool)))
+        pulse.beat(f"waiting for instances, {ready} of {wanted} ready")
+        time.sleep(0.2)
+
+
+def _unready(pool: Pool) -> Instance | None:
+    return pool.instances.exclude(state=State.READY).first()
+
+
+def _fail_when_hopeless(pool: Pool) -> None:
+    failed = pool.instances.filter(state=State.FAILED, failures__gte=TRIES).first()
+    if failed is not None:
+        raise RunFailed(f"{failed.name} does not start: {failed.reason}", _log(failed))
+
+
+def _log(instance: Instance | None) -> str:
+    return "\n".join(selectors.last_log_lines(instance, 30)) if instance is not None else ""
+
+
+def _wait_for_routers(pool: Pool, version: int, pulse: Pulse) -> None:
+    """Every live router runs the arm's version and knows the instances."""
+    end = time.monotonic() + ROUTERS_S
+    while True:
+        names = live_routers()
+        behind = [name for name in names if not _has_taken_up(name, pool.name, version)]
+        if names and not behind:
+            return
+        if time.monotonic() > end:
+            who = f"{', '.join(behind)} did not take it up" if names else "no router is running"
+            raise RunFailed(f"the pool is ready but {who} within {ROUTERS_S:g} s")
+        pulse.beat("waiting for the routers")
+        time.sleep(0.1)
+
+
+def _has_taken_up(router: str, pool: str, version: int) -> bool:
+    value = wire.decode(connect().get(wire.router_key(router))) or {}  # type: ignore[arg-type]
+    fleet = wire.decode(connect().get(wire.fleet_key(pool))) or {}  # type: ignore[arg-type]
+    entry = (value.get("pools") or {}).get(pool) or {}
+    return entry.get("version") == version and bool(fleet) and (entry.get("fleet_at") or 0) >= fleet["at"]
+
+
+def router_urls() -> list[str]:
+    """Where the live routers listen, as they say themselves."""
+    values = (wire.decode(connect().get(wire.router_key(name))) for name in live_routers())  # type: ignore[arg-type]
+    return [value["url"] for value in values if value and value.get("url")]
+
+
+def context_tokens(pool: Pool) -> int:
+    """The model's window as the pool's engine says, CONTEXT_TOKENS when it does not."""
+    try:
+        listed = _asked(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
+        return int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
+    except (*NO_ANSWER, LookupError, TypeError, AttributeError):
+        return CONTEXT_TOKENS
+
+
+def bytes_per_token(pool: Pool) -> float:
+    """Measured with the engine's own tokenizer; the sim's is known."""
+    if pool.kind == "sim":
+        return float(WORD_BYTES)
+    sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
+    try:
+        answer = _asked(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
+        return len(sample) / int(answer["count"])
+    except (*NO_ANSWER, LookupError, TypeError, ZeroDivisionError):
+        raise RunFailed("the engine's /tokenize did not answer: prompt lengths cannot be kept") from None
+
+
+def _asked(url: str, body: Any = None, *, timeout_s: float) -> Any:
+    """The JSON that an engine answers. NO_ANSWER."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - of our own making
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        return json.load(answer)
+
+
+def _first_url(pool: Pool) -> str:
+    instance = pool.instances.filter(state=State.READY).exclude(url="").first()
+    if instance is None:
+        raise RunFailed("no instance is ready")
+    return instance.url
+
+
+def instance_names(pool: Pool) -> list[str]:
+    return list(pool.instances.order_by("ordinal").values_list("name", flat=True))
+
+
+def instance_urls(pool: Pool) -> list[str]:
+    return list(pool.instances.exclude(url="").order_by("ordinal").values_list("url", flat=True))
+
+
+def owner_of(run: Run) -> str:
+    """What a run writes on its pool."""
+    return f"run {run.pk}"
+
+
+def pool_is_abandoned(pool: Pool) -> bool:
+    """Whether the run that it was made for has ended (or never was)."""
+    kind, _, number = pool.ephemeral_owner.partition(" ")
+    if kind != "run" or not number.isdigit():
+        return False
+    return not Run.objects.filter(pk=int(number), ended_at=None).exists()

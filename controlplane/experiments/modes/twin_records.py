@@ -1,0 +1,47 @@
+"""What the twin says, in the form in which a replay is recorded: every figure is made from that. Pure."""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from controlplane.experiments.results.records import Record
+from controlplane.twin.simulation.types import Outcome, Simulated
+
+STATUS = {"ok": 200, "refused": 503, "error": 400}  # as the router answers
+
+
+def records_of(outcome: Outcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
+    return [_record(request, trace_classes[request.index], str(policy_version)) for request in outcome.requests]
+
+
+def _record(request: Simulated, trace_class: str, policy_version: str) -> Record:
+    answered = request.outcome == "ok"
+    return Record(
+        index=request.index,
+        session=request.session,
+        sent_s=round(request.sent_s, 4),
+        late_wall_ms=0.0,
+        input_tokens=request.input_tokens,
+        ttft_ms=_ms(request.ttft_s) if answered else None,
+        tpot_ms=_ms(request.tpot_s) if answered else None,
+        e2e_ms=_ms(request.e2e_s) if answered else None,
+        prompt_tokens=request.input_tokens if answered else None,
+        cached_tokens=request.cached_tokens if answered else None,
+        output_tokens=request.output_tokens if answered else None,
+        instance=request.instance,
+        routed_class=request.request_class,
+        trace_class=trace_class,
+        policy_version=policy_version,
+        status=STATUS[request.outcome],
+        outcome=request.outcome,
+        error=request.code,
+    )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def kv_usage(outcome: Outcome) -> dict[str, float]:
+    """Mean and peak of every second of every instance, 0–1 shares of the KV blocks; empty without any."""
+    shares = [share for use in outcome.instances.values() for share in use.kv_usage]
+    return {"mean": round(fmean(shares), 4), "peak": round(max(shares), 4)} if shares else {}

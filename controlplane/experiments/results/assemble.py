@@ -1,0 +1,148 @@
+"""The results of an experiment: what the API answers and what the page shows are this one value."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from controlplane.experiments.models import DONE, ENDED, Experiment, Run
+from controlplane.experiments.results import comparison, records, summarize, validity
+from controlplane.experiments.results.metrics import LATENCIES, METRICS
+from controlplane.experiments.results.records import Record
+
+SCHEMA = 2
+
+
+def results_of(experiment: Experiment) -> dict[str, Any]:
+    """Figures of every arm; with differences once the experiment has ended. Kept until a run changes."""
+    runs = list(experiment.runs.all())
+    signature = _signature(experiment, runs)
+    path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
+    kept = _kept(path, signature)
+    if kept is not None:
+        return kept
+    made = _make(experiment, runs)
+    if experiment.status in ENDED:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({"signature": signature, "results": made}))
+        part.replace(path)
+    return made
+
+
+def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
+    sizes = [run.records_path.stat().st_size if run.records_path.exists() else 0 for run in runs]
+    return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], sizes]
+
+
+def _kept(path: Path, signature: list[Any]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value["results"] if value.get("signature") == signature else None
+
+
+def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
+    read = {run.pk: records.read(run.records_path) for run in runs}
+    arms = [_arm(arm, [run for run in runs if run.arm == arm["name"]], read) for arm in experiment.arms]
+    keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
+    ended = experiment.status in ENDED
+    return {
+        "schema": SCHEMA,
+        "experiment": {
+            "id": experiment.pk,
+            "name": experiment.name,
+            "status": experiment.status,
+            "cause": experiment.cause,
+        },
+        "mode": experiment.mode,
+        "twin": twin_of_runs(runs),
+        "time_scale": experiment.time_scale,
+        "time": time_in_words(experiment),
+        "partial": any(arm["partial"] for arm in arms),
+        "classes": list(summarize.CLASSES),
+        "metrics": [
+            {"key": m.key, "title": m.title, "unit": m.unit, "better": m.better, "per_class": m.per_class}
+            for m in METRICS.values()
+        ],
+        "arms": arms,
+        "best": comparison.best(arms),
+        "differences": comparison.differences(keyed) if ended else [],
+        "ecdf": _ecdf(arms, keyed),
+        "expectations": comparison.expectations(experiment.expect, arms) if ended else [],
+        "warnings": _warnings(arms, runs),
+    }
+
+
+def twin_of_runs(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """{basis, about, cautions} of what simulated them; None of a replay, and until the first run has begun."""
+    return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
+
+
+def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
+    loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
+    return validity.seeds_alike(loads) + validity.told({arm["name"]: arm["warnings"] for arm in arms})
+
+
+def time_in_words(experiment: Experiment) -> str:
+    if experiment.mode == "twin":
+        return "simulated in the twin, in virtual time"
+    if experiment.time_scale == 1:
+        return "as measured"
+    return f"simulated, time scale {experiment.time_scale:g}: measured on the wall clock × {experiment.time_scale:g}"
+
+
+def _arm(arm: dict[str, Any], runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
+    """One arm's figures over its seeds: quantiles of all its requests together, whole-run figures as means."""
+    together = [record for run in runs for record in read[run.pk]]
+    each = {run.seed: summarize.run_figures(read[run.pk], run.facts.get("instances", [])) for run in runs}
+    whole = summarize.run_figures(together, [])
+    started = any(read[run.pk] for run in runs)
+    return {
+        **{key: arm[key] for key in ("name", "policy", "version", "route", "overrides", "sha256")},
+        **whole,
+        **summarize.pooled(each),
+        "partial": started and any(run.status != DONE for run in runs),
+        "warnings": [warning for run in runs for warning in run.warnings],
+        "runs": [_run(run, each[run.seed]) for run in runs],
+    }
+
+
+def _run(run: Run, own: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": run.pk,
+        "seed": run.seed,
+        "status": run.status,
+        "cause": run.cause,
+        "done": run.done,
+        "total": run.total,
+        "warnings": run.warnings,
+        "facts": run.facts,
+        "balance": own["balance"],
+        "output_tokens_per_s": own["output_tokens_per_s"],
+        "prompt_tokens_by_instance": own["prompt_tokens_by_instance"],
+        "all": own["classes"]["all"],
+    }
+
+
+def _keyed(arm: str, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[tuple[int, int], Record]:
+    return {(run.seed, record.index): record for run in runs if run.arm == arm for record in read[run.pk]}
+
+
+def _ecdf(arms: Sequence[dict[str, Any]], keyed: dict[str, dict[tuple[int, int], Record]]) -> dict[str, Any]:
+    """class → latency → arm → {ms, share, n}."""
+    return {
+        request_class: {
+            latency: {
+                arm["name"]: summarize.ecdf_of(
+                    summarize.of_class(list(keyed[arm["name"]].values()), request_class), latency
+                )
+                for arm in arms
+            }
+            for latency in LATENCIES
+        }
+        for request_class in summarize.CLASSES
+    }

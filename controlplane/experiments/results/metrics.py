@@ -1,0 +1,40 @@
+"""The figures of an experiment: key, title, unit, which way is better, how many digits are worth showing."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controlplane.experiments.results.stats import QUANTILES
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    key: str
+    title: str
+    unit: str
+    better: Literal["lower", "higher", ""]
+    per_class: bool = True  # False: of the whole run only
+
+
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+
+
+def quantile_key(latency: str, share: float) -> str:
+    """ttft, 0.9 → ttft_p90_ms."""
+    return f"{latency}_p{share * 100:g}_ms"
+
+
+_LATENCY = [
+    Metric(quantile_key(latency, share), f"{title} p{share * 100:g}", "ms", "lower")
+    for latency, title in LATENCIES.items()
+    for share in QUANTILES
+]
+_OTHER = [
+    Metric("hit_ratio", "Cached share of prompt tokens", "%", "higher"),
+    Metric("n", "Requests", "", ""),
+    Metric("ok", "Answered", "", ""),
+    Metric("errors", "Errors", "", "lower"),
+    Metric("refused", "Refused", "", "lower"),
+    Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower", per_class=False),
+    Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher", per_class=False),
+]
+METRICS: dict[str, Metric] = {metric.key: metric for metric in (*_LATENCY, *_OTHER)}

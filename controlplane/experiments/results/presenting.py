@@ -1,0 +1,171 @@
+"""From results to what the page shows: the same figures, as text. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.experiments.results.comparison import value_of
+from controlplane.experiments.results.metrics import METRICS, Metric
+from controlplane.experiments.results.report import shown
+from controlplane.policies.drafts.values import BARE
+from router.policy.schema.document import values_of
+from router.policy.schema.parameters import PARAMETERS
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # the markers as text
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One arm's value of one metric, and how it stands against the baseline."""
+
+    arm: str
+    raw: str  # as in the JSON, empty when unknown
+    text: str
+    best: bool
+    difference: str  # empty for the baseline and where there is no interval
+    interval: str
+    verdict: str
+    n: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    key: str
+    title: str
+    better: str
+    cells: tuple[Cell, ...]
+
+
+def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: str) -> list[Row]:
+    """A row for each metric of the class, a cell for each arm."""
+    against = {
+        (row["arm"], row["metric"]): row
+        for row in results["differences"]
+        if row["class"] == request_class and row["baseline"] == baseline
+    }
+    best = results["best"].get(request_class, {})
+    return [
+        Row(
+            metric.key,
+            metric.title,
+            metric.better,
+            tuple(_cell(arm, request_class, metric, best, against) for arm in results["arms"]),
+        )
+        for metric in METRICS.values()
+        if metric.per_class or request_class == "all"
+    ]
+
+
+def _cell(
+    arm: Mapping[str, Any],
+    request_class: str,
+    metric: Metric,
+    best: Mapping[str, str],
+    against: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> Cell:
+    value = value_of(arm, request_class, metric.key)
+    row = against.get((arm["name"], metric.key))
+    return Cell(
+        arm=arm["name"],
+        raw="" if value is None else repr(value),
+        text=shown(value, metric.unit),
+        best=best.get(metric.key) == arm["name"],
+        difference=_difference(row, metric) if row else "",
+        interval=f"{signed(row['low'])} to {signed(row['high'])} {metric.unit}" if row else "",
+        verdict=row["verdict"] if row else "",
+        n=shown(row["n"]) if row else "",
+    )
+
+
+def _difference(row: Mapping[str, Any], metric: Metric) -> str:
+    relative = "" if row["relative"] is None else f" ({signed(row['relative'] * 100)} %)"
+    return f"{signed(row['difference'])} {metric.unit}{relative}"
+
+
+def signed(value: float) -> str:
+    """With a sign of its own, so that a difference reads as one."""
+    return f"+{shown(value)}" if value > 0 else shown(value).replace("-", "−")
+
+
+def class_counts(results: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """(class, requests of the arm with most), to choose a class by."""
+    return [
+        (name, max((arm["classes"][name]["n"] for arm in results["arms"]), default=0)) for name in results["classes"]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmLook:
+    """An arm's name and the sign, colour and dash that it has everywhere on the page."""
+
+    number: int  # of the colour, from 1
+    name: str
+    sign: str
+    dash: str
+    marker: str
+    what: str  # the policy it runs, in words
+    partial: bool
+
+
+def arm_looks(arms: Sequence[Mapping[str, Any]], partial: Mapping[str, bool]) -> list[ArmLook]:
+    return [
+        ArmLook(
+            number=index % len(SIGNS) + 1,
+            name=arm["name"],
+            sign=SIGNS[index % len(SIGNS)],
+            dash=DASHES[index % len(DASHES)],
+            marker=MARKERS[index % len(MARKERS)],
+            what=what_of(arm),
+            partial=partial.get(arm["name"], False),
+        )
+        for index, arm in enumerate(arms)
+    ]
+
+
+def what_of(arm: Mapping[str, Any]) -> str:
+    base = f"{arm['policy']} v{arm['version']}" if arm["policy"] else f"default document of {arm['route']}"
+    changes = ", ".join(f"{path} = {value}" for path, value in arm["overrides"].items())
+    return f"{base}; {changes}" if changes else base
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One policy parameter in every arm."""
+
+    path: str
+    title: str
+    unit: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def settings_of(arms: Sequence[Mapping[str, Any]]) -> list[Setting]:
+    """Every parameter that some arm has; a dash where an arm's route does not know it."""
+    values = [values_of(arm["document"]) for arm in arms]
+    paths = list(dict.fromkeys(path for each in values for path in each))
+    return [_setting(path, [each.get(path) for each in values]) for path in paths]
+
+
+def _setting(path: str, values: Sequence[Any]) -> Setting:
+    parameter = PARAMETERS.get(path)
+    texts = tuple("–" if value is None else _plain(value) for value in values)
+    unit = parameter.unit if parameter and parameter.unit not in BARE else ""
+    return Setting(path, parameter.title if parameter else path, unit, texts, len(set(texts)) > 1)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def duration(seconds: float | None) -> str:
+    """1 h 02 min, 3 min 20 s, 12 s."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

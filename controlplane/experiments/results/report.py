@@ -1,0 +1,159 @@
+"""An experiment's results as text for people (Markdown), for spreadsheets (CSV) and for CI (JUnit). Pure."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.records import COLUMNS, Record
+
+REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
+
+
+def shown(value: float | int | str | None, unit: str = "") -> str:
+    """Three significant digits with a separator for thousands; a dash where nothing is known."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if unit == "%":
+        return f"{value * 100:.3g} %"
+    text = f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {unit}".strip()
+
+
+def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str) -> str:
+    """The comparison as one document. `about`: title → text of the experiment's facts."""
+    lines = [f"# {_escape(results['experiment']['name'])}", ""]
+    lines += [f"- {title}: {_escape(str(text))}" for title, text in about.items() if text not in ("", None)]
+    lines += [f"- Times: {results['time']}", ""]
+    if results["partial"]:
+        lines += ["**Partial results**: not every run ended.", ""]
+    # First, because they say how far the rest can be believed.
+    lines += _bullets("Warnings", results["warnings"])
+    for request_class in results["classes"]:
+        lines += _class_table(results, request_class)
+    lines += _differences(results, baseline)
+    lines += _bullets("Expectations", (_expectation(item) for item in results["expectations"]))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _class_table(results: Mapping[str, Any], request_class: str) -> list[str]:
+    metrics = [METRICS[key] for key in REPORTED]
+    lines = [f"## Class {request_class}", "", "| arm | " + " | ".join(m.title for m in metrics) + " |"]
+    lines.append("|---" * (len(metrics) + 1) + "|")
+    best = results["best"].get(request_class, {})
+    for arm in results["arms"]:
+        figures = arm["classes"][request_class]
+        cells = [shown(figures[m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "") for m in metrics]
+        lines.append(f"| {_escape(arm['name'])} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _differences(results: Mapping[str, Any], baseline: str) -> list[str]:
+    rows = [row for row in results["differences"] if row["baseline"] == baseline]
+    if not rows:
+        return []
+    lines = [
+        f"## Against {_escape(baseline)}",
+        "",
+        "| arm | class | metric | difference | 95 % interval | n | verdict |",
+    ]
+    lines.append("|---" * 7 + "|")
+    for row in rows:
+        cells = (
+            _escape(row["arm"]),
+            row["class"],
+            METRICS[row["metric"]].title,
+            f"{shown(row['difference'])} ms",
+            f"{shown(row['low'])} to {shown(row['high'])} ms",
+            shown(row["n"]),
+            row["verdict"],
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", COMPARISONS_NOTE, ""]
+
+
+COMPARISONS_NOTE = (
+    "Paired bootstrap over the requests that every arm answered. Many comparisons are made at once: "
+    "of twenty that differ by nothing, one shows a difference by chance."
+)
+
+
+def _expectation(item: Mapping[str, Any]) -> str:
+    metric = METRICS[item["metric"]]
+    verdict = "holds" if item["passed"] else "does not hold"
+    return f"{item['arm']}, class {item['class']}, {metric.title} {item['limits']}: {shown(item['value'])}, {verdict}"
+
+
+def _bullets(title: str, items: Iterable[str]) -> list[str]:
+    listed = [f"- {_escape(item)}" for item in items]
+    return [f"## {title}", "", *listed, ""] if listed else []
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
+    """A row for each request of (arm, seed, records); an unknown value is an empty cell."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(("arm", "seed", "mode", *COLUMNS))
+    for arm, seed, records in runs:
+        for record in records:
+            writer.writerow((arm, seed, mode, *(_cell(getattr(record, name)) for name in COLUMNS)))
+        yield _take(buffer)
+    yield _take(buffer)
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is defused."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
+        return f"'{value}"
+    return value
+
+
+def _take(buffer: io.StringIO) -> str:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text
+
+
+def junit(results: Mapping[str, Any]) -> str:
+    """A test case for each run (did it end well?) and for each expectation."""
+    suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
+    _properties(suite, results)
+    failed = errors = 0
+    for arm in results["arms"]:
+        for run in arm["runs"]:
+            case = SubElement(suite, "testcase", classname="runs", name=_xml_text(f"{arm['name']}, seed {run['seed']}"))
+            if run["status"] != "done":
+                errors += 1
+                SubElement(case, "error", message=_xml_text(f"{run['status']}: {run['cause']}"))
+    for item in results["expectations"]:
+        name = f"{item['arm']}: {item['class']} {item['metric']} {item['limits']}"
+        case = SubElement(suite, "testcase", classname="expectations", name=_xml_text(name))
+        if not item["passed"]:
+            failed += 1
+            SubElement(case, "failure", message=f"{item['metric']} is {shown(item['value'])}; {item['limits']}")
+    suite.attrib |= {"tests": str(len(suite.findall("testcase"))), "failures": str(failed), "errors": str(errors)}
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(suite, encoding="unicode") + "\n"
+
+
+def _properties(suite: Element, results: Mapping[str, Any]) -> None:
+    """How the figures came about; of a simulation also what it was made from."""
+    twin = results["twin"] or {"basis": "", "about": "", "cautions": []}
+    named = [("mode", results["mode"]), ("twin", twin["about"]), *(("caution", text) for text in twin["cautions"])]
+    properties = SubElement(suite, "properties")
+    for name, value in named:
+        if value:
+            SubElement(properties, "property", name=name, value=_xml_text(value))
+
+
+def _xml_text(text: str) -> str:
+    """Control characters have no place in XML 1.0."""
+    return "".join(c if c >= " " or c in "\t\n" else "�" for c in text)

@@ -1,0 +1,109 @@
+"""From records to the figures of one arm or one run. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.experiments.results import stats
+from controlplane.experiments.results.metrics import LATENCIES, quantile_key
+from controlplane.experiments.results.records import Record
+
+CLASSES = ("all", "warm", "medium", "heavy")
+
+
+def of_class(records: Sequence[Record], request_class: str) -> list[Record]:
+    if request_class == "all":
+        return list(records)
+    return [record for record in records if record.trace_class == request_class]
+
+
+def latencies(records: Sequence[Record], latency: str) -> list[float]:
+    values = (getattr(record, f"{latency}_ms") for record in records)
+    return [value for value in values if value is not None]
+
+
+def class_figures(records: Sequence[Record]) -> dict[str, Any]:
+    """Counts, quantiles in ms and the cached share; None where nothing is known."""
+    outcomes = Counter(record.outcome for record in records)
+    figures: dict[str, Any] = {
+        "n": len(records),
+        "ok": outcomes["ok"],
+        "errors": outcomes["error"],
+        "refused": outcomes["refused"],
+        "cancelled": outcomes["cancelled"],
+        "low_n": outcomes["ok"] < stats.LOW_N,
+        "hit_ratio": hit_ratio(records),
+    }
+    for latency in LATENCIES:
+        values = latencies(records, latency)
+        shown = [round(value, 3) for value in stats.quantiles(values)] if values else [None] * len(stats.QUANTILES)
+        figures |= {quantile_key(latency, share): v for share, v in zip(stats.QUANTILES, shown, strict=True)}
+    return figures
+
+
+def hit_ratio(records: Sequence[Record]) -> float | None:
+    """Cached share of the prompt tokens, 0–1, over the answers that tell both."""
+    told = [r for r in records if r.prompt_tokens and r.cached_tokens is not None]
+    prompt = sum(r.prompt_tokens or 0 for r in told)
+    return round(sum(r.cached_tokens or 0 for r in told) / prompt, 6) if prompt else None
+
+
+def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float | None, dict[str, int]]:
+    """(prompt tokens of the busiest instance ÷ their mean, prompt tokens of each): 1 is even."""
+    tokens: Counter[str] = Counter(dict.fromkeys(instances, 0))
+    for record in records:
+        if record.instance and record.outcome == "ok":
+            tokens[record.instance] += record.prompt_tokens or record.input_tokens
+    total = sum(tokens.values())
+    share = round(max(tokens.values()) * len(tokens) / total, 4) if total else None
+    return share, dict(sorted(tokens.items()))
+
+
+def output_tokens_per_s(records: Sequence[Record]) -> float | None:
+    """Of the engine's time, from the first request to the last answer."""
+    ended = [r.sent_s + (r.e2e_ms or 0.0) / 1000 for r in records if r.outcome == "ok"]
+    if not ended:
+        return None
+    span = max(ended) - min(record.sent_s for record in records)
+    return round(sum(record.output_tokens or 0 for record in records) / span, 2) if span > 0 else None
+
+
+def came_at_once(records: Sequence[Record]) -> int:
+    """Answers of several tokens that came in one read, so that nothing is known of their TPOT."""
+    return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
+
+
+def quantile_of(values: Sequence[float], share: float) -> float | None:
+    return round(stats.quantile(sorted(values), share), 3) if values else None
+
+
+def run_figures(records: Sequence[Record], instances: Sequence[str]) -> dict[str, Any]:
+    """Everything that one run's records tell."""
+    evenness, tokens = balance(records, instances)
+    return {
+        "classes": {name: class_figures(of_class(records, name)) for name in CLASSES},
+        "balance": evenness,
+        "prompt_tokens_by_instance": tokens,
+        "output_tokens_per_s": output_tokens_per_s(records),
+        "routed_classes": dict(sorted(Counter(r.routed_class for r in records if r.routed_class).items())),
+        "policy_versions": sorted({r.policy_version for r in records if r.policy_version}),
+        "came_at_once": came_at_once(records),
+        "late_wall_p99_ms": quantile_of([record.late_wall_ms for record in records], 0.99),
+    }
+
+
+def pooled(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Figures of the whole run (balance, tokens/s) as their mean over seeds."""
+    means: dict[str, Any] = {}
+    for key in ("balance", "output_tokens_per_s"):
+        values = [figures[key] for figures in runs.values() if figures.get(key) is not None]
+        means[key] = round(sum(values) / len(values), 4) if values else None
+    return means
+
+
+def ecdf_of(records: Sequence[Record], latency: str) -> dict[str, Any]:
+    values = latencies(records, latency)
+    if not values:
+        return {"ms": [], "share": [], "n": 0}
+    x, y = stats.ecdf(values)
+    return {"ms": [round(v, 3) for v in x], "share": [round(v, 5) for v in y], "n": len(values)}

@@ -1,0 +1,134 @@
+"""What an operator does to the fleet, from a page, the API or the command line: the fleet's services, audited."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.audit.services import Actor, record
+from controlplane.policies.models import Policy
+from fleet import selectors, services
+from fleet.calibration import services as calibrations
+from fleet.control import forget, nodes, rollback
+from fleet.kinds.option import Problem, suggestion
+from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
+from fleet.services import Applied
+from fleet.snapshot import pool_spec
+from fleet.spec import document as documents
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config, parse_fleet
+
+VERBS: dict[str, Callable[[str, str, str], Instance]] = {
+    "drain": services.drain,
+    "undrain": services.undrain,
+    "restart": services.restart,
+    "stop": services.stop,
+    "start": services.start,
+    "sleep": services.sleep,
+    "wake": services.wake,
+}
+NODE_VERBS: dict[str, Callable[[str, str, str], Node]] = {
+    "cordon": nodes.cordon,
+    "uncordon": nodes.uncordon,
+    "drain": nodes.drain,
+}
+
+
+def apply(
+    document: Mapping[str, Any] | str,
+    actor: Actor,
+    *,
+    reason: str = "",
+    dry_run: bool = False,
+    prune: bool = False,
+    expected: str | None = None,
+) -> Applied:
+    """UnreadableDocument, InvalidFleet or FleetChanged; nothing is written then, nor in a dry run."""
+    read = documents.load(document) if isinstance(document, str) else document
+    _check_policies(parse_fleet(read))
+    with transaction.atomic():
+        before = services.export()
+        applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)
+        if not dry_run and applied.drift:
+            record(actor, "fleet.applied", "fleet", reason, before, services.export())
+    return applied
+
+
+def _check_policies(spec: FleetSpec) -> None:
+    known = tuple(Policy.objects.values_list("name", flat=True))
+    problems = [
+        Problem(f"spec.pools[{index}].policy", pool.policy, f"no such policy{suggestion(pool.policy, known)}")
+        for index, pool in enumerate(spec.pools)
+        if known and pool.policy not in known
+    ]
+    if problems:
+        raise InvalidFleet(problems)
+
+
+def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -> Instance:
+    """Instance.DoesNotExist, or NotPossible that says what to do instead. `more`: the level of a sleep."""
+    with transaction.atomic():
+        before = _condition(Instance.objects.get(name=instance_name))
+        instance = VERBS[verb](instance_name, actor.name, reason, **more)
+        record(actor, f"instance.{verb}", instance_name, reason, before, _condition(instance))
+    return instance
+
+
+def calibrate(instance_name: str, actor: Actor, reason: str, seconds: float = calibrations.SECONDS) -> Calibration:
+    """Written down, to be done by whoever calls. Instance.DoesNotExist, or NotPossible that says what to do instead."""
+    with transaction.atomic():
+        row = calibrations.ask_for(instance_name, actor.name, seconds)
+        record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds})
+    return row
+
+
+def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
+    """Pool.DoesNotExist, or NotPossible with what is allowed."""
+    with transaction.atomic():
+        before = {"replicas": selectors.pool(pool_name).replicas}
+        pool = services.scale_pool(pool_name, replicas, actor.name, reason)
+        record(actor, "pool.scale", pool_name, reason, before, {"replicas": pool.replicas})
+    return pool
+
+
+def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
+    """Pool.DoesNotExist, or NotPossible. `number`: to which version; else the latest other one that worked."""
+    with transaction.atomic():
+        before = config(pool_spec(selectors.pool(pool_name)))
+        made = rollback.rollback_pool(pool_name, actor.name, reason, number)
+        record(actor, "pool.rollback", pool_name, reason, before, made.config)
+    return made
+
+
+def resume(pool_name: str, actor: Actor, reason: str) -> Pool:
+    """Pool.DoesNotExist, or NotPossible when no change is halted."""
+    with transaction.atomic():
+        before = {"halted": selectors.pool(pool_name).halted}
+        pool = rollback.resume_pool(pool_name, actor.name, reason)
+        record(actor, "pool.resume", pool_name, reason, before, {"halted": ""})
+    return pool
+
+
+def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
+    """Node.DoesNotExist."""
+    with transaction.atomic():
+        before = _openness(Node.objects.get(name=name))
+        node = NODE_VERBS[verb](name, actor.name, reason)
+        record(actor, f"node.{verb}", name, reason, before, _openness(node))
+    return node
+
+
+def forget_node(name: str, actor: Actor, reason: str) -> None:
+    """Node.DoesNotExist; NotPossible while it reports or holds instances."""
+    with transaction.atomic():
+        node = forget.forget(name, actor.name, reason)
+        seen = node.last_seen and node.last_seen.isoformat()
+        before = {"hostname": node.hostname, "address": node.address, "labels": node.labels, "last_seen": seen}
+        record(actor, "node.forget", name, reason, before, None)
+
+
+def _openness(node: Node) -> dict[str, Any]:
+    return {"cordoned": node.cordoned, "draining": node.draining}
+
+
+def _condition(instance: Instance) -> dict[str, Any]:
+    return {"desired": instance.desired, "state": instance.state, "epoch": instance.epoch}

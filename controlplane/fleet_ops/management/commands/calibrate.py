@@ -1,0 +1,68 @@
+import getpass
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.audit.services import Actor
+from controlplane.fleet_ops import actions
+from fleet import selectors
+from fleet.calibration import services as calibrations
+from fleet.calibration.words import Load, in_words, loads_of
+from fleet.models import Calibration, Instance
+from fleet.services import NotPossible
+
+
+class Command(BaseCommand):
+    help = (
+        "Measure a running engine with a short sweep of requests and fit the constants that the twin computes with. "
+        "Exit status 0: done; 1: refused, or the engine did not answer as it must."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("instance", help="for example chat-0")
+        parser.add_argument(
+            "--seconds", type=float, default=calibrations.SECONDS, help="at most so long (default: %(default)g)"
+        )
+        parser.add_argument("--anyway", action="store_true", help="also while other requests run on it")
+        parser.add_argument("--reason", default="", help="kept in the audit log")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        row = self._ask(options["instance"], options["reason"], options["seconds"])
+        self.stdout.write(
+            f"{row.instance} is loaded with requests of its own for up to {row.seconds:g} s: "
+            "others that it gets meanwhile take longer, and its prefix cache is filled with what nobody asks for again"
+        )
+        done = calibrations.perform(row.pk, lambda text: self.stdout.write(f"  {text}"), anyway=options["anyway"])
+        row.refresh_from_db()
+        if not done:
+            raise CommandError(f"{row.instance}: {row.cause}")
+        self._show(row)
+
+    def _ask(self, name: str, reason: str, seconds: float) -> Calibration:
+        try:
+            return actions.calibrate(name, Actor("system", f"{getpass.getuser()} (manage.py)"), reason, seconds)
+        except Instance.DoesNotExist:
+            known = ", ".join(selectors.instances().values_list("name", flat=True)) or "none yet"
+            raise CommandError(f"no instance is named {name}; there are: {known}") from None
+        except NotPossible as error:
+            raise CommandError(str(error)) from None
+
+    def _show(self, row: Calibration) -> None:
+        self.stdout.write(_HEAD)
+        for load in loads_of(row.points, row.constants, row.limits["max_num_batched_tokens"]):
+            self.stdout.write(_line(load))
+        for what, how_much in in_words(row.constants):
+            self.stdout.write(f"{what}: {how_much}")
+        self.stdout.write(f"error {row.ttft_error:.1%} TTFT, {row.tpot_error:.1%} TPOT, n = {row.n}")
+        for note in row.notes:
+            self.stdout.write(f"note: {note}")
+
+
+_HEAD = f"{'requests':>8} {'prompt':>7} {'n':>3} {'TTFT ms':>9} {'fitted':>9} {'TPOT ms':>9} {'fitted':>9}"
+
+
+def _line(load: Load) -> str:
+    figures = (load.ttft_ms, load.ttft_fitted_ms, load.tpot_ms, load.tpot_fitted_ms)
+    columns = " ".join(f"{'–' if value is None else f'{value:.2f}':>9}" for value in figures)
+    return f"{load.concurrency:>8} {load.prompt_tokens:>7} {load.n:>3} {columns}"

@@ -1,0 +1,84 @@
+import getpass
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from controlplane.audit.services import Actor
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.checks import Start, starts
+from fleet.services import Applied
+from fleet.spec.changes import Change
+from fleet.spec.document import UnreadableDocument
+from fleet.spec.fleet_spec import InvalidFleet
+
+OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a document the desired state of the fleet. "
+        "Exit status 0: done, or nothing to do; 1: refused; 2: usage; 3: with --dry-run, something would change."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", help="YAML or JSON; - reads standard input")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--prune", action="store_true", help="remove pools that the document does not name")
+        parser.add_argument("--reason", default="", help="kept in the audit log")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        text = self._read(options["file"])
+        actor = Actor("system", f"{getpass.getuser()} (manage.py)")
+        try:
+            applied = actions.apply(
+                text, actor, reason=options["reason"], dry_run=options["dry_run"], prune=options["prune"]
+            )
+        except UnreadableDocument as error:
+            self._end(f"{options['file']}: {error}", FAILED)
+        except InvalidFleet as error:
+            self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
+        self._say(applied)
+        if not applied.drift:
+            self.stdout.write("the fleet is as the document says")
+        elif applied.dry_run:
+            sys.exit(DRIFT)
+
+    def _say(self, applied: Applied) -> None:
+        for change in applied.changes:
+            self.stdout.write(_words(change))
+        for warning in applied.warnings:
+            self.stderr.write(f"warning: {warning}")
+        for start in _starts(applied):
+            self.stdout.write(_start_words(start))
+
+    def _read(self, name: str) -> str:
+        try:
+            return sys.stdin.read() if name == "-" else Path(name).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            self._end(f"{name}: {getattr(error, 'strerror', None) or error}", USAGE)
+
+    def _end(self, message: str, status: int) -> Any:
+        self.stderr.write(message)
+        sys.exit(status)
+
+
+def _starts(applied: Applied) -> list[Start]:
+    """What a dry run shows besides the changes: what each pool that changes would run."""
+    changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
+    return starts(applied.spec, changed) if applied.dry_run else []
+
+
+def _start_words(start: Start) -> str:
+    if start.pod is not None:
+        pod = start.pod.lacks or f"a Pod of {start.pod.image} on {start.pod.node}: {start.command}"
+        return f"{start.pool} starts: {pod}"
+    files = "".join(f"\n  {path}:\n    " + text.strip().replace("\n", "\n    ") for path, text in start.files.items())
+    return f"{start.pool} starts: {start.command or 'nothing; it runs already'}{files}"
+
+
+def _words(change: Change) -> str:
+    fields = "".join(f"\n    {field.path}: {field.old!r} -> {field.new!r}" for field in change.fields)
+    return f"{change.kind} {change.pool}: {change.effect}{fields}"

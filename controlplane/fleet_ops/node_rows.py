@@ -1,0 +1,94 @@
+"""What the pages and the API show of nodes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from fleet.control import nodes
+from fleet.models import Instance, Node
+from fleet.snapshot import node_views
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    node: Node
+    age_s: float | None  # since its last heartbeat; None: it never reported
+    reports: bool  # it is given instances to start
+    instances: tuple[Instance, ...]
+
+    @property
+    def status(self) -> str:
+        """A word of the status vocabulary."""
+        if not self.reports:
+            return "offline"
+        if self.node.draining:
+            return "draining"
+        return "warning" if self.node.cordoned or self.trouble else "ready"
+
+    @property
+    def status_words(self) -> str:
+        words = {
+            "offline": "does not report",
+            "draining": "being drained",
+            "warning": "cordoned" if self.node.cordoned else "can start nothing",
+            "ready": "takes instances",
+        }
+        return words[self.status]
+
+    @property
+    def trouble(self) -> str:
+        """Why its worker can start nothing just now: a cluster's API server is away."""
+        return str(self.node.inventory.get("trouble", ""))
+
+    @property
+    def gpu_use(self) -> str:
+        """Of each GPU, as of the latest heartbeat; a cluster does not say."""
+        found = self.node.inventory.get("gpus") or ()
+        return "; ".join(_use_in_words(gpu) for gpu in found if gpu["use"] is not None)
+
+    @property
+    def gpus(self) -> str:
+        found = self.node.inventory.get("gpus")
+        if found is None:
+            return f"absent: {self.node.inventory.get('gpus_why', 'not reported')}"
+        return _gpus_in_words(found) if found else "none"
+
+    @property
+    def memory_gib(self) -> float | None:
+        return _gib(self.node.inventory.get("memory_bytes"))
+
+    @property
+    def disks(self) -> list[tuple[str, float | None, float | None]]:
+        """(path, free GiB, GiB)"""
+        disks = self.node.inventory.get("disks", ())
+        return [(disk["path"], _gib(disk["free_bytes"]), _gib(disk["bytes"])) for disk in disks]
+
+
+def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
+    sizes = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in gpus]
+    names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+
+
+def _use_in_words(gpu: Mapping[str, Any]) -> str:
+    """`0: 45 %, 120.0 of 141.0 GiB`"""
+    used, size = (_gib(gpu[name]) for name in ("memory_used_bytes", "memory_bytes"))
+    return f"{gpu['number']}: {gpu['use']:.0%}, {used:.1f} of {size:.1f} GiB"
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else size / 2**30
+
+
+def node_rows(found: "QuerySet[Node]") -> list[NodeRow]:
+    seen = {view.name for view in node_views(timezone.now()) if view.seen}
+    there: dict[str, list[Instance]] = {}
+    for instance in Instance.objects.select_related("pool").order_by("pool__name", "ordinal"):
+        there.setdefault(instance.node, []).append(instance)
+    return [
+        NodeRow(node, nodes.age_s(node), node.name in seen, tuple(there.get(node.name, ())))
+        for node in found.order_by("name")
+    ]

@@ -1,0 +1,178 @@
+"""What the pages and the API show of pools and instances: the record beside the latest sample."""
+
+import datetime as dt
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import redis
+from django.utils import timezone
+
+from controlplane.dashboard.status import ORDER, shown_status
+from controlplane.policies.selectors import published_names
+from fleet import selectors
+from fleet.control import autoscaler
+from fleet.kinds import KINDS
+from fleet.models import Instance, Pool, State
+from fleet.plan.desired import DesiredPool
+from fleet.plan.drift import differences
+from fleet.plan.placement import NodeView, refusal
+from fleet.plan.reconcile import waits_for
+from fleet.redis import connect
+from fleet.snapshot import desired_of_all, node_views, observed_of
+from router.contract import wire
+
+log = logging.getLogger(__name__)
+_RESTING = (State.STOPPED, State.FAILED, State.STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    instance: Instance
+    status: str  # the word that is shown: its state, corrected by the sample's age and load
+    reason: str
+    sample: dict[str, Any] | None
+    age_s: float | None  # of the sample; None: there is none
+    uptime_s: float | None  # None: nothing runs
+
+    @property
+    def kv_percent(self) -> float | None:
+        used = self.figure("kv_usage")
+        return None if used is None else used * 100
+
+    @property
+    def kv_used_blocks(self) -> int | None:
+        used, blocks = self.figure("kv_usage"), self.figure("kv_blocks")
+        return None if used is None or blocks is None else round(used * blocks)
+
+    @property
+    def kv_room(self) -> float | None:
+        """Bytes of its whole KV cache, where a token's size is known."""
+        size = self.instance.wire.get("kv", {}).get("bytes_per_token")
+        blocks, each = self.figure("kv_blocks"), self.figure("block_size")
+        return blocks * each * size if size and blocks and each else None
+
+    @property
+    def hit_percent(self) -> float | None:
+        rate = self.figure("hit_rate")
+        return None if rate is None else rate * 100
+
+    def figure(self, name: str) -> Any:
+        """Of the latest sample; None where there is none, or it is of an earlier process."""
+        return self.sample.get(name) if self.sample is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    pool: Pool
+    instances: tuple[InstanceRow, ...]
+    counts: tuple[tuple[str, int], ...]  # by status, worst first; they add up to the instances there are
+    ready: int
+    wanted: int
+    differences: tuple[str, ...]  # from what is declared; empty: it matches
+    desired: DesiredPool
+    away: str  # why no node could take an instance of it; empty: one could
+    waits: str  # for which pools; empty: for none
+    policy_known: bool  # the policy it names has a version
+    advice: dict[str, Any] | None  # of its autoscaler
+
+    @property
+    def health(self) -> str:
+        """A word of the status vocabulary."""
+        if self.wanted == 0:
+            return "stopped"
+        if self.ready == self.wanted:
+            return "ready"
+        return "failed" if self.ready == 0 else "saturated"
+
+    @property
+    def health_words(self) -> str:
+        return f"{self.ready} of {self.wanted} ready"
+
+
+def samples(names: Sequence[str]) -> dict[str, dict[str, Any]] | None:
+    """The latest samples; None without Redis."""
+    if not names:
+        return {}
+    try:
+        raw = connect().mget([wire.instance_key(name) for name in names])
+    except redis.RedisError as error:
+        log.warning("no samples: %s", error)
+        return None
+    read = {name: wire.decode(value) for name, value in zip(names, raw, strict=True)}  # type: ignore[arg-type]
+    return {name: sample for name, sample in read.items() if sample is not None}
+
+
+def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
+    found = list(instances)
+    latest, now = samples([instance.name for instance in found]), timezone.now()
+    rows = [_instance_row(instance, (latest or {}).get(instance.name), now) for instance in found]
+    return rows if latest is not None else [_unread(row) for row in rows]
+
+
+def _unread(row: InstanceRow) -> InstanceRow:
+    return replace(row, reason="no figures: Redis does not answer") if row.status == "unseen" else row
+
+
+def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.datetime) -> InstanceRow:
+    if sample is not None and (sample["epoch"] != instance.epoch or instance.state in _RESTING):
+        sample = None  # of the process before this one
+    status, why = shown_status(instance.state, sample, now.timestamp())
+    started = None if instance.state in _RESTING else instance.started_at
+    return InstanceRow(
+        instance=instance,
+        status=status,
+        reason=why or instance.reason,
+        sample=sample,
+        age_s=None if sample is None else max(0.0, now.timestamp() - sample["at"]),
+        uptime_s=None if started is None else (now - started).total_seconds(),
+    )
+
+
+def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
+    found, now = list(pools), timezone.now()
+    nodes, published = node_views(now), published_names()
+    desired = {one.name: one for one in desired_of_all((pool for pool in found if pool.kind in KINDS), now)}
+    ready = set(Instance.objects.filter(state=State.READY).values_list("pool__name", flat=True))
+    advised = autoscaler.latest([pool.name for pool in found if pool.autoscale])
+    return [
+        _pool_row(pool, desired[pool.name], nodes, ready, published, advised.get(pool.name))
+        for pool in found
+        if pool.name in desired
+    ]
+
+
+def _pool_row(
+    pool: Pool,
+    desired: DesiredPool,
+    nodes: Sequence[NodeView],
+    ready_pools: set[str],
+    published: set[str],
+    advice: dict[str, Any] | None,
+) -> PoolRow:
+    rows = instance_rows(selectors.instances(pool))
+    counted = Counter(row.status for row in rows)
+    ready, wanted = selectors.pool_ready(pool.name)
+    observed = [observed_of(row.instance, row.sample) for row in rows]
+    return PoolRow(
+        pool=pool,
+        instances=tuple(rows),
+        counts=tuple((word, counted[word]) for word in ORDER if counted[word]),
+        ready=ready,
+        wanted=wanted,
+        differences=differences(desired, observed),
+        desired=desired,
+        away=_away(desired, nodes),
+        waits=waits_for(desired, ready_pools),
+        advice=advice,
+        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish by themselves
+    )
+
+
+def _away(desired: DesiredPool, nodes: Sequence[NodeView]) -> str:
+    if any(not refusal(desired.placement, node) for node in nodes):
+        return ""
+    named = ", ".join(desired.placement.nodes)
+    return f"node {named} does not report" if named else "no node may take it"

@@ -1,0 +1,66 @@
+"""What was measured of an instance, as its page shows it; and the button that has it measured."""
+
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_pages.lifecycle_views import reason_of
+from fleet import tasks
+from fleet.calibration import selectors
+from fleet.calibration.words import Load, in_words, loads_of
+from fleet.kinds import KINDS
+from fleet.models import Calibration, Instance
+from fleet.services import NotPossible
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    last: Calibration | None  # however it went
+    measured: Calibration | None  # the newest that is done
+    stale: tuple[str, ...]
+    words: list[tuple[str, str]]
+    loads: list[Load]
+
+
+def shown(instance: Instance) -> Shown | None:
+    """None of a kind that is never measured: a store, or an engine whose law is known."""
+    if not can_be_measured(instance):
+        return None
+    last, measured = selectors.last_asked(instance.name), selectors.newest(instance.name)
+    if measured is None:
+        return Shown(last, None, (), [], [])
+    chunk = measured.limits["max_num_batched_tokens"]
+    return Shown(
+        last,
+        measured,
+        selectors.stale(measured, instance.pool, timezone.now()),
+        in_words(measured.constants),
+        loads_of(measured.points, measured.constants, chunk),
+    )
+
+
+def can_be_measured(instance: Instance) -> bool:
+    kind = KINDS.get(instance.pool.kind)
+    return kind is not None and kind.serves and not kind.simulated
+
+
+@operator_required
+@require_POST
+def calibrate(request: HttpRequest, name: str) -> HttpResponse:
+    try:
+        row = actions.calibrate(name, actor_of(request), reason_of(request))
+    except Instance.DoesNotExist:
+        raise Http404(f"no instance is named {name}") from None
+    except NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        tasks.send_calibration(row, anyway=False)
+        messages.success(request, f"{name}: calibration asked for; it takes up to {row.seconds:g} s.")
+    return redirect("fleet-instance", name=name)

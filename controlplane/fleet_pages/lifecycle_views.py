@@ -1,0 +1,67 @@
+"""What is pressed on the page of a pool: scale, roll back, go on with a change."""
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from fleet import selectors, services
+from fleet.models import Pool
+
+
+def reason_of(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip().replace("\x00", "")[:300]
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.POST.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+
+
+def _done(request: HttpRequest, name: str, change: Callable[[], str]) -> HttpResponse:
+    try:
+        selectors.pool(name)
+        messages.success(request, change())
+    except Pool.DoesNotExist:
+        raise Http404(f"no pool is named {name}") from None
+    except services.NotPossible as error:
+        messages.error(request, str(error))
+    return redirect("fleet-pool", name=name)
+
+
+@operator_required
+@require_POST
+def scale(request: HttpRequest, name: str) -> HttpResponse:
+    def change() -> str:
+        replicas = _number(request, "replicas")
+        if replicas is None:
+            raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {services.MAX_REPLICAS}")
+        actions.scale(name, replicas, actor_of(request), reason_of(request))
+        return f"{name}: {replicas} replicas are wanted."
+
+    return _done(request, name, change)
+
+
+@operator_required
+@require_POST
+def roll_back(request: HttpRequest, name: str) -> HttpResponse:
+    def change() -> str:
+        made = actions.roll_back(name, actor_of(request), reason_of(request), _number(request, "version"))
+        return f"{name}: {made.reason}, as version {made.number}."
+
+    return _done(request, name, change)
+
+
+@operator_required
+@require_POST
+def resume(request: HttpRequest, name: str) -> HttpResponse:
+    def change() -> str:
+        actions.resume(name, actor_of(request), reason_of(request))
+        return f"{name}: the change goes on."
+
+    return _done(request, name, change)

@@ -1,0 +1,84 @@
+"""The pages of the nodes: all of them, one, and what an operator does to one."""
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.node_rows import NodeRow, node_rows
+from controlplane.fleet_ops.rows import instance_rows
+from controlplane.fleet_pages.lifecycle_views import reason_of
+from controlplane.fleet_pages.views import Verb, permissions, render_part
+from fleet import selectors
+from fleet.control import forget as forgetting
+from fleet.models import Node
+from fleet.services import NotPossible
+
+EVENTS = 50
+
+CORDON = Verb("cordon", "Cordon", "Starts nothing new here; what runs stays.")
+UNCORDON = Verb("uncordon", "Open", "Takes instances again.")
+DRAIN = Verb("drain", "Drain", "Moves what runs here to other nodes, where its pool may be on others.", danger=True)
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    context = {"rows": node_rows(Node.objects.all()), "events": selectors.events_of_nodes(EVENTS)}
+    return render_part(request, "nodes", {**context, **permissions(request)})
+
+
+@require_GET
+def node_page(request: HttpRequest, name: str) -> HttpResponse:
+    row = _find(name)
+    context = {
+        "row": row,
+        "instances": instance_rows(row.instances),
+        "verbs": _verbs(row.node),
+        "events": selectors.node_events(name, EVENTS),
+        "not_forgettable": "" if row.reports else forgetting.why_not(row.node, timezone.now()),
+    }
+    return render_part(request, "node", {**context, **permissions(request)})
+
+
+def _find(name: str) -> NodeRow:
+    found = node_rows(Node.objects.filter(name=name))
+    if not found:
+        raise Http404(f"no node is named {name}")
+    return found[0]
+
+
+def _verbs(node: Node) -> tuple[Verb, ...]:
+    if node.draining:
+        return (UNCORDON,)
+    return (UNCORDON, DRAIN) if node.cordoned else (CORDON, DRAIN)
+
+
+@operator_required
+@require_POST
+def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    if verb not in actions.NODE_VERBS:
+        raise Http404(f"a node cannot be told to {verb}")
+    _find(name)
+    actions.act_on_node(verb, name, actor_of(request), reason_of(request))
+    messages.success(request, f"{name}: {verb} asked for.")
+    return redirect("fleet-node", name=name)
+
+
+@operator_required
+@require_POST
+def forget(request: HttpRequest, name: str) -> HttpResponse:
+    _find(name)
+    if request.POST.get("confirm", "").strip() != name:
+        messages.error(request, f"Nothing was done: type {name} to confirm that it is to be forgotten.")
+        return redirect("fleet-node", name=name)
+    try:
+        actions.forget_node(name, actor_of(request), reason_of(request))
+    except NotPossible as error:
+        messages.error(request, str(error))
+        return redirect("fleet-node", name=name)
+    messages.success(request, f"Node {name} is forgotten. If it reports again it is a new one.")
+    return redirect("fleet-nodes")

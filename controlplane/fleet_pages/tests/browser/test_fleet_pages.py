@@ -1,0 +1,153 @@
+"""The fleet pages in a browser: they refresh themselves, show a plan before it is applied, and can be used by all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from controlplane.fleet_pages.tests.browser.conftest import write_samples
+from controlplane.testing_browser import Web
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+PAGES = (
+    "/fleet/",
+    "/fleet/pools/demo/",
+    "/fleet/pools/chat/",
+    "/fleet/instances/demo-0/",
+    "/fleet/nodes/",
+    "/fleet/nodes/local/",
+    "/fleet/apply",
+    "/policies/",
+)
+SERIOUS = ("serious", "critical")
+
+
+def faults_by_axe(page: Any) -> list[Any]:
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found if v["impact"] in SERIOUS]
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("path", PAGES)
+def test_each_page_is_accessible_and_leaves_the_console_clean(
+    fleet: Web, open_page: Any, path: str, theme: str
+) -> None:
+    opened = open_page("otto")
+    page = opened.goto(f"{path}?theme={theme}")
+    page.wait_for_timeout(2_500)  # one refresh
+    assert faults_by_axe(page) == []
+    assert opened.faults == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_narrow_screen_needs_no_sideways_scrolling(fleet: Web, open_page: Any, path: str) -> None:
+    page = open_page("otto", width=320, height=640).goto(path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_a_row_on_a_narrow_screen_is_a_card_that_names_its_figures(fleet: Web, open_page: Any) -> None:
+    page = open_page("vera", width=320, height=640).goto("/fleet/")
+    cell = page.locator("tr", has_text="demo-0").locator("[data-label='KV cache']")
+    cell.scroll_into_view_if_needed()
+    assert cell.evaluate("node => getComputedStyle(node, '::before').content") == '"KV cache"'
+    assert cell.evaluate("node => node.getBoundingClientRect().right") <= 320
+
+
+def test_the_list_names_a_policy_that_does_not_exist(fleet: Web, open_page: Any) -> None:
+    page = open_page("otto").goto("/fleet/")
+    chat = page.locator("section", has=page.locator("#pool-chat"))
+    expect(chat).to_contain_text("policy chat does not exist")
+    chat.get_by_text("Make it").click()
+    expect(page.locator(".notice--warning")).to_contain_text("names policy chat, which does not exist")
+    page.get_by_text("Make a policy named chat").click()
+    expect(page.locator("#new-name")).to_be_in_viewport()
+
+
+def test_figures_come_by_themselves_until_the_reader_pauses(fleet: Web, open_page: Any) -> None:
+    page = open_page("vera").goto("/fleet/pools/demo/")
+    running = page.locator("tr", has_text="demo-0").locator("[data-label='Running']")
+    expect(running).to_have_text("2")
+    write_samples(fleet, running=7)
+    expect(running).to_have_text("7")
+    page.click("#fleet-pause")
+    expect(page.locator("#fleet-age")).to_contain_text("paused")
+    write_samples(fleet, running=9)
+    page.wait_for_timeout(4_500)
+    expect(running).to_have_text("7")
+    page.click("#fleet-pause")
+    expect(running).to_have_text("9")
+
+
+def test_a_log_follows_its_end_and_stays_where_the_reader_has_scrolled(fleet: Web, log: Path, open_page: Any) -> None:
+    page = open_page("vera").goto("/fleet/instances/demo-0/")
+    shown = page.locator(".log")
+    at_end = "node => node.scrollTop + node.clientHeight >= node.scrollHeight - 4"
+    assert shown.evaluate("node => node.scrollHeight > node.clientHeight")
+    assert shown.evaluate(at_end)
+    with log.open("a") as file:
+        file.write("simengine: a new line\n")
+    expect(shown).to_contain_text("a new line")
+    assert shown.evaluate(at_end)
+    shown.evaluate("node => { node.scrollTop = 40; }")
+    with log.open("a") as file:
+        file.write("simengine: one more\n")
+    expect(shown).to_contain_text("one more")
+    assert shown.evaluate("node => node.scrollTop") == 40
+
+
+def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, open_page: Any) -> None:
+    opened = open_page("otto")
+    page = opened.goto("/fleet/apply")
+    page.fill(
+        "#document",
+        page.input_value("#document").replace("replicas: 3", "replicas: 5").replace("policy: chat", "policy: default"),
+    )
+    page.click("text=Show what would change")
+    plan = page.locator("section", has=page.locator("#plan"))
+    expect(plan).to_contain_text("replicas 3 → 5")
+    expect(plan).to_contain_text("starts 2 instances more")
+    expect(plan).to_contain_text("policy chat → default")
+    page.click("text=Apply to 2 pools")
+    assert page.evaluate("document.activeElement.id") == "reason"  # nothing was sent without one
+    page.fill("#reason", "the evening needs more")
+    page.click("text=Apply to 2 pools")
+    page.wait_for_url("**/fleet/")
+    expect(page.locator("section", has=page.locator("#pool-demo"))).to_contain_text("2 not created yet")
+    page.goto(changing_fleet.url + "/audit/?action=fleet.applied")
+    expect(page.locator("tbody tr").first).to_contain_text("the evening needs more")
+    assert opened.faults == []
+
+
+def test_a_document_that_cannot_be_applied_says_where_and_keeps_the_text(fleet: Web, open_page: Any) -> None:
+    page = open_page("otto").goto("/fleet/apply")
+    # a policy that does not exist is refused here; the pool that names it came another way
+    wrong = page.input_value("#document").replace("replicas: 3", "replicas: -1")
+    page.fill("#document", wrong)
+    page.click("text=Show what would change")
+    expect(page.locator("#problems")).to_contain_text("spec.pools[1].replicas")
+    assert page.input_value("#document").replace("\r\n", "\n") == wrong
+    assert page.locator("#plan").count() == 0
+
+
+def test_an_operator_drains_with_a_reason_and_a_viewer_cannot(changing_fleet: Web, open_page: Any) -> None:
+    page = open_page("otto").goto("/fleet/instances/demo-0/")
+    page.fill("#reason", "a fan is loud")
+    page.get_by_role("button", name="Drain", exact=True).click()
+    expect(page.locator(".timeline")).to_contain_text("a fan is loud")
+    page = open_page("vera").goto("/fleet/instances/demo-0/")
+    expect(page.locator("#locked")).to_contain_text("takes the role operator")
+    expect(page.get_by_role("button", name="Restart")).to_be_disabled()
+
+
+def test_controls_stand_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
+    fleet: Web, open_page: Any
+) -> None:
+    where = """() => ['.fleet-controls', '#moving'].map((name) => document.querySelector(name).getBoundingClientRect())
+                      .map(({left, top}) => ({left, top}))"""
+    controls, facts = open_page("otto", width=1440).goto("/fleet/instances/demo-0/").evaluate(where)
+    assert controls["left"] > facts["left"]
+    assert controls["top"] == facts["top"]
+    controls, facts = open_page("otto", width=390).goto("/fleet/instances/demo-0/").evaluate(where)
+    assert controls["top"] < facts["top"]

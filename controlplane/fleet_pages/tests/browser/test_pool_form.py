@@ -1,0 +1,98 @@
+"""A pool made through the form: with engines that start, and with what this host lacks for one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from controlplane.testing_browser import ROOT, Web, serving
+from controlplane.up.plan import celery
+from fleet.node import process
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+PREPARED = "from controlplane.policies.services import ensure_default_policy; ensure_default_policy()"
+FIRST_PORT = 33_000 + (os.getpid() * 37) % 9_000
+STARTED_MS = 90_000
+SLOW_MS = 30_000  # of an answer, on a machine that has much else to do
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    """One with a worker that carries out what is applied."""
+    with serving() as served:
+        served.manage("shell", "--verbosity", "0", "-c", PREPARED)
+        served.environment["WEIR_ENGINE_PORTS"] = f"{FIRST_PORT}-{FIRST_PORT + 60}"
+        argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
+        with (served.folder / "worker.log").open("wb") as log:
+            worker = subprocess.Popen(argv, cwd=ROOT, env=served.environment, stdout=log, stderr=log)
+        served.processes["worker"] = worker
+        try:
+            yield served
+        finally:
+            served.stop("worker")
+            for pid, started in process.find({"WEIR_FLEET": str(served.folder)}):
+                process.stop(pid, started, grace_s=0)
+
+
+def choose(page: Any, kind: str) -> None:
+    page.select_option("#f-kind", kind)
+    expect(page.locator("#pool-fields")).to_contain_text(f"Options of the kind {kind}", timeout=SLOW_MS)
+
+
+def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_page: Any) -> None:
+    opened = open_page("otto")
+    page = opened.goto("/fleet/")
+    page.get_by_text("Add a pool").click()
+    page.fill("#f-name", "night")
+    page.fill("#f-model", "llama-3.1-8b")
+    choose(page, "sim")
+    assert page.input_value("#f-name") == "night", "what was typed stays when the kind changes"
+    page.fill("[id='f-engine.time_scale']", "20")
+    page.get_by_role("button", name="Show what would change").last.click()
+    plan = page.locator("main")
+    expect(plan).to_contain_text("-m fleet.simengine", timeout=SLOW_MS)
+    expect(plan).to_contain_text("--time-scale 20")
+    page.fill("#reason", "for the night shift")
+    page.get_by_text("Apply to 1 pool").click()
+    page.wait_for_url("**/fleet/", timeout=STARTED_MS)
+    pool = page.locator("section", has=page.locator("#pool-night"))
+    expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
+    page.click("#to-night-0")
+    expect(page.locator(".timeline")).to_contain_text("answers /health and serves the model", timeout=SLOW_MS)
+    assert opened.faults == []
+
+
+def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, open_page: Any, tmp_path: Path) -> None:
+    page = open_page("otto").goto("/fleet/new-pool?kind=vllm")
+    page.fill("#f-name", "chat")
+    page.fill("#f-model", "llama-3.1-8b")
+    page.fill("[id='f-engine.python']", str(tmp_path / "bin" / "python"))
+    page.fill("[id='f-engine.model']", str(tmp_path / "weights"))
+    page.fill("[id='f-engine.environment']", "HF_TOKEN=hf_very_secret\nNCCL_DEBUG=INFO")
+    page.get_by_role("button", name="Show what would change").last.click()
+    said = page.locator("main").inner_text()
+    assert f"{tmp_path}/bin/python -m vllm.entrypoints.openai.api_server" in said
+    assert f"--model {tmp_path}/weights --served-model-name llama-3.1-8b" in said
+    assert "NCCL_DEBUG=INFO" in said
+    assert "This host lacks something for it." in said
+    assert "set engine.python to the interpreter of vLLM's environment" in said
+    assert "set engine.model to the model's folder" in said
+    for shown in page.locator("code, p.mono").all():
+        assert "HF_TOKEN=hf_very_secret" not in shown.inner_text()
+
+
+def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: Any) -> None:
+    page = open_page("otto").goto("/fleet/new-pool?kind=sim")
+    page.fill("#f-name", "No Such Name")
+    page.fill("#f-model", "m")
+    page.fill("[id='f-engine.time_scale']", "fast")
+    page.get_by_role("button", name="Show what would change").last.click()
+    expect(page.locator("[role='alert']")).to_contain_text("The pool cannot be taken as it is.", timeout=SLOW_MS)
+    for name in ("f-name", "f-engine.time_scale"):
+        assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
+    assert page.input_value("[id='f-engine.time_scale']") == "fast"

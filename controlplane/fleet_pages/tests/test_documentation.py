@@ -1,0 +1,83 @@
+"""docs/fleet.md and the example documents say what the code does."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind
+from fleet.kinds.option import Option, options_of
+from fleet.kinds.sim import SimSpec
+from fleet.models import State
+from fleet.spec import document
+from fleet.spec.fleet_spec import parse_fleet
+from fleet.spec.sections import Autoscale, Placement, Update
+
+PAGE = (Path(settings.BASE_DIR) / "docs" / "fleet.md").read_text()
+EXAMPLES = sorted((Path(settings.BASE_DIR) / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_each_example_is_a_valid_document(path: Path) -> None:
+    assert parse_fleet(document.load(path.read_text())).pools
+
+
+def test_the_documents_on_the_page_are_valid() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert [parse_fleet(document.load(block)).pools[0].replicas for block in blocks] == [8, 2]
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("update", {field.name for field in dataclasses.fields(Update)}),
+        ("placement", {field.name for field in dataclasses.fields(Placement)}),
+        ("autoscale", {field.name for field in dataclasses.fields(Autoscale)}),
+    ],
+)
+def test_every_key_of_a_section_is_listed(section: str, names: set[str]) -> None:
+    (table,) = re.findall(rf"^\| `{section}` \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    listed = {name for row in table.strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert listed == names
+
+
+def test_every_state_is_explained() -> None:
+    for state in State.values:
+        assert f"| `{state}` |" in PAGE
+
+
+def test_every_option_is_listed_with_its_limits() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", PAGE, re.MULTILINE))
+    for option in options_of(SimSpec):
+        row = rows[option.name]
+        if option.choices:
+            assert all(f"`{choice}`" in row for choice in option.choices), option.name
+        elif option.minimum is not None:
+            assert f" {option.minimum} to {option.maximum} " in row, option.name
+        assert option.default is None or f" {option.default} " in row or f"`{option.default}`" in row
+
+
+def row(option: Option) -> str:
+    """As docs/kinds.md has it."""
+    default = (
+        ""
+        if option.default in (None, ())
+        else f"`{str(option.default).lower() if option.kind == 'bool' else option.default}`"
+    )
+    allowed = ", ".join(f"`{choice}`" for choice in option.choices) or WORDS.get(option.kind, "")
+    if option.minimum is not None and option.maximum is not None:
+        allowed = f"{option.minimum:,} to {option.maximum:,} {option.unit}".strip()
+    return f"| `{option.name}` | {default} | {allowed} | {option.help} |"
+
+
+WORDS = {"bool": "`true`, `false`", "list": "a list", "map": "a mapping", "text": "text"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.name != "sim"], ids=lambda kind: kind.name)
+def test_every_option_of_every_kind_is_in_the_table(kind: Kind) -> None:
+    page = (Path(settings.BASE_DIR) / "docs" / "kinds.md").read_text()
+    assert f"## `{kind.name}`" in page
+    assert [row(option) for option in options_of(kind.spec) if row(option) not in page] == []

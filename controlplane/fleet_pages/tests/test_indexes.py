@@ -1,0 +1,44 @@
+"""The instance's page says what routers know of its KV cache."""
+
+import time
+
+import redis
+from django.test import Client
+
+from controlplane.fleet_pages.tests.test_pages import text_of
+from fleet.tests.world import World
+from router.contract import wire
+
+EXACT = {
+    "index": "exact",
+    "why": "",
+    "n": 10,
+    "predicted": 990,
+    "actual": 1_000,
+    "error": 30,
+    "blocks": [1_234, 56, 7],
+    "age_s": 0.4,
+    "event_at": 1.0,
+    "gaps": 2,
+    "replayed": 3,
+    "purges": 1,
+}
+GUESS = {"index": "approximate", "why": "it publishes no KV events", "n": 0, "predicted": 0, "actual": 0, "error": 0}
+
+
+def says(client: redis.Redis, router: str, indexes: dict[str, object]) -> None:
+    now = time.time() + 1_000  # whatever else the machine does, they are not gone yet
+    client.set(wire.router_key(router), wire.encode({"id": router, "at": now, "indexes": indexes}))
+    client.zadd(wire.ROUTERS, {router: now})
+
+
+def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+    says(live_redis, "router-1", {"p-0": EXACT})
+    says(live_redis, "router-2", {"p-0": GUESS})
+    said = text_of(viewer.get("/fleet/instances/p-0/"))
+    assert "router-1 exact 1,234 56 7 0.4 s ago 2 3 1 99 % of 10 answers 3 tokens" in said
+    assert "router-2 approximate it publishes no KV events – – – – – – – – of 0 answers – tokens" in said
+
+
+def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+    assert "No router knows of it yet" in text_of(viewer.get("/fleet/instances/p-0/"))

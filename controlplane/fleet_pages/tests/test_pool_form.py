@@ -1,0 +1,142 @@
+"""A pool as a form: what is typed becomes the document, errors stand beside their fields, nothing is applied unseen."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.fleet_pages.pool_form import errors_of, fields, shown, typed_pool, with_pool
+from controlplane.policies.services import ensure_default_policy
+from fleet import services
+from fleet.kinds import KINDS
+from fleet.kinds.option import Problem
+from fleet.models import Pool
+
+VLLM = KINDS["vllm"]
+TYPED = {
+    "name": "chat",
+    "model": "m",
+    "replicas": "2",
+    "kind": "vllm",
+    "engine.device": "cpu",
+    "engine.max_model_len": "4096",
+    "engine.gpu_memory_utilization": "0.5",
+    "engine.prefix_caching": "false",
+    "engine.arguments": "--enforce-eager\r\n\r\n--seed\r\n7\r\n",
+    "engine.environment": "HF_TOKEN=hf-1234\nA=b=c",
+}
+
+
+def test_what_is_typed_becomes_the_pool_of_a_document() -> None:
+    pool = typed_pool(TYPED, VLLM)
+    assert (pool["name"], pool["replicas"], pool["kind"]) == ("chat", 2, "vllm")
+    assert "policy" not in pool
+    assert pool["engine"] == {
+        "device": "cpu",
+        "max_model_len": 4096,
+        "gpu_memory_utilization": 0.5,
+        "prefix_caching": False,
+        "arguments": ["--enforce-eager", "--seed", "7"],
+        "environment": {"HF_TOKEN": "hf-1234", "A": "b=c"},
+    }
+
+
+def test_what_cannot_be_read_stays_as_it_was_typed_for_the_check_to_refuse() -> None:
+    pool = typed_pool({"replicas": "two", "engine.max_model_len": "4k", "engine.environment": "A"}, VLLM)
+    assert (pool["replicas"], pool["engine"]["max_model_len"], pool["engine"]["environment"]) == ("two", "4k", "A")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (True, "true"), (3, "3"), (["a", "b"], "a\nb"), (("a",), "a"), ({"A": "b"}, "A=b"), ("x", "x")],
+)
+def test_a_value_is_shown_as_it_is_typed(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_a_pool_survives_the_way_through_the_form() -> None:
+    pool = typed_pool(TYPED, VLLM)
+    common, own = fields(pool, VLLM, {})
+    assert typed_pool({field.name: field.value for field in (*common, *own)}, VLLM) == pool
+
+
+def test_another_pool_is_replaced_in_its_place_with_the_sections_that_the_form_does_not_show() -> None:
+    before = {"spec": {"pools": [{"name": "a"}, {"name": "b", "kind": "sim", "update": {"surge": 1}}]}}
+    document, place = with_pool(before, {"name": "b", "kind": "vllm"}, "b")
+    assert place == 1
+    assert document["spec"]["pools"][1] == {"name": "b", "kind": "vllm", "update": {"surge": 1}}
+    assert with_pool(before, {"name": "c"}, "")[1] == 2
+
+
+def test_problems_find_their_fields() -> None:
+    problems = [Problem("spec.pools[1].engine.seed", 1, "no"), Problem("spec.pools[0].name", "", "bad")]
+    assert errors_of(problems, 1) == ({"engine.seed": "no"}, [problems[1]])
+
+
+def document(**pool: Any) -> dict[str, Any]:
+    given = {"name": "p", "model": "m", "kind": "sim", "replicas": 0, **pool}
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "t"}, "spec": {"pools": [given]}}
+
+
+@pytest.fixture
+def applied(db: None) -> None:
+    ensure_default_policy()
+    services.apply_fleet(document(engine={"seed": 7}), "ada")
+
+
+def test_the_form_shows_the_options_of_the_chosen_kind(applied: None, operator: Client) -> None:
+    page = operator.get("/fleet/new-pool", {"kind": "mooncake-client"}).content.decode()
+    assert 'name="engine.disk_gib"' in page
+    assert "0.01 to 1,048,576 GiB" in page
+    part = operator.post(
+        "/fleet/new-pool", {"step": "kind", "kind": "trtllm", "name": "x"}, headers={"hx-request": "true"}
+    )
+    assert "<html" not in part.content.decode()
+    assert 'name="engine.dwdp_size"' in part.content.decode()
+    assert 'value="x"' in part.content.decode()
+
+
+def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, operator: Client) -> None:
+    answer = operator.post(
+        "/fleet/pools/p/edit",
+        {"step": "plan", "name": "p", "model": "m", "kind": "sim", "replicas": "-1", "engine.seed": "x"},
+    )
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "must be a whole number; allowed: 0 to 512" in page
+    assert 'name="engine.seed" value="x"' in page
+    assert Pool.objects.get().engine == {"seed": 7}
+
+
+def test_what_would_change_and_run_is_shown_before_it_is_applied(applied: None, operator: Client) -> None:
+    page = operator.post(
+        "/fleet/new-pool", {"step": "plan", **TYPED, "engine.python": "/no/such/python"}
+    ).content.decode()
+    assert "What chat would run" in page
+    assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
+    assert "hf-1234" not in page.split("<textarea")[0]
+    assert "/no/such/python could not be asked" in page
+    assert not Pool.objects.filter(name="chat").exists()
+    assert page.count('<form method="post" action="/fleet/apply"') == 2, "the form's own address applies nothing"
+
+
+def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -> None:
+    page = operator.get("/fleet/pools/p/edit").content.decode()
+    assert 'name="engine.seed" value="7"' in page
+    assert operator.get("/fleet/pools/q/edit").status_code == 404
+
+
+def test_a_viewer_may_look_and_not_change(applied: None, viewer: Client) -> None:
+    assert "takes the role operator" in viewer.get("/fleet/new-pool").content.decode()
+    assert viewer.post("/fleet/new-pool", {"step": "plan", **TYPED}).status_code == 403
+
+
+def test_the_pool_page_shows_what_the_next_start_runs_with_its_secrets_hidden(applied: None, viewer: Client) -> None:
+    environment = {"HF_TOKEN": "hf-1234", "A": "b"}
+    services.apply_fleet(
+        document(kind="vllm", engine={"environment": environment, "arguments": ["--seed", "7"]}), "ada"
+    )
+    page = viewer.get("/fleet/pools/p/").content.decode()
+    assert "--served-model-name m" in page
+    assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
+    assert "hf-1234" not in page

@@ -1,0 +1,176 @@
+"""Fleet pages: the fleet, one pool, one instance. A request by htmx gets the part of the page that moves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.accounts.permissions import can_operate, who_can
+from controlplane.audit.services import actor_of
+from controlplane.fleet_ops import actions
+from controlplane.fleet_ops.checks import start_of
+from controlplane.fleet_ops.indexes import indexes_of
+from controlplane.fleet_ops.node_rows import node_rows
+from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.fleet_pages.calibrations import can_be_measured, shown
+from controlplane.fleet_pages.pool_form import shown as as_typed
+from fleet import selectors, services
+from fleet.kinds import KINDS
+from fleet.kinds.option import Option, options_of
+from fleet.models import Instance, Node, Pool, State, Wish
+from fleet.node import process
+from fleet.snapshot import pool_spec
+from fleet.spec import document as documents
+from fleet.spec import versions
+from fleet.spec.masking import as_shown
+
+LOG_LINES = 60
+EVENTS = 30
+POOL_EVENTS = 12
+VERSIONS = 8
+
+
+def permissions(request: HttpRequest) -> dict[str, Any]:
+    """Whether the controls work, and if not whom to ask."""
+    allowed = can_operate(request.user)
+    return {"may_operate": allowed, "ask": [] if allowed else who_can("operator")}
+
+
+def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
+    """The whole page, or for htmx the part of it that is refreshed."""
+    moving = bool(request.headers.get("HX-Request"))
+    template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
+    return render(request, template, {**context, "checked_at": timezone.now()})
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    pools = pool_rows(selectors.pools())
+    context = {"pools": pools, "nodes": node_rows(Node.objects.all()), "leaving": Pool.objects.filter(removed=True)}
+    return render_part(request, "fleet", {**context, **permissions(request)})
+
+
+@require_GET
+def pool_page(request: HttpRequest, name: str) -> HttpResponse:
+    pool = Pool.objects.filter(name=name).first()
+    if pool is None:
+        raise Http404(f"no pool is named {name}")
+    (row,) = pool_rows([pool])
+    context = {
+        "row": row,
+        "options": options(pool),
+        "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
+        "sections": sections(pool),
+        "versions": versions.history(pool, VERSIONS),
+        "events": selectors.pool_events(name, POOL_EVENTS),
+    }
+    return render_part(request, "pool", {**context, **permissions(request)})
+
+
+def sections(pool: Pool) -> list[tuple[str, str]]:
+    """How it lives, as the document says it: (section, its text)."""
+    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale")]
+    return [(name, documents.dump(value).strip()) for name, value in given if value]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOption:
+    option: Option
+    value: Any
+    given: bool  # in the document; else the kind's default
+
+
+def options(pool: Pool) -> list[ShownOption]:
+    if pool.kind not in KINDS:
+        return []
+    known = options_of(KINDS[pool.kind].spec)
+    return [ShownOption(one, _shown(one, pool), one.name in pool.engine) for one in known]
+
+
+def _shown(option: Option, pool: Pool) -> Any:
+    value = pool.engine.get(option.name, option.default)
+    return as_typed(as_shown(value)) if option.kind in {"list", "map"} and value else value
+
+
+@require_GET
+def instance_page(request: HttpRequest, name: str) -> HttpResponse:
+    return render_part(request, "instance", {**_instance_context(_find(name)), **permissions(request)})
+
+
+def _find(name: str) -> Instance:
+    try:
+        return selectors.instance(name)
+    except Instance.DoesNotExist:
+        raise Http404(f"no instance is named {name}") from None
+
+
+def _instance_context(instance: Instance) -> dict[str, Any]:
+    (row,) = instance_rows([instance])
+    return {
+        "row": row,
+        "instance": instance,
+        "command": process.command_line(instance.command),
+        "ports": instance.ports.order_by("number"),
+        "events": selectors.events(instance.name, EVENTS),
+        "indexes": indexes_of(instance.name),
+        "calibration": shown(instance),
+        "lines": selectors.last_log_lines(instance, LOG_LINES),
+        "verbs": verbs(row),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    name: str
+    label: str
+    effect: str
+    danger: bool = False
+
+
+DRAIN = Verb("drain", "Drain", "No new requests; those that run may finish. The process stays.")
+UNDRAIN = Verb("undrain", "Undrain", "It takes requests again.")
+RESTART = Verb("restart", "Restart", "Drains, ends the process, starts a new one; its KV cache is lost.", danger=True)
+STOP = Verb("stop", "Stop", "Drains, ends the process and leaves it so; its KV cache is lost.", danger=True)
+SLEEP = Verb("sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay.")
+WAKE = Verb("wake", "Wake", "Takes the GPU's memory again, then requests.")
+# Its own view, at the address that a verb's would have
+CALIBRATE = Verb(
+    "calibrate",
+    "Calibrate",
+    "Measures it for the twin with requests of its own, for up to two minutes; others' take longer meanwhile.",
+)
+START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
+
+
+def verbs(row: InstanceRow) -> tuple[Verb, ...]:
+    """What makes sense for it now."""
+    if row.instance.desired == Wish.STOPPED:
+        return (START,)
+    if row.instance.state in (State.FAILED, State.STOPPED):
+        return START, STOP
+    if row.instance.desired == Wish.ASLEEP:
+        return WAKE, RESTART, STOP
+    sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
+    measure = (CALIBRATE,) if can_be_measured(row.instance) else ()
+    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
+
+
+@operator_required
+@require_POST
+def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    if verb not in actions.VERBS:
+        raise Http404(f"an instance cannot be told to {verb}")
+    instance = _find(name)
+    reason = request.POST.get("reason", "").strip().replace("\x00", "")[:300]
+    try:
+        actions.act(verb, instance.name, actor_of(request), reason)
+    except services.NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{name}: {verb} asked for.")
+    return redirect("fleet-instance", name=name)

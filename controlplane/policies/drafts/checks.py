@@ -1,0 +1,47 @@
+"""What is looked at before anything is stored: documents, reasons, names."""
+
+import re
+from typing import Any
+
+from controlplane.policies.errors import FieldError, Refused
+from router.policy.schema import document as documents
+
+REASON_MIN = 10  # characters
+REASON_MAX = 500
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+RESERVED = {"schema", "new"}  # words in the addresses of pages and API
+
+
+def check_reason(reason: str) -> str:
+    reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
+    if not REASON_MIN <= len(reason) <= REASON_MAX:
+        message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
+        raise Refused("the reason is missing or too short", (FieldError("reason", reason, message),))
+    return reason
+
+
+def check_document(document: object) -> dict[str, Any]:
+    """The document with every default filled in; Refused with a path for each thing that is wrong."""
+    try:
+        return documents.dump(documents.parse(document))
+    except documents.InvalidDocument as error:
+        raise _refused(error) from None
+
+
+def default_document(route: str) -> dict[str, Any]:
+    try:
+        return documents.default(route)
+    except documents.InvalidDocument as error:
+        raise _refused(error) from None
+
+
+def _refused(error: documents.InvalidDocument) -> Refused:
+    problems = tuple(FieldError(p.path, p.value, p.message) for p in error.errors)
+    return Refused("the policy document is not valid", problems)
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        message = "a name has 1 to 50 characters: small letters, digits and hyphens, a letter or digit first"
+        raise Refused("the name is not usable", (FieldError("name", name, message),))
+    return name

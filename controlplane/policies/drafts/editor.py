@@ -1,0 +1,132 @@
+"""The draft editor's fields: what is live, drafted, typed, allowed and measured, side by side. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.policies.drafts.merge import flatten
+from controlplane.policies.drafts.values import as_input, figure, shown, typed
+from controlplane.policies.metrics import Figure
+from router.policy.schema.document import parameters_of
+from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameters import ROUTE_NAME
+from router.policy.strategies import ROUTES, Route
+
+SECTIONS = {
+    "route": "Route",
+    "classes": "Request classes",
+    "affinity": "Session affinity",
+    "load": "Load",
+    "flow": "Flow",
+    "failure": "Failures",
+    "admission": "Admission",
+}
+
+
+def _named(path: str, value: Any, unit: str) -> str:
+    """Routes by their titles, as in the select."""
+    if path == ROUTE_NAME.path and value in ROUTES:
+        return ROUTES[value].title
+    return shown(value, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    parameter: Parameter
+    text: str  # what the input shows: what was typed, else the draft's value
+    live: str  # the live version's value, in words
+    error: str
+    changed: bool  # the draft differs from the live version
+    figure: Figure | None
+
+    @property
+    def path(self) -> str:
+        return self.parameter.path
+
+    @property
+    def id(self) -> str:
+        return "f-" + self.parameter.path.replace(".", "-").replace("_", "-")
+
+    @property
+    def default(self) -> str:
+        return _named(self.path, self.parameter.default, self.parameter.unit)
+
+    @property
+    def metric(self) -> str:
+        return figure(self.figure.value, self.figure.unit) if self.figure else ""
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        if self.parameter.kind == "bool":
+            return [("true", "yes"), ("false", "no")]
+        if self.parameter.path == ROUTE_NAME.path:
+            return [(name, route.title) for name, route in ROUTES.items()]
+        return [(str(choice), str(choice)) for choice in self.parameter.choices]
+
+    @property
+    def is_choice(self) -> bool:
+        return self.parameter.kind in ("choice", "bool")
+
+    @property
+    def step(self) -> str:
+        return as_input(self.parameter.step or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    title: str
+    fields: tuple[Field, ...]
+    hint: str = ""
+    formula: str = ""
+
+
+def route_of(document: Mapping[str, Any]) -> str:
+    name = (document.get("route") or {}).get("name")
+    return name if name in ROUTES else str(ROUTE_NAME.default)
+
+
+def overrides(posted: Mapping[str, str], current_route: str) -> dict[str, Any]:
+    """The values of a posted form by path; fields of a route that was just left behind are not taken."""
+    route = posted.get(ROUTE_NAME.path, current_route)
+    known = parameters_of(route if route in ROUTES else current_route)
+    found = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
+    return {ROUTE_NAME.path: route, **found} if ROUTE_NAME.path in posted else found
+
+
+def sections(
+    draft: dict[str, Any],
+    live: dict[str, Any],
+    figures: Mapping[str, Figure],
+    posted: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
+) -> tuple[Section, ...]:
+    """The fields of the draft's route by section; `posted` keeps what a person typed where it was refused."""
+    drafted, lived = flatten(draft), flatten(live)
+    posted, errors = posted or {}, errors or {}
+    grouped: dict[str, list[Field]] = {}
+    for parameter in parameters_of(route_of(draft)):
+        path = parameter.path
+        value = drafted.get(path, parameter.default)
+        field = Field(
+            parameter=parameter,
+            text=posted.get(path, as_input(value)),
+            live=_named(path, lived.get(path), parameter.unit),
+            error=errors.get(path, ""),
+            changed=value != lived.get(path),
+            figure=figures.get(parameter.metric),
+        )
+        grouped.setdefault(path.partition(".")[0], []).append(field)
+    return tuple(_section(name, tuple(fields), ROUTES[route_of(draft)]) for name, fields in grouped.items())
+
+
+def _section(name: str, fields: tuple[Field, ...], route: Route) -> Section:
+    title = SECTIONS.get(name, name)
+    return (
+        Section(name, title, fields, route.summary, route.formula) if name == "route" else Section(name, title, fields)
+    )
+
+
+def pretty(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)

@@ -1,0 +1,135 @@
+"""The open draft of a policy: opening, saving, discarding."""
+
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.policies import selectors
+from controlplane.policies.drafts.checks import check_document
+from controlplane.policies.errors import Conflict, FieldError, Refused
+from controlplane.policies.models import Draft, Policy
+from router.policy.schema import document as documents
+
+log = structlog.get_logger(__name__)
+PATCH_ATTEMPTS = 5
+
+
+def open_draft(policy: Policy, actor: Actor) -> Draft:
+    """The policy's open draft, or a new one that starts from the live version."""
+    live = selectors.live_version(policy)
+    draft, created = Draft.objects.get_or_create(
+        policy=policy,
+        defaults={
+            "document": live.document,
+            "based_on": live.number,
+            "opened_by": actor.name,
+            "updated_by": actor.name,
+        },
+    )
+    if created:
+        log.info("policy.draft_opened", policy=policy.name, based_on=live.number, actor=actor.name)
+    return draft
+
+
+def save_draft(
+    policy: Policy, document: object, actor: Actor, *, if_match: str | None = None, based_on: int | None = None
+) -> Draft:
+    """Store a valid document as the next revision. `if_match`: the etag that the caller saw; None overwrites.
+
+    `based_on` moves the draft onto another live version, after a conflict was settled.
+    """
+    document = check_document(document)
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        raise gone(policy, document)
+    if document == draft.document and based_on in (None, draft.based_on):
+        return draft  # sent twice, or the same change by two people: there is nothing to lose
+    check_etag(draft, if_match, document)
+    changes: dict[str, Any] = {
+        "document": document,
+        "revision": draft.revision + 1,
+        "updated_by": actor.name,
+        "updated_at": timezone.now(),
+    }
+    if based_on is not None:
+        changes["based_on"] = _existing(policy, based_on)
+    if not Draft.objects.filter(pk=draft.pk, revision=draft.revision).update(**changes):
+        raise moved(policy, document)
+    draft.refresh_from_db()
+    return draft
+
+
+def patch_draft(
+    policy: Policy,
+    overrides: dict[str, Any],
+    actor: Actor,
+    *,
+    if_match: str | None = None,
+    based_on: int | None = None,
+) -> Draft:
+    """Change fields by dotted path. Without `if_match`, fields that others save at the same time stay theirs."""
+    for attempt in range(PATCH_ATTEMPTS):
+        draft = selectors.open_draft(policy)
+        if draft is None:
+            raise gone(policy, None)
+        document = documents.apply_overrides(draft.document, overrides)
+        try:
+            return save_draft(policy, document, actor, if_match=if_match or draft.etag, based_on=based_on)
+        except Conflict:
+            if if_match is not None or attempt == PATCH_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _existing(policy: Policy, number: int) -> int:
+    if not policy.versions.filter(number=number).exists():
+        message = f"policy {policy.name} has no version {number}"
+        raise Refused("the draft cannot stand on that version", (FieldError("based_on", number, message),))
+    return number
+
+
+def discard_draft(policy: Policy, actor: Actor, *, if_match: str | None = None) -> None:
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        raise gone(policy, None)
+    check_etag(draft, if_match, None)
+    with transaction.atomic():
+        deleted, _ = Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()
+        if not deleted:
+            raise moved(policy, None)
+        audit.record(actor, "policy.discard_draft", f"policy {policy.name}", "", draft.document, None)
+
+
+def check_etag(draft: Draft, if_match: str | None, mine: dict[str, Any] | None) -> None:
+    if if_match is not None and if_match != draft.etag:
+        raise moved(draft.policy, mine)
+
+
+def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        return gone(policy, mine)
+    base = policy.versions.filter(number=draft.based_on).first()
+    return Conflict(
+        f"The draft was saved by {draft.updated_by} meanwhile (revision {draft.revision})",
+        kind="draft",
+        base=base.document if base else None,
+        theirs=draft.document,
+        mine=mine,
+        current=draft.etag,
+    )
+
+
+def gone(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
+    live = selectors.live_version(policy)
+    return Conflict(
+        f"There is no open draft of {policy.name}; v{live.number} by {live.actor_name} is live",
+        kind="gone",
+        theirs=live.document,
+        mine=mine,
+        current=live.etag,
+    )

@@ -1,0 +1,267 @@
+"""The draft's pages: editing, reviewing, publishing, and what happens when two people do it at once."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.policies import selectors, services
+from controlplane.policies.drafts import conflicts
+from controlplane.policies.drafts.editor import overrides, route_of, sections
+from controlplane.policies.errors import Conflict, NothingToPublish, Refused
+from controlplane.policies.metrics import policy_metrics
+from controlplane.policies.models import Draft, Policy
+from controlplane.policies.publication.scope import scope_of
+from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
+from router.policy.schema.document import apply_overrides
+
+
+@operator_required
+@require_POST
+def open_draft(request: HttpRequest, name: str) -> HttpResponse:
+    services.open_draft(find(name), actor_of(request))
+    return redirect("draft", name=name)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def edit(request: HttpRequest, name: str) -> HttpResponse:
+    """The form; a POST saves it and stays, or goes on to the review."""
+    policy = find(name)
+    draft = selectors.open_draft(policy)
+    if draft is None and request.method == "GET":
+        messages.info(request, f"Policy {name} has no open draft.")
+        return redirect("policy", name=name)
+    if request.method == "GET" and draft is not None:
+        return render(request, "policies/editor.html", editor_context(request, draft))
+    try:
+        draft = save(request, policy)
+    except Conflict as error:
+        return conflicts.page(request, policy, error, conflicts.loaded(request))
+    except Refused as error:
+        return refused(request, policy, error)
+    target = "draft-review" if request.POST.get("action") == "review" else "draft"
+    if target == "draft":
+        messages.success(request, f"Draft saved {draft.updated_at:%H:%M:%S} UTC.")
+    return redirect(target, name=name)
+
+
+def save(request: HttpRequest, policy: Policy) -> Draft:
+    """Store what was typed on top of what the person had before them. Conflict carries the whole of it as `mine`."""
+    base = conflicts.loaded(request) or selectors.live_version(policy).document
+    typed = apply_overrides(base, overrides(_flat(request), route_of(base)))
+    return services.save_draft(policy, typed, actor_of(request), if_match=request.POST.get("etag") or None)
+
+
+def _flat(request: HttpRequest) -> dict[str, str]:
+    return {key: str(value)[:200] for key, value in request.POST.items()}
+
+
+def refused(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
+    draft = selectors.open_draft(policy)
+    if draft is None:  # published or discarded between the check and now
+        return redirect("policy", name=policy.name)
+    errors = {fault.path: fault.message for fault in error.errors}
+    context = editor_context(request, draft, posted=_flat(request), errors=errors)
+    return render(request, "policies/editor.html", context, status=422)
+
+
+def editor_context(
+    request: HttpRequest,
+    draft: Draft,
+    posted: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    policy = draft.policy
+    live, scope = selectors.live_version(policy), scope_of(policy)
+    parts = sections(draft.document, live.document, policy_metrics(scope.pools), posted, errors)
+    on_page = {field.path for part in parts for field in part.fields}
+    return {
+        "policy": policy,
+        "draft": draft,
+        "live": live,
+        "scope": scope,
+        "sections": parts,
+        "summary": [field for part in parts for field in part.fields if field.error],
+        "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
+        # After a refusal the form still stands on what the person loaded, so that a second save tells a conflict.
+        "etag": (posted or {}).get("etag") or draft.etag,
+        "loaded": (posted or {}).get("loaded") or json.dumps(draft.document),
+        "watch": watch_url(draft),
+        "moved": draft.based_on != live.number,
+        **permissions(request),
+    }
+
+
+def watch_url(draft: Draft) -> str:
+    return f"{reverse('draft-watch', kwargs={'name': draft.policy.name})}?etag={draft.etag}&based_on={draft.based_on}"
+
+
+@operator_required
+@require_POST
+def autosave(request: HttpRequest, name: str) -> HttpResponse:
+    """For htmx: says what became of the typed values and marks the fields; the inputs themselves are left alone."""
+    return saved_response(request, "policies/_saved.html", saved(request, find(name)))
+
+
+def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
+    """Save what was typed; what _saved.html says of it. Without "draft" in it nothing was saved."""
+    context: dict[str, Any] = {"policy": policy, "marks": {"errors": {}, "kept": False}}
+    try:
+        draft = save(request, policy)
+    except Conflict as error:
+        return {**context, "conflict": error}
+    except Refused as error:
+        context["errors"] = {fault.path: fault.message for fault in error.errors}
+        context["marks"]["errors"] = context["errors"]
+        return context
+    context["marks"]["kept"] = True
+    context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.document), "watch": watch_url(draft)}
+    return {**context, "changes": changes(selectors.live_version(policy).document, draft.document)}
+
+
+def saved_response(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
+    response = render(request, template, {**context})
+    before = conflicts.loaded(request)
+    if before and "draft" in context and route_of(context["draft"].document) != route_of(before):
+        response.headers["HX-Refresh"] = "true"  # another route has other fields
+    return response
+
+
+@require_GET
+def watch(request: HttpRequest, name: str) -> HttpResponse:
+    """For htmx, every few seconds: a banner when somebody else saved, published or discarded meanwhile."""
+    policy = find(name)
+    draft, live = selectors.open_draft(policy), selectors.live_version(policy)
+    context = {
+        "policy": policy,
+        "draft": draft,
+        "live": live,
+        "gone": draft is None,
+        "saved": draft is not None and draft.etag != request.GET.get("etag"),
+        "moved": str(live.number) != request.GET.get("based_on"),
+        "at": timezone.now(),
+    }
+    return render(request, "policies/_watch.html", context)
+
+
+@operator_required
+@require_GET
+def review(request: HttpRequest, name: str) -> HttpResponse:
+    policy = find(name)
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        messages.info(request, f"Policy {name} has no open draft.")
+        return redirect("policy", name=name)
+    return render(request, "policies/review.html", review_context(request, draft))
+
+
+def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str, Any]:
+    live = selectors.live_version(draft.policy)
+    return {
+        "policy": draft.policy,
+        "draft": draft,
+        "live": live,
+        "next": f"v{live.number + 1}",
+        "moved": draft.based_on != live.number,
+        "changes": changes(live.document, draft.document),
+        "raw": raw_diff(live.document, draft.document, live.label, "draft"),
+        "scope": scope_of(draft.policy),
+        "reason": request.POST.get("reason", ""),
+        **more,
+    }
+
+
+@operator_required
+@require_POST
+def publish(request: HttpRequest, name: str) -> HttpResponse:
+    policy = find(name)
+    actor, reason = actor_of(request), request.POST.get("reason", "")
+    try:
+        publication = services.publish(policy, actor, reason, if_match=request.POST.get("etag") or None)
+    except Conflict as error:
+        return _not_published(request, policy, error)
+    except Refused as error:
+        draft = selectors.open_draft(policy)
+        if draft is None or isinstance(error, NothingToPublish):
+            messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
+            return redirect("policy", name=name)
+        return render(request, "policies/review.html", review_context(request, draft, **told(error)), status=422)
+    remember_publication(request, publication)
+    return redirect("policy-version", name=name, number=publication.version.number)
+
+
+def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> HttpResponse:
+    done = selectors.published_from(policy, request.POST.get("etag", ""))
+    if done is not None:  # the second press of the same button
+        return redirect("policy-version", name=policy.name, number=done.number)
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        messages.error(request, f"Not published: {error}.")
+        return redirect("policy", name=policy.name)
+    if error.kind == "draft":  # somebody saved after the review: their values have to be looked at
+        said = [f"{error}. Look at the values below once more."]
+        return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)
+    return conflicts.page(request, policy, error, error.base)
+
+
+@operator_required
+@require_GET
+def settle(request: HttpRequest, name: str) -> HttpResponse:
+    """The draft against a version that was published after it was opened."""
+    policy = find(name)
+    draft = selectors.open_draft(policy)
+    if draft is None:
+        return redirect("policy", name=name)
+    try:
+        services.check_base(draft, selectors.live_version(policy))
+    except Conflict as error:
+        return conflicts.page(request, policy, error, error.base)
+    return redirect("draft-review", name=name)
+
+
+@operator_required
+@require_POST
+def discard(request: HttpRequest, name: str) -> HttpResponse:
+    policy = find(name)
+    try:
+        services.discard_draft(policy, actor_of(request), if_match=request.POST.get("etag") or None)
+    except Conflict as error:
+        messages.error(request, f"Not discarded: {error}.")
+        return redirect("policy", name=name)
+    messages.success(request, "The draft is discarded; the audit log keeps its document.")
+    return redirect("policy", name=name)
+
+
+@operator_required
+@require_POST
+def resolve(request: HttpRequest, name: str) -> HttpResponse:
+    """The conflict page's answer: one side chosen for each field, saved as the draft's next revision."""
+    policy = find(name)
+    document = conflicts.chosen(request)
+    if document is None:
+        messages.error(request, "Choose a side for every field; nothing was saved.")
+        return redirect("draft-settle", name=name)
+    services.open_draft(policy, actor_of(request))  # the other one may have published: mine becomes a new draft
+    based_on = number_of(request, "based_on", 0)
+    try:
+        services.save_draft(
+            policy,
+            document,
+            actor_of(request),
+            if_match=request.POST.get("current") or None,
+            based_on=based_on or None,
+        )
+    except Conflict as error:
+        return conflicts.page(request, policy, error, conflicts.posted_document(request, "theirs"))
+    except Refused as error:
+        return refused(request, policy, error)
+    return redirect("draft-review", name=name)

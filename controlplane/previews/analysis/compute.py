@@ -1,0 +1,62 @@
+"""The computation of a preview: live version and draft in the twin, for each seed, and what differs. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.previews.analysis.deviation import Version, compared
+from controlplane.previews.analysis.effect import effect_of
+from controlplane.traces.types import Trace
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import Outcome, TwinFleet
+from router.policy.types import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    fleet: TwinFleet
+    pool: str
+    live: Policy
+    version: Version  # of the live policy
+    draft: Policy
+    traces: tuple[tuple[int, Trace], ...]  # by seed
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    effect: dict[str, Any]
+    deviation: dict[str, Any] | None
+    versions: tuple[Version, ...]  # see deviation.Compared
+    not_modelled: tuple[str, ...]  # what the twin left out, in words
+
+
+def compute(job: Job, on_progress: Callable[[int], None]) -> Computed:
+    """`on_progress` is given how many requests are done, of both and of every seed; what it raises goes through."""
+    done = 0
+    live: list[Outcome] = []
+    draft: list[Outcome] = []
+    for seed, trace in job.traces:
+        for policy, shadow, found in ((job.live, job.draft, live), (job.draft, None, draft)):
+            before = done
+
+            def tell(now: int, _: int, before: int = before) -> None:
+                on_progress(before + now)
+
+            found.append(
+                simulate(
+                    job.fleet, policy, trace.requests, pacing=trace.pacing, seed=seed, shadow=shadow, on_progress=tell
+                )
+            )
+            done += len(trace.requests)
+            on_progress(done)
+    return _computed(job, live, draft)
+
+
+def _computed(job: Job, live: Sequence[Outcome], draft: Sequence[Outcome]) -> Computed:
+    measured = compared(job.traces[0][1].requests, live[0].requests, job.pool, job.version)
+    return Computed(
+        effect=effect_of(live, draft, list(job.fleet.instances)),
+        deviation=measured.deviation,
+        versions=measured.versions,
+        not_modelled=tuple(dict.fromkeys(text for outcome in (*live, *draft) for text in outcome.not_modelled)),
+    )

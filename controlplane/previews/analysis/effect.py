@@ -1,0 +1,122 @@
+"""From what the twin says of the live version and of the draft to what the draft would change. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+from controlplane.experiments.results import stats
+from controlplane.experiments.results.metrics import LATENCIES, quantile_key
+from controlplane.twin.simulation.types import Outcome, Simulated
+from router.policy.types import CLASSES
+
+Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
+
+
+def effect_of(live: Sequence[Outcome], draft: Sequence[Outcome], instances: Sequence[str]) -> dict[str, Any]:
+    """One outcome for each seed; that of the live version has the draft as its shadow. Times in ms."""
+    pairs = paired(live, draft)
+    return {
+        "changed": changed([ours for ours, _ in pairs]),
+        "instances": _instances(pairs, instances),
+        "classes": {name: found for name in ("all", *CLASSES) if (found := _class(of_class(pairs, name)))},
+        "refused": _both(pairs, lambda requests: sum(one.outcome != "ok" for one in requests)),
+        "hit_share": _both(pairs, _hit_share),
+        "kv_usage": {"live": _kv_usage(live), "draft": _kv_usage(draft)},
+    }
+
+
+def paired(live: Sequence[Outcome], draft: Sequence[Outcome]) -> list[Pair]:
+    return [
+        pair
+        for ours, theirs in zip(live, draft, strict=True)
+        for pair in zip(ours.requests, theirs.requests, strict=True)
+    ]
+
+
+def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
+    """By the class that the live version gives it: each request is in one class, and figures are those of the wall."""
+    return [pair for pair in pairs if name in ("all", pair[0].request_class)]
+
+
+def changed(live: Sequence[Simulated]) -> dict[str, Any]:
+    """How often the draft would have decided otherwise in the very same situation."""
+    hits, n = sum(one.shadow_changed for one in live), len(live)
+    low, high = stats.wilson(hits, n)
+    return {
+        "decisions": hits,
+        "of": n,
+        "share": round(hits / n, 6),
+        "low": round(low, 6),
+        "high": round(high, 6),
+        "classes": {name: _counted([one for one in live if one.request_class == name]) for name in CLASSES},
+    }
+
+
+def _counted(live: Sequence[Simulated]) -> dict[str, int]:
+    return {"decisions": sum(one.shadow_changed for one in live), "of": len(live)}
+
+
+def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[dict[str, Any]]:
+    live, draft = (Counter(pair[side].instance for pair in pairs) for side in (0, 1))
+    return [{"id": name, "live": live[name], "draft": draft[name]} for name in instances]
+
+
+def _class(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Empty without a request."""
+    if not pairs:
+        return {}
+    return {"n": len(pairs), "metrics": [row for latency in LATENCIES for row in _rows(pairs, latency)]}
+
+
+def _rows(pairs: Sequence[Pair], latency: str) -> list[dict[str, Any]]:
+    """A row for each quantile, over the requests that both have answered."""
+    both = [
+        (ours * 1000, theirs * 1000)
+        for a, b in pairs
+        if (ours := getattr(a, f"{latency}_s")) is not None and (theirs := getattr(b, f"{latency}_s")) is not None
+    ]
+    columns = {"live": [ours for ours, _ in both], "draft": [theirs for _, theirs in both]}
+    found = stats.differences(columns).get(("draft", "live"), (None,) * len(stats.QUANTILES))
+    return [
+        _row(quantile_key(latency, share), columns, share, difference)
+        for share, difference in zip(stats.QUANTILES, found, strict=True)
+    ]
+
+
+def _row(
+    metric: str, columns: Mapping[str, Sequence[float]], share: float, found: stats.Difference | None
+) -> dict[str, Any]:
+    if found is None:
+        unknown = dict.fromkeys(("live", "draft", "difference", "relative", "low", "high"))
+        return {"metric": metric, **unknown, "n": 0, "verdict": "too few requests"}
+    live, draft = (stats.quantile(sorted(columns[name]), share) for name in ("live", "draft"))
+    return {
+        "metric": metric,
+        "live": round(live, 3),
+        "draft": round(draft, 3),
+        "difference": round(found.difference, 3),
+        "relative": round(found.difference / live, 4) if live else None,
+        "low": round(found.low, 3),
+        "high": round(found.high, 3),
+        "n": found.n,
+        "verdict": found.verdict,
+    }
+
+
+def _both(pairs: Sequence[Pair], figure: Any) -> dict[str, Any]:
+    return {"live": figure([ours for ours, _ in pairs]), "draft": figure([theirs for _, theirs in pairs])}
+
+
+def _hit_share(requests: Sequence[Simulated]) -> float | None:
+    """Cached share of the prompt tokens of those that were answered, 0–1."""
+    answered = [one for one in requests if one.outcome == "ok"]
+    tokens = sum(one.input_tokens for one in answered)
+    return round(sum(one.cached_tokens for one in answered) / tokens, 6) if tokens else None
+
+
+def _kv_usage(outcomes: Sequence[Outcome]) -> float | None:
+    """Mean over instances and time, 0–1."""
+    seen = list(chain.from_iterable(use.kv_usage for outcome in outcomes for use in outcome.instances.values()))
+    return round(fmean(seen), 6) if seen else None

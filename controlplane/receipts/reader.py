@@ -1,0 +1,72 @@
+"""Receipts as the routers left them in Redis: the recent ones, filtered, and one by its request id."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import redis
+
+from router.contract import wire
+
+Json = Mapping[str, Any]
+PAGE = 500
+LIMIT_MAX = 500
+OUTCOMES = ("ok", "error", "refused", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Empty matches everything."""
+
+    pool: str = ""
+    request_class: str = ""
+    instance: str = ""
+    outcome: str = ""
+
+    def match(self, receipt: Json) -> bool:
+        asked = {**asdict(self), "class": self.request_class}
+        del asked["request_class"]
+        return all(not wanted or receipt.get(key) == wanted for key, wanted in asked.items())
+
+
+def recent(client: redis.Redis, filters: Filters, limit: int) -> list[dict[str, Any]]:
+    """At most `limit` receipts (without candidates), newest first."""
+    found: list[dict[str, Any]] = []
+    for _, receipt in _newest_first(client):
+        if filters.match(receipt):
+            found.append(receipt)
+            if len(found) == limit:
+                break
+    return found
+
+
+def newer_than(client: redis.Redis, filters: Filters, at: float, limit: int = LIMIT_MAX) -> int:
+    """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
+    since = f"({int(at * 1000)}-18446744073709551615"
+    entries = client.xrange(wire.RECEIPTS, min=since, count=limit)
+    return sum(filters.match(receipt) for _, fields in entries if (receipt := wire.decode(fields.get(b"r"))))
+
+
+def written_at(client: redis.Redis) -> float:
+    """When the newest receipt was written (the server's clock), 0 when there is none."""
+    newest = client.xrevrange(wire.RECEIPTS, count=1)
+    return _stamp(newest[0][0]) if newest else 0.0
+
+
+def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
+    """The whole receipt with its candidates; None when it never was or has expired (wire.RECEIPT_TTL_S)."""
+    return wire.decode(client.get(wire.receipt_key(request_id)))
+
+
+def _newest_first(client: redis.Redis) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    end: str | bytes = "+"
+    while entries := client.xrevrange(wire.RECEIPTS, max=end, count=PAGE):
+        for entry, fields in entries:
+            receipt = wire.decode(fields.get(b"r"))
+            if receipt is not None:
+                yield entry, receipt
+        end = b"(" + entries[-1][0]
+
+
+def _stamp(entry: bytes) -> float:
+    return int(entry.split(b"-")[0]) / 1000

@@ -1,0 +1,122 @@
+"""A recorded decision beside the same one made again, under the version that made it or under any other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.policies import selectors
+from controlplane.policies.errors import NotThere
+from router.policy import replay
+from router.policy.replay import Outcome
+from router.policy.schema import document as documents
+from router.policy.types import Candidate
+
+Json = Mapping[str, Any]
+OFFERED = 50  # versions of a policy to choose from on the page; older ones by the API
+EXPERIMENT = "exp-"  # pools of experiments: each of their policies is an arm's own document
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A policy document, and what to call it."""
+
+    policy: str  # empty for a file, and for the built-in default
+    version: int  # 0 for both
+    document: Json
+    label: str
+    is_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One candidate in both decisions."""
+
+    id: str
+    recorded: Candidate
+    recomputed: Candidate
+    chosen_then: bool
+    chosen_now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    rules: Rules
+    recorded: Outcome
+    recomputed: Outcome
+    own: bool  # the rules are those that made the recorded decision
+    changed: tuple[str, ...]  # names of the fields that differ
+
+    @property
+    def drift(self) -> bool:
+        """The same rules decide otherwise than they did: the code has changed, or the receipt."""
+        return self.own and bool(self.changed)
+
+    def facts(self) -> list[tuple[str, str, str, bool]]:
+        """(title, recorded, recomputed, whether they differ), but for reasons and candidates."""
+        then, now = self.recorded, self.recomputed
+        pairs = [
+            ("Instance", then.instance or "nobody", now.instance or "nobody"),
+            ("Prefill on", then.prefill or "the same", now.prefill or "the same"),
+            ("Class", then.request_class, now.request_class),
+            ("Flow", then.flow, now.flow),
+            ("Route", then.route, now.route),
+            ("Rule", then.rule, now.rule),
+            ("Cached there", f"{then.cached_tokens:,}", f"{now.cached_tokens:,}"),
+            ("New there", f"{then.new_tokens:,}", f"{now.new_tokens:,}"),
+        ]
+        return [(title, before, after, before != after) for title, before, after in pairs]
+
+    def rows(self) -> list[Row]:
+        """Chosen ones first, in the order of the fleet otherwise."""
+        then, now = self.recorded, self.recomputed
+        made = [
+            Row(before.id, before, after, before.id == then.instance, after.id == now.instance)
+            for before, after in zip(then.candidates, now.candidates, strict=True)
+        ]
+        return sorted(made, key=lambda row: not (row.chosen_then or row.chosen_now))
+
+
+def compare(receipt: Json, rules: Rules) -> Comparison:
+    """NotReplayable when the receipt holds too little; InvalidDocument when the rules are no policy."""
+    again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
+    then = replay.recorded(receipt)
+    return Comparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
+
+
+def _made_it(receipt: Json, rules: Rules) -> bool:
+    if str(receipt.get("pool") or "").startswith(EXPERIMENT):
+        return False
+    return not rules.is_file and (rules.policy, rules.version) == (receipt.get("policy") or "", receipt.get("version"))
+
+
+def own_rules(receipt: Json) -> Rules:
+    """The version that made the decision. NotThere when it cannot be told any more."""
+    name, version = str(receipt.get("policy") or ""), receipt.get("version")
+    if str(receipt.get("pool") or "").startswith(EXPERIMENT):
+        raise NotThere("an experiment's arm decided, by a document of its own: name a policy to compare with")
+    if not version:
+        return Rules("", 0, documents.default(), "the built-in default")
+    return published(name, int(version))
+
+
+def published(name: str, version: int | None = None) -> Rules:
+    """A version of a policy, the live one when none is given. NotThere when there is no such."""
+    policy = selectors.policy(name)
+    found = selectors.live_version(policy) if version is None else selectors.version(policy, version)
+    return Rules(name, found.number, found.document, f"{name} {found.label}")
+
+
+def asked_rules(receipt: Json, policy: str = "", version: int | None = None) -> Rules:
+    """Without a policy that of the receipt; without a version the one that decided, else the live one."""
+    if policy:
+        return published(policy, version)
+    return own_rules(receipt) if version is None else published(str(receipt.get("policy") or ""), version)
+
+
+def versions() -> list[tuple[str, list[tuple[str, str]]]]:
+    """What there is to choose from: (policy, [(value, label)]), each policy's newest versions first."""
+    found = []
+    for policy in selectors.policies():
+        newest = selectors.history(policy).select_related("policy")[:OFFERED]
+        found.append((policy.name, [(f"{policy.name}:{one.number}", one.label) for one in newest]))
+    return found

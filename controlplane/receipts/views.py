@@ -1,0 +1,116 @@
+"""The Requests pages: what the routers decided lately, and one decision explained."""
+
+from typing import Any
+
+import redis
+import structlog
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.dashboard.step import latest
+from controlplane.policies.errors import NotThere
+from controlplane.receipts import explain
+from controlplane.receipts.reader import OUTCOMES, Filters, find, newer_than, recent, written_at
+from controlplane.receipts.replay import compare, own_rules, published, versions
+from fleet.redis import connect
+from router.contract.wire import RECEIPT_TTL_S, RECEIPTS_KEPT
+from router.policy.replay import NotReplayable
+from router.policy.types import CLASSES
+
+log = structlog.get_logger(__name__)
+SHOWN = 100
+
+
+@require_GET
+@never_cache
+def receipts(request: HttpRequest) -> HttpResponse:
+    filters = asked_filters(request)
+    context: dict[str, Any] = {
+        "filters": filters,
+        "classes": CLASSES,
+        "outcomes": OUTCOMES,
+        "limit": SHOWN,
+        "kept": RECEIPTS_KEPT,
+    }
+    try:
+        if request.htmx and "since" in request.GET:  # type: ignore[attr-defined]
+            return _new_count(request, filters)
+        context |= _rows(filters)
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+        context["trouble"] = True
+    part = request.htmx and request.htmx.target == "receipts"  # type: ignore[attr-defined]
+    return render(request, "requests/table.html" if part else "requests/list.html", context)
+
+
+def _rows(filters: Filters) -> dict[str, Any]:
+    client = connect()
+    frame = latest(client)
+    columns = frame["instances"] if frame else {"id": [], "pool": []}
+    return {
+        # Before the rows: a receipt written in between is announced, not lost.
+        "since": written_at(client),
+        "receipts": recent(client, filters, SHOWN),
+        "pools": sorted(frame["pools"]) if frame else [],
+        "instances": [
+            name for name, pool in zip(columns["id"], columns["pool"], strict=True) if filters.pool in ("", pool)
+        ],
+    }
+
+
+def _new_count(request: HttpRequest, filters: Filters) -> HttpResponse:
+    try:
+        since = float(request.GET["since"])
+    except ValueError:
+        since = 0.0
+    count = newer_than(connect(), filters, since)
+    return render(request, "requests/new.html", {"count": count, "since": since, "filters": filters})
+
+
+def asked_filters(request: HttpRequest) -> Filters:
+    keys = {"pool": "pool", "class": "request_class", "instance": "instance", "outcome": "outcome"}
+    return Filters(**{name: request.GET.get(key, "")[:200] for key, name in keys.items()})
+
+
+@require_GET
+@never_cache
+def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
+    try:
+        found = find(connect(), request_id)
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+        return render(request, "requests/away.html", {"id": request_id}, status=503)
+    if found is None:
+        context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
+        return render(request, "requests/missing.html", context, status=404)
+    context = {
+        **_replayed(request, found),
+        "receipt": found,
+        "request_class": found.get("class"),
+        "sentences": explain.sentences(found),
+        "phases": explain.phases(found),
+        "candidates": explain.candidates(found),
+    }
+    part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]
+    return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
+
+
+def _replayed(request: HttpRequest, found: dict[str, Any]) -> dict[str, Any]:
+    """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
+    by = request.GET.get("by", "")[:200]
+    name, _, number = by.rpartition(":")
+    try:
+        rules = published(name, int(number)) if by else own_rules(found)
+        compared = compare(found, rules)
+    except (NotThere, NotReplayable, ValueError) as error:
+        return {"by": by, "not_replayed": str(error), "versions": versions()}
+    return {"by": f"{rules.policy}:{rules.version}", "comparison": compared, "versions": versions()}
+
+
+@require_GET
+def find_by_id(request: HttpRequest) -> HttpResponse:
+    """The search field: a plain form, so that it works without scripts."""
+    asked = request.GET.get("id", "").strip()
+    return redirect("receipt", request_id=asked) if asked and "/" not in asked else redirect("requests")

@@ -1,0 +1,245 @@
+"""Traces by name: uploaded ones, built-in generated ones, the files of the folder WEIR_TRACE_DIR, recorded traffic.
+
+What is recorded goes on changing, so `recorded:<pool>` is kept like an upload (`keep`) before an experiment plays it.
+
+TraceError
+├── NoSuchTrace
+└── NameTaken       another trace has that name already
+(BadTrace of traces/types.py comes from the content.)
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from controlplane import env
+from controlplane.audit.services import Actor, record
+from controlplane.experiments import models
+from controlplane.traces import generated, recorded_traffic
+from controlplane.traces.formats import registry
+from controlplane.traces.summary import summarise
+from controlplane.traces.types import BadTrace, Trace
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_RULE = "1 to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+SUFFIXES = (".jsonl", ".csv")
+RECORDED = "recorded:"  # and a pool's name
+
+
+class TraceError(Exception):
+    pass
+
+
+class NoSuchTrace(TraceError):
+    pass
+
+
+class NameTaken(TraceError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One trace that can be named. `summary` is None while nobody has read the file yet."""
+
+    name: str
+    format: str
+    source: str  # "built-in", "upload", "folder" or "recorded"
+    bytes: int  # 0 for a built-in one and while nobody has read what is recorded
+    summary: dict[str, Any] | None
+    recorded: recorded_traffic.Recorded | None = None  # what there is of it now, of recorded traffic only
+
+
+def store() -> Path:
+    """Where uploads are kept, by the hash of their content."""
+    return Path(settings.DATA_DIR) / "traces"
+
+
+def folder() -> Path | None:
+    """WEIR_TRACE_DIR, when it is given."""
+    text = env.text("WEIR_TRACE_DIR")
+    return Path(text) if text else None
+
+
+def entries() -> list[Entry]:
+    """Every trace, by name."""
+    rows = {row.name: row for row in models.Trace.objects.all()}
+    found = {name: Entry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
+    found |= {path.name: _folder_entry(path, rows.get(path.name)) for path in _folder_files()}
+    found |= {row.name: _row_entry(row) for row in rows.values() if row.source == "upload"}
+    found |= {name: Entry(name, "recorded", "recorded", 0, None, own) for name, own in _recorded().items()}
+    return [found[name] for name in sorted(found)]
+
+
+def names() -> list[str]:
+    return [entry.name for entry in entries()]
+
+
+def entry(name: str) -> Entry:
+    """One trace with its figures, which may mean reading the file. NoSuchTrace, BadTrace."""
+    if name in generated.BUILT_IN:
+        return Entry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
+    if name.startswith(RECORDED):
+        data = _recorded_lines(name)
+        summary = summarise(registry.read(data, seed=1).requests).as_dict()
+        return Entry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
+    return _row_entry(_row(name))
+
+
+def load(name: str, seed: int) -> Trace:
+    """The trace; the seed places what its file leaves open (arrivals in a bucket, starts of sessions)."""
+    if name in generated.BUILT_IN:
+        return generated.BUILT_IN[name]()
+    if name.startswith(RECORDED):
+        return registry.read(_recorded_lines(name), seed)
+    row = _row(name)
+    path = _folder_path(name) if row.source == "folder" else store() / row.sha256
+    try:
+        return registry.read(path.read_bytes(), seed)
+    except OSError as error:
+        raise NoSuchTrace(f"{name}: its file cannot be read ({error.strerror})") from None
+
+
+def upload(name: str, data: bytes, actor: Actor) -> tuple[models.Trace, bool]:
+    """Keep a trace under a name; (row, whether it is new). The same content again is no fault. BadTrace, NameTaken."""
+    check_name(name)
+    sha256 = hashlib.sha256(data).hexdigest()
+    known = models.Trace.objects.filter(name=name, source="upload").first()
+    if known is not None and known.sha256 == sha256:
+        return known, False
+    if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
+        raise NameTaken(f"{name}: there is another trace of that name; choose another name")
+    trace = registry.read(data, seed=1)
+    _write(store() / sha256, data)
+    values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
+    try:
+        with transaction.atomic():
+            row = models.Trace.objects.create(name=name, summary=summarise(trace.requests).as_dict(), **values)
+            record(actor, "trace.upload", f"trace {name}", after=values)
+    except IntegrityError:
+        raise NameTaken(f"{name}: there is another trace of that name; choose another name") from None
+    return row, True
+
+
+def keep(name: str, actor: Actor) -> str:
+    """The name under which this trace stays as it is now: a copy of recorded traffic, any other trace's own.
+
+    The same recording is kept once. NoSuchTrace, BadTrace.
+    """
+    if not name.startswith(RECORDED):
+        return name
+    data = _recorded_lines(name)
+    newest = max(json.loads(line)["at"] for line in data.splitlines())
+    stamp = datetime.fromtimestamp(newest, UTC).strftime("%Y%m%d-%H%M%S")
+    own = f"recorded-{name.removeprefix(RECORDED)}-{stamp}-{hashlib.sha256(data).hexdigest()[:8]}"
+    row, _ = upload(own, data, actor)
+    return row.name
+
+
+def check_name(name: str) -> None:
+    """BadTrace when it could not be used in a path or a URL."""
+    if not NAME.fullmatch(name):
+        raise BadTrace(0, "name", name, NAME_RULE)
+
+
+def _recorded() -> dict[str, recorded_traffic.Recorded]:
+    """By trace name; nothing while Redis is away: the other traces can be named all the same."""
+    try:
+        return {f"{RECORDED}{pool}": own for pool, own in recorded_traffic.recorded().items()}
+    except redis.RedisError:
+        return {}
+
+
+def _recorded_lines(name: str) -> bytes:
+    """The recording as it is now, as a file."""
+    pool = name.removeprefix(RECORDED)
+    try:
+        lines = recorded_traffic.lines_of(pool)
+    except redis.RedisError as error:
+        raise NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
+    if not lines:
+        known = ", ".join(_recorded()) or "none"
+        raise NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}; recorded are {known}")
+    return b"\n".join(lines) + b"\n"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".part{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def _row(name: str) -> models.Trace:
+    """The row of an upload, or of a file in the folder as it is now."""
+    row = models.Trace.objects.filter(name=name).first()
+    if row is not None and row.source == "upload":
+        return row
+    path = _folder_path(name)
+    if not NAME.fullmatch(name) or not path.is_file():
+        raise NoSuchTrace(f"there is no trace {name}; there are {', '.join(names()) or 'none'}")
+    if row is not None and row.mtime_ns == path.stat().st_mtime_ns:
+        return row
+    return _read_in(name, path)
+
+
+def _read_in(name: str, path: Path) -> models.Trace:
+    about = path.stat()
+    if about.st_size > registry.MAX_BYTES:
+        raise BadTrace(0, "", about.st_size, f"at most {registry.MAX_BYTES:,} bytes")
+    data = path.read_bytes()
+    trace = registry.read(data, seed=1)
+    values = {
+        "format": trace.format,
+        "source": "folder",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": len(data),
+        "mtime_ns": about.st_mtime_ns,
+        "summary": summarise(trace.requests).as_dict(),
+    }
+    return models.Trace.objects.update_or_create(name=name, defaults=values)[0]
+
+
+def _folder_path(name: str) -> Path:
+    """Where a file of that name would be; a name that NAME allows cannot leave the folder."""
+    root = folder()
+    return root / name if root is not None and NAME.fullmatch(name) else Path("/nonexistent")
+
+
+def _folder_files() -> Iterator[Path]:
+    root = folder()
+    if root is None or not root.is_dir():
+        return
+    for path in sorted(root.iterdir()):
+        if path.suffix in SUFFIXES and NAME.fullmatch(path.name) and path.is_file() and _format_of(path):
+            yield path
+
+
+def _format_of(path: Path) -> str:
+    """Empty when the file is no trace or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return registry.detect(file.read(registry.HEAD_BYTES))
+    except (OSError, BadTrace):
+        return ""
+
+
+def _folder_entry(path: Path, row: models.Trace | None) -> Entry:
+    about = path.stat()
+    fresh = row is not None and row.source == "folder" and row.mtime_ns == about.st_mtime_ns
+    return Entry(path.name, _format_of(path), "folder", about.st_size, row.summary if fresh and row else None)
+
+
+def _row_entry(row: models.Trace) -> Entry:
+    return Entry(row.name, row.format, row.source, row.bytes, row.summary)

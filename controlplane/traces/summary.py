@@ -1,0 +1,66 @@
+"""Figures of a trace: what an unbounded prefix cache would hold, and the class that each request then has."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from controlplane.traces.seen import Seen
+from controlplane.traces.types import Summary, TraceRequest
+
+HEAVY_NEW_TOKENS = 20_000
+WARM_HIT_SHARE = 0.5
+WARM_NEW_TOKENS = 5_000
+
+
+def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
+    """For each request, in order, the prompt tokens that earlier requests have already brought (whole blocks)."""
+    seen = Seen()
+    hits = []
+    for request in requests:
+        hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
+        for run in request.blocks:
+            seen.add(run)
+    return hits
+
+
+def _matched(request: TraceRequest, seen: Seen) -> int:
+    matched = 0
+    for run in request.blocks:
+        here = seen.matched(run)
+        matched += here
+        if here < len(run):
+            break
+    return matched
+
+
+def classify(input_tokens: int, hit_tokens: int) -> str:
+    """The class under the default thresholds: the same for every arm, so that arms compare the same requests."""
+    new = input_tokens - hit_tokens
+    if new >= HEAVY_NEW_TOKENS:
+        return "heavy"
+    if hit_tokens > WARM_HIT_SHARE * input_tokens or new < WARM_NEW_TOKENS:
+        return "warm"
+    return "medium"
+
+
+def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
+    """Class by request index."""
+    return {
+        request.index: classify(request.input_tokens, hit)
+        for request, hit in zip(requests, ideal_hits(requests), strict=True)
+    }
+
+
+def summarise(requests: Sequence[TraceRequest]) -> Summary:
+    """Figures of at least one request."""
+    hits = ideal_hits(requests)
+    new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
+    tokens = sum(request.input_tokens for request in requests)
+    return Summary(
+        requests=len(requests),
+        sessions=len({request.session for request in requests if request.session}),
+        duration_s=requests[-1].at_s - requests[0].at_s,
+        mean_input_tokens=tokens / len(requests),
+        mean_output_tokens=fmean(request.output_tokens for request in requests),
+        ideal_hit_share=sum(hits) / tokens,
+        heavy_share=sum(n >= HEAVY_NEW_TOKENS for n in new) / len(requests),
+    )

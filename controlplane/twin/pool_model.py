@@ -1,0 +1,157 @@
+"""A pool as the twin takes it: how each of its instances computes, where that is known from, and what is left out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, cast
+
+from django.utils import timezone
+
+from controlplane.twin.simulation.types import EngineModel, Transfers, TwinFleet
+from fleet.calibration import selectors as calibrations
+from fleet.calibration.words import API, law_of
+from fleet.engine.profiles import UnknownProfile, profile
+from fleet.engine.scheduler import Limits
+from fleet.kinds import KINDS, sim
+from fleet.kinds.kind import Kind, Launch
+from fleet.kinds.option import build
+from fleet.kinds.serving import BOTH
+from fleet.models import Calibration, Pool, State, Wish
+from fleet.simengine.arguments import Arguments, parse_arguments
+from fleet.simengine.model import Model, model_of
+from router.policy.types import Role
+
+
+class NotModelled(Exception):
+    """No law is known for the pool's engines; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    fleet: TwinFleet
+    basis: str  # "profile": the sim kind's own constants; "calibrated": measured on a running engine
+    about: str  # one line for people
+    cautions: tuple[str, ...]  # what the twin leaves out of this pool, and what speaks against its constants
+
+
+def twin_of(pool: Pool) -> Modelled:
+    """NotModelled."""
+    kind = KINDS.get(pool.kind)
+    if kind is None or not kind.serves:
+        raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another pool")
+    ordinals = _ordinals(pool)
+    if not ordinals:
+        raise NotModelled(f"pool {pool.name} has no instance that is meant to run: scale it up or start one")
+    return _simulated(pool, ordinals) if pool.kind == "sim" else _calibrated(pool, kind, ordinals)
+
+
+def _ordinals(pool: Pool) -> list[int]:
+    """Of the instances that are meant to run; of a pool that was never started, those that it would have."""
+    rows = pool.instances.filter(retired="").order_by("ordinal")
+    if not rows.exists():
+        return list(range(pool.replicas))
+    return list(rows.filter(desired=Wish.RUNNING).values_list("ordinal", flat=True))
+
+
+def _simulated(pool: Pool, ordinals: Iterable[int]) -> Modelled:
+    spec = build(sim.SimSpec, pool.engine)
+    try:
+        models = {ordinal: _sim_model(pool, spec, ordinal) for ordinal in ordinals}
+    except UnknownProfile as error:
+        raise NotModelled(f"pool {pool.name}: {error}") from None
+    known = profile(spec.gpu, spec.model_profile, spec.tp)
+    tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
+    return Modelled(_fleet(pool, models), "profile", f"constants of {known.gpu}, {known.model}{tp}", _of_sim(spec))
+
+
+def _sim_model(pool: Pool, spec: sim.SimSpec, ordinal: int) -> EngineModel:
+    """By the command line that the instance is started with."""
+    argv = sim.command(spec, _launch(pool, sim.SIM, ordinal))
+    arguments = parse_arguments(argv[argv.index("fleet.simengine") + 1 :])
+    model = model_of(arguments)
+    return EngineModel(
+        law=model.law,
+        kv_blocks=model.kv_blocks,
+        limits=model.limits,
+        window=model.window,
+        kv_events=True,
+        role=cast("Role", arguments.role),
+        connector="" if arguments.kv == "none" else arguments.kv,
+        transfers=None if arguments.kv == "none" else _transfers(arguments, model),
+    )
+
+
+def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
+    anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
+    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", anywhere, "python", ordinal)
+
+
+def _transfers(arguments: Arguments, model: Model) -> Transfers:
+    return Transfers(
+        bytes_per_token=model.kv_bytes_per_token,
+        setup_s=arguments.kv_setup_ms / 1e3,
+        idle_bytes_per_s=arguments.kv_gb_per_s * 1e9,
+        busy_bytes_per_s=arguments.kv_busy_gb_per_s * 1e9,
+    )
+
+
+def _of_sim(spec: sim.SimSpec) -> tuple[str, ...]:
+    if spec.store_pool is None:
+        return ()
+    return (f"the store {spec.store_pool} is not modelled: neither what it holds nor how fast it gives it",)
+
+
+def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
+    row = calibrations.of_pool(pool)
+    if row is None:
+        raise NotModelled(
+            f"nothing is known of how the engines of pool {pool.name} compute: measure one with "
+            f"manage.py calibrate {_to_measure(pool)}"
+        )
+    spec = build(kind.spec, pool.engine)
+    models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
+    cautions = (*calibrations.stale(row, pool, timezone.now()), *row.notes, *_left_out(spec))
+    return Modelled(_fleet(pool, models), "calibrated", about(row), cautions)
+
+
+def _to_measure(pool: Pool) -> str:
+    """An instance of it, one that is ready if there is one."""
+    ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
+    return ready.name if ready is not None else f"{pool.name}-0"
+
+
+def about(row: Calibration) -> str:
+    at = row.ended_at or row.asked_at
+    errors = f"error {row.ttft_error:.0%} TTFT, {row.tpot_error:.0%} TPOT, n = {row.n}"
+    return f"calibrated on {row.instance} on {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {errors}"
+
+
+def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
+    told, limits = kind.wire(spec, launch), row.limits
+    return EngineModel(
+        law=law_of(row.constants),
+        kv_blocks=limits["kv_blocks"],
+        limits=Limits(limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]),
+        api_s=row.constants[API],
+        window=limits["window"],
+        kv_events="events" in told,
+        role=cast("Role", told.get("role", BOTH)),
+        connector=told.get("connector", ""),
+    )
+
+
+def _left_out(spec: Any) -> tuple[str, ...]:
+    """Of engines with these options; how fast KV moves between them is not measured."""
+    kv = getattr(spec, "kv", getattr(spec, "connector", "none"))
+    found = {
+        f"KV that comes over {kv} is not modelled: what would be fetched is computed": kv != "none",
+        "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
+        "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
+    }
+    return tuple(text for text, holds in found.items() if holds)
+
+
+def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
+    """Instances that are alike share one model."""
+    shared: dict[EngineModel, EngineModel] = {}
+    return TwinFleet({f"{pool.name}-{at}": shared.setdefault(model, model) for at, model in models.items()})

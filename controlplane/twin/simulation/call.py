@@ -1,0 +1,81 @@
+"""One request on its way: what was decided, where it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.traces.types import TraceRequest
+from controlplane.twin.simulation.sim_endpoint import Seat
+from controlplane.twin.simulation.types import Simulated, Transfers
+from fleet.engine.request import Request
+from router.policy.types import Decision
+from router.pool.admission import Place
+
+
+@dataclass(slots=True, eq=False)
+class Handover:
+    """Of KV from the instance that computes a prompt to the one that decodes."""
+
+    sender: Seat
+    receiver: Seat
+    transfers: Transfers
+    new_tokens: int  # that the sender computes
+    prefill: Request  # in the sender's engine
+    work: Request  # in the receiver's
+    sent_s: float = 0.0  # the decoder was asked
+    size: int = 0  # bytes that moved
+    is_held: bool = False  # the blocks are there to be pulled
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    request: TraceRequest
+    sent_s: float
+    chain: Sequence[int]  # of its prompt
+    session: str | None  # as the router knows it: its name, or that of the conversation it was found in
+    turn: int  # how many requests came before
+    draw: float
+    decision: Decision | None = None
+    shadow: Decision | None = None
+    place: Place | None = None  # in the router's queue
+    waits_since_s: float = 0.0
+    queued_s: float = 0.0
+    handover: Handover | None = None  # its prompt is computed on another instance
+    alone: bool = False  # its instance had nothing else to do until its first token
+    work: Request | None = None  # in the engine that decodes it
+
+    @property
+    def leased(self) -> int:
+        """New tokens that the instance which decodes has to compute, as the router counts."""
+        return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
+
+    def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
+        request, work, decision, shadow = self.request, self.work, self.decision, self.shadow
+        ttft = tpot = None
+        if work is not None and outcome == "ok":
+            ttft = work.first_token_s - self.sent_s
+            if work.output_tokens > 1:
+                tpot = (work.finished_s - work.first_token_s) / (work.output_tokens - 1)
+        return Simulated(
+            request.index,
+            seed,
+            request.session,
+            self.sent_s,
+            request.input_tokens,
+            request.output_tokens,
+            work.cached_tokens if work is not None else 0,
+            ttft,
+            tpot,
+            now - self.sent_s,
+            decision.instance if decision is not None and outcome != "refused" else "",
+            decision.request_class if decision is not None else "",
+            outcome,
+            code,
+            self.queued_s,
+            shadow.instance if shadow is not None else "",
+            shadow.request_class if shadow is not None else "",
+            shadow is not None and decision is not None and _way(shadow) != _way(decision),
+        )
+
+
+def _way(decision: Decision) -> tuple[str, str, str]:
+    return decision.instance, decision.flow, decision.prefill

@@ -1,0 +1,57 @@
+"""A trace's prefixes as the engines and the router see them: chains of blocks, where an equal number is an
+equal prompt up to there.
+
+One size of block for the whole trace, its own most frequent one: what is smaller than a block of the trace cannot be
+told apart anyway, and a prompt of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, count, islice
+
+from controlplane.traces.types import TraceRequest
+from controlplane.twin.simulation.types import EngineModel
+
+
+class Chains:
+    def __init__(self, requests: Sequence[TraceRequest]) -> None:
+        sizes = Counter(request.block_tokens for request in requests)
+        self.block_size = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 1  # tokens
+        self._fresh = count(-1, -1)  # blocks that are nobody else's
+        ids = {request.index: list(request.block_ids()) for request in requests}
+        linked = ids if _is_linked(ids.values()) else _linked(ids)
+        self.prompts = {one.index: linked[one.index][: -(-one.input_tokens // self.block_size)] for one in requests}
+
+    def whole(self, request: TraceRequest) -> list[int]:
+        """The full blocks of prompt and answer together, as the engine knows them."""
+        size = self.block_size
+        chain = self.prompts[request.index][: request.input_tokens // size]
+        more = (request.input_tokens + request.output_tokens) // size - len(chain)
+        return chain + list(islice(self._fresh, more))
+
+    def scaled(self, model: EngineModel) -> EngineModel:
+        """The same engine with blocks of that size, and as many as have room for the same tokens."""
+        if self.block_size == model.limits.block_size:
+            return model
+        blocks = max(model.kv_tokens // self.block_size, 1)
+        return replace(model, kv_blocks=blocks, limits=replace(model.limits, block_size=self.block_size))
+
+
+def _is_linked(chains: Iterable[list[int]]) -> bool:
+    """Whether each id always follows the same one: then it stands for all of the prompt up to it, as it is."""
+    before: dict[int, int] = {}
+    for ids in chains:
+        previous = [-1, *ids[:-1]]
+        if list(map(before.setdefault, ids, previous)) != previous:
+            return False
+    return True
+
+
+def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
+    """The same with numbers that do."""
+    numbers: dict[tuple[int, int], int] = {}  # (block before, id)
+    return {
+        index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]
+        for index, ids in chains.items()
+    }

@@ -1,0 +1,104 @@
+"""One instance: its engine, and what the router knows of it."""
+
+from controlplane.twin.simulation.types import EngineModel, Use
+from fleet.engine.engine import Engine
+from fleet.engine.request import Request
+from router.policy.types import Instance
+
+
+class Seat:
+    __slots__ = (
+        "_samples",
+        "_view",
+        "decodes",
+        "due_s",
+        "engine",
+        "kv_usage",
+        "model",
+        "moving",
+        "name",
+        "place",
+        "prefill_tokens",
+        "requests",
+        "waiting",
+    )
+
+    def __init__(self, name: str, place: int, model: EngineModel, scaled: EngineModel) -> None:
+        """`model` as the router is told of it; `scaled` has blocks of the trace's size."""
+        self.name = name
+        self.place = place
+        self.model = model
+        self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
+        self.due_s: float | None = None  # when the engine is to be called next
+        # As the router counts: what it has sent and not heard the end of
+        self.requests = 0
+        self.prefill_tokens = 0  # new tokens of those without a first token yet
+        self.decodes = 0
+        self.moving = 0  # transfers of KV from here
+        # As last sampled
+        self.kv_usage = 0.0
+        self.waiting = 0
+        self._samples: tuple[list[float], list[int], list[int]] = [], [], []  # KV usage, running, waiting
+        self._view: Instance | None = None
+
+    def fits(self, request: Request) -> bool:
+        """Prompt and answer could ever be in the engine."""
+        tokens = request.prompt_tokens + request.output_tokens
+        room = self.engine.pool.total * self.engine.limits.block_size
+        return tokens <= room and (self.model.window is None or tokens <= self.model.window)
+
+    @property
+    def is_changed(self) -> bool:
+        return self._view is None
+
+    def view(self) -> Instance:
+        """As the policy sees it; made anew only when something changed."""
+        if self._view is None:
+            model = self.model
+            self._view = Instance(  # by place: by name it would take twice as long
+                self.name,
+                0,
+                self.requests,
+                self.waiting,
+                self.decodes,
+                self.prefill_tokens,
+                self.kv_usage,
+                model.kv_tokens,
+                model.limits.block_size,
+                "",
+                model.role,
+                model.connector,
+            )
+        return self._view
+
+    def sent(self, new_tokens: int) -> None:
+        self.requests += 1
+        self.prefill_tokens += new_tokens
+        self._view = None
+
+    def began(self, new_tokens: int) -> None:
+        """The first token of a request that was sent with so many new ones."""
+        self.prefill_tokens -= new_tokens
+        self.decodes += 1
+        self._view = None
+
+    def ended(self) -> None:
+        """A request that had its first token."""
+        self.requests -= 1
+        self.decodes -= 1
+        self._view = None
+
+    def sample(self, now: float) -> None:
+        """What the engine's metrics say now."""
+        engine = self.engine
+        usage, waiting = round(engine.usage_at(now), 6), engine.waiting
+        if usage != self.kv_usage or waiting != self.waiting:
+            self.kv_usage, self.waiting, self._view = usage, waiting, None
+        samples = self._samples
+        samples[0].append(usage)
+        samples[1].append(engine.running)
+        samples[2].append(waiting)
+
+    def use(self) -> Use:
+        usage, running, waiting = self._samples
+        return Use(tuple(usage), tuple(running), tuple(waiting), self.engine.stats().preemptions)

@@ -1,0 +1,49 @@
+"""Forgetting a node that is gone for good: its row, and that what rests was there."""
+
+import datetime as dt
+
+from django.db import transaction
+from django.utils import timezone
+
+from fleet import events
+from fleet.control import nodes
+from fleet.models import Instance, Node, Port
+from fleet.plan.desired import AT_REST
+from fleet.services import NotPossible
+from fleet.snapshot import NODE_GONE_S
+
+_SHOWN = 4  # instances that a refusal names
+
+
+def forget(name: str, actor: str, reason: str = "") -> Node:
+    """Node.DoesNotExist; NotPossible, with what to do first, while it reports or an instance may still run there."""
+    node = Node.objects.get(name=name)
+    refusal = why_not(node, timezone.now())
+    if refusal:
+        raise NotPossible(refusal)
+    with transaction.atomic():
+        if not Node.objects.filter(pk=node.pk, last_seen=node.last_seen).delete()[0]:
+            raise NotPossible(f"{name} has reported in this very moment; end its worker first")
+        Instance.objects.filter(node=name).update(node="")
+        Port.objects.filter(node=name).delete()
+    events.record_node(name, "forgotten", f"forgotten by {actor}", actor, reason, nodes.age_s(node))
+    return node
+
+
+def why_not(node: Node, now: dt.datetime) -> str:
+    """Why it cannot be forgotten now, and what to do; empty when it can."""
+    if node.last_seen is not None and now - node.last_seen < dt.timedelta(seconds=NODE_GONE_S):
+        heard_s = nodes.age_s(node) or 0.0
+        return (
+            f"{node.name} is alive: it reported {heard_s:.0f} s ago. Drain it, end its worker, and wait "
+            f"{NODE_GONE_S:.0f} s"
+        )
+    held = Instance.objects.filter(node=node.name).exclude(state__in=AT_REST).order_by("name")
+    names = [f"{row.name} ({row.state})" for row in held]
+    if not names:
+        return ""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (
+        f"{node.name} still holds {', '.join(names[:_SHOWN])}{more}. What is out of reach is started elsewhere after a "
+        f"while, where its pool may be on another node; else stop it, or place its pool elsewhere"
+    )

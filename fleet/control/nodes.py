@@ -1,0 +1,129 @@
+"""Nodes: telling that one is there and what it has, and keeping instances off it."""
+
+import datetime as dt
+import functools
+import logging
+import socket
+import time
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from fleet import events
+from fleet.models import InstanceEvent, Node
+from fleet.node.launcher import Launcher
+from fleet.node.launchers import current
+from fleet.redis import connect
+from router.contract import wire
+
+INVENTORY_S = 60.0
+SILENT_S = 12.0  # without a heartbeat for so long: its instances are looked at from the control host
+log = logging.getLogger(__name__)
+
+
+def beat(name: str, now: dt.datetime) -> Node:
+    """Called by the node's own worker every few seconds."""
+    launcher = current()
+    values = {
+        "hostname": socket.gethostname(),
+        "address": settings.NODE_ADDRESS,
+        "last_seen": now,
+        "inventory": _inventory(launcher, int(time.monotonic() / INVENTORY_S)) | launcher.moving(),
+        "labels": dict(settings.NODE_LABELS),
+    }
+    node, created = Node.objects.update_or_create(name=name, defaults=values)
+    if created:
+        events.record_node(name, "reports", "reports for the first time")
+    elif node.missed_at is not None and Node.objects.filter(pk=node.pk, missed_at=node.missed_at).update(
+        missed_at=None
+    ):
+        events.record_node(name, "back", "reports again", seconds=(now - node.missed_at).total_seconds())
+    return node
+
+
+@functools.lru_cache(maxsize=1)
+def _inventory(launcher: Launcher, period: int) -> dict[str, Any]:
+    """Looked at once in each period: NVML takes its time."""
+    return launcher.inventory()
+
+
+def cordon(name: str, actor: str, reason: str = "") -> Node:
+    """Start nothing new there; what runs stays. Node.DoesNotExist."""
+    return _set(name, "cordoned", actor, reason, cordoned=True, draining=False)
+
+
+def drain(name: str, actor: str, reason: str = "") -> Node:
+    """Start nothing new there and move what runs to other nodes, where its pool may be on others."""
+    return _set(name, "drained", actor, reason, cordoned=True, draining=True)
+
+
+def uncordon(name: str, actor: str, reason: str = "") -> Node:
+    """Take instances again."""
+    return _set(name, "open again", actor, reason, cordoned=False, draining=False)
+
+
+def _set(name: str, word: str, actor: str, reason: str, *, cordoned: bool, draining: bool) -> Node:
+    node = Node.objects.get(name=name)
+    lasted = _closed_for_s(node)
+    node.cordoned, node.draining = cordoned, draining
+    node.because = f"{actor}{reason and f': {reason}'}"[:450] if cordoned else ""
+    node.save(update_fields=["cordoned", "draining", "because"])
+    events.record_node(name, word, f"{word} by {actor}", actor, reason, lasted)
+    return node
+
+
+def _closed_for_s(node: Node) -> float | None:
+    """Since it was cordoned or drained; None when it is open."""
+    latest = InstanceEvent.objects.filter(node=node.name, kind__in=("cordoned", "drained")).first()
+    return (timezone.now() - latest.at).total_seconds() if latest and node.cordoned else None
+
+
+def silent(now: dt.datetime) -> list[str]:
+    """Names of nodes that have not been heard of for a while."""
+    return list(_silent(now).values_list("name", flat=True))
+
+
+def _silent(now: dt.datetime) -> "QuerySet[Node]":
+    return Node.objects.filter(last_seen__lt=now - dt.timedelta(seconds=SILENT_S))
+
+
+def note_silent(now: dt.datetime) -> list[str]:
+    """Names of nodes that have fallen silent since the last look; said once, until they report again."""
+    fallen = [
+        node
+        for node in _silent(now).filter(missed_at=None)
+        # One that reports in this very moment is not missed.
+        if Node.objects.filter(pk=node.pk, missed_at=None, last_seen=node.last_seen).update(missed_at=node.last_seen)
+    ]
+    for node in fallen:
+        text = f"has not reported for {SILENT_S:.0f} s; its engines are looked at from the control host"
+        events.record_node(node.name, "silent", text)
+    return [node.name for node in fallen]
+
+
+def publish(now: dt.datetime) -> None:
+    """For the pages that look at Redis alone; without it they say so themselves."""
+    told = [
+        {"name": node.name, "last_seen": _unix(node.last_seen), "missed_at": _unix(node.missed_at)}
+        for node in Node.objects.order_by("name")
+    ]
+    try:
+        connect().set(wire.NODES, wire.encode({"at": now.timestamp(), "nodes": told}))
+    except redis.RedisError as error:
+        log.warning("nodes not published: %s", error)
+
+
+def _unix(at: dt.datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def known() -> list[str]:
+    return list(Node.objects.order_by("name").values_list("name", flat=True))
+
+
+def age_s(node: Node) -> float | None:
+    """Since its last heartbeat."""
+    return None if node.last_seen is None else max(0.0, (timezone.now() - node.last_seen).total_seconds())

@@ -1,0 +1,90 @@
+"""What routers know of the fleet: weir:fleet:<pool>, written when it changed and again when Redis has lost it."""
+
+import logging
+from typing import Any
+
+import redis
+from django.utils import timezone
+
+from fleet.kinds import KINDS
+from fleet.models import Instance, Pool, State
+from fleet.plan.desired import DesiredPool
+from fleet.plan.drift import difference
+from fleet.redis import connect
+from fleet.snapshot import desired_of_all, observed_of
+from router.contract import wire
+
+log = logging.getLogger(__name__)
+
+
+def publish_fleet(pool_name: str) -> bool:
+    """Write the pool's instances for the routers if they differ from what is there; True when something was written.
+
+    Two writers may race with an older and a newer view. Whoever writes looks at the database again afterwards, so
+    the last word is the newest. Without Redis nothing is written; the net (fleet.publish) does it later.
+    """
+    try:
+        return _publish(pool_name)
+    except redis.RedisError as error:
+        log.warning("pool %s not published: %s", pool_name, error)
+        return False
+
+
+def _publish(pool_name: str) -> bool:
+    written = False
+    while True:
+        instances = _instances(pool_name)
+        if not _put(pool_name, instances):
+            return written
+        written = True
+        if instances == _instances(pool_name):
+            return True
+
+
+def remove_fleet(pool_name: str) -> None:
+    """The pool is no more: routers forget it, and what it was routed by."""
+    pipe = connect().pipeline().srem(wire.POOLS, pool_name)
+    for key in (wire.fleet_key(pool_name), wire.policy_key(pool_name)):
+        pipe = pipe.delete(key).publish(wire.CHANGED, key)
+    pipe.execute()
+
+
+def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
+    client, key = connect(), wire.fleet_key(pool_name)
+    there = wire.decode(client.get(key))
+    if value is None:
+        if there is not None:
+            remove_fleet(pool_name)
+        return False
+    if there is not None and {**there, "at": 0} == {"schema": wire.SCHEMA, **value, "at": 0}:
+        return False
+    encoded = wire.encode({**value, "at": timezone.now().timestamp()})
+    client.pipeline().set(key, encoded).sadd(wire.POOLS, pool_name).publish(wire.CHANGED, key).execute()
+    return True
+
+
+def _instances(pool_name: str) -> dict[str, Any] | None:
+    pool = Pool.objects.filter(name=pool_name).first()
+    if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
+        return None
+    desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
+    listed = [_entry(pool, desired, instance) for instance in pool.instances.order_by("ordinal")]
+    told = {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}
+    return {**told, "halted": pool.halted}
+
+
+def _entry(pool: Pool, desired: DesiredPool | None, instance: Instance) -> dict[str, Any]:
+    return {
+        "id": instance.name,
+        "epoch": instance.epoch,
+        "url": instance.url,
+        "state": instance.state,
+        "routable": instance.state == State.READY and bool(instance.url),
+        "reason": instance.reason,
+        "kind": pool.kind,
+        "node": instance.node,
+        "block_size": instance.block_size,
+        "kv_blocks": instance.kv_blocks,
+        "matches": desired is not None and not difference(desired, observed_of(instance, None)),
+        **instance.wire,
+    }

@@ -1,0 +1,265 @@
+"""The reconciler's step: read what should run and what does, plan, claim each action by a conditional UPDATE, hand out.
+
+`reconcile_step` is called each second by a Celery task and directly by tests; `send` carries orders to the nodes.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from fleet import events
+from fleet.control.publish import publish_fleet
+from fleet.control.rollback import halt_pool, rollback_failed
+from fleet.kinds import KINDS
+from fleet.models import Instance, InstanceEvent, Pool, State
+from fleet.node.agent import in_seconds
+from fleet.observe.failure import failure_fields
+from fleet.plan.desired import AT_REST, Action, DesiredPool
+from fleet.plan.reconcile import KILL_AGAIN_S, plan
+from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
+from fleet.spec.fleet_spec import config, config_hash
+from fleet.spec.versions import config_of, prove
+from fleet.transitions import move
+
+EPHEMERAL_S = 24 * 3600.0
+EVENTS_KEPT = dt.timedelta(days=30)
+
+Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); orders: fleet/tasks.py
+
+
+def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
+    """One look and one step; the actions that were carried out."""
+    pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
+    rows = {row.name: row for row in Instance.objects.select_related("pool")}
+    desired = desired_of_all(pools.values(), now)
+    samples = samples_of(_asked(rows.values(), desired))
+    observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
+    wanted = plan(desired, observed, now.timestamp(), node_views(now))
+    done = tuple(action for action in wanted if _APPLY[action.kind](_Order(action, pools, rows, now, send)))
+    for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
+        publish_fleet(name)
+    return done
+
+
+def _asked(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
+    """Whose figures matter to the plan: those that drain, and all of a pool that must choose who goes."""
+    there = [row for row in rows if row.state not in AT_REST]
+    staying = Counter(row.pool.name for row in there if not row.retired)
+    choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}
+    return [row for row in there if row.state == State.DRAINING or row.pool.name in choosing]
+
+
+class _Order:
+    """One action with the rows that it is about."""
+
+    def __init__(
+        self, action: Action, pools: dict[str, Pool], rows: dict[str, Instance], now: dt.datetime, send: Send
+    ) -> None:
+        self.action = action
+        self.pool = pools[action.pool]
+        self.row = rows.get(action.instance)
+        self.now = now
+        self.send = send
+
+    @property
+    def instance(self) -> Instance:
+        assert self.row is not None  # noqa: S101 - only `create` and what is about the pool come without a row
+        return self.row
+
+
+def _create(order: _Order) -> bool:
+    name = order.action.instance
+    latest = InstanceEvent.objects.filter(instance=name).order_by("-epoch").first()
+    try:
+        with transaction.atomic():
+            row = Instance.objects.create(
+                pool=order.pool,
+                name=name,
+                ordinal=order.action.ordinal,
+                node="",
+                reason=order.action.reason,
+                # Epochs of a name go on where they were: a router must not take the new process for the old one.
+                epoch=latest.epoch if latest else 0,
+            )
+    except IntegrityError:
+        return False
+    events.record(row, "created", order.action.reason)
+    return True
+
+
+def _start(order: _Order) -> bool:
+    row, epoch = order.instance, order.instance.epoch + 1
+    config = _config(order.pool, row, order.action.config_hash)
+    if config is None:
+        return False  # the pool has been changed since the plan was made
+    claimed = move(
+        row,
+        State.STARTING,
+        order.action.reason,
+        epoch=epoch,
+        restarts=row.restarts + (row.started_at is not None),
+        node=order.action.node,
+        gpus=list(order.action.gpus),
+        config=config,
+        config_hash=order.action.config_hash,
+        ready_at=None,
+        asleep=None,
+        ordered_at=None,
+        pid=None,
+        pid_started=None,
+        pod="",
+        url="",
+        wire={},
+        restart_asked="",
+        next_start_at=None,
+        stop_deadline=None,
+    )
+    if claimed:
+        order.send("start", row.node, row.name, epoch)
+    return claimed
+
+
+def _config(pool: Pool, row: Instance, digest: str) -> dict[str, Any] | None:
+    spec = pool_spec(pool)
+    if digest == config_hash(spec):
+        return config(spec)
+    return row.config if row.config and digest == row.config_hash else config_of(pool, digest)
+
+
+def _drain(order: _Order) -> bool:
+    return move(order.instance, State.DRAINING, order.action.reason)
+
+
+def _undrain(order: _Order) -> bool:
+    return move(order.instance, State.READY, order.action.reason)
+
+
+def _stop(order: _Order) -> bool:
+    row = order.instance
+    deadline = in_seconds(order.now, KINDS[order.pool.kind].grace_s)
+    stopped = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, next_start_at=None)
+    if stopped:
+        order.send("stop", row.node, row.name, row.epoch)
+    return stopped
+
+
+def _kill(order: _Order) -> bool:
+    row, deadline = order.instance, in_seconds(order.now, KILL_AGAIN_S)
+    if row.state == State.STOPPING:
+        again = Instance.objects.filter(pk=row.pk, state=row.state, stop_deadline=row.stop_deadline)
+        claimed = bool(again.update(stop_deadline=deadline))
+    else:
+        after = failure_fields(row, order.now) if order.action.failure else {"next_start_at": None}
+        claimed = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, **after)
+    if claimed:
+        order.send("kill", row.node, row.name, row.epoch)
+    return claimed
+
+
+def _rest(order: _Order) -> bool:
+    gone = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None, "asleep": None}
+    return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0, **gone)
+
+
+def _sleep(order: _Order) -> bool:
+    return _told(order, "sleep")
+
+
+def _wake(order: _Order) -> bool:
+    return _told(order, "wake")
+
+
+def _told(order: _Order, what: str) -> bool:
+    row = order.instance
+    same = Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=row.state, ordered_at=row.ordered_at)
+    if not same.update(ordered_at=order.now):
+        return False
+    events.record(row, what, order.action.reason)
+    order.send(what, row.node, row.name, row.epoch)
+    return True
+
+
+def _retire(order: _Order) -> bool:
+    row, reason = order.instance, order.action.reason[:300]
+    retired = bool(Instance.objects.filter(pk=row.pk, retired="").update(retired=reason))
+    if retired:
+        events.record(row, "retire", reason)
+    return retired
+
+
+def _keep(order: _Order) -> bool:
+    row = order.instance
+    kept = bool(Instance.objects.filter(pk=row.pk, state=row.state, retired=row.retired).update(retired=""))
+    if kept:
+        events.record(row, "keep", order.action.reason)
+    return kept
+
+
+def _complete(order: _Order) -> bool:
+    version = prove(order.pool, order.now)
+    if version is None:
+        return False
+    lasted = (order.now - version.at).total_seconds()
+    text = f"version {version.number} of its configuration is in place: {order.action.reason}"
+    events.record_pool(order.pool, "complete", text, seconds=max(0.0, lasted))
+    return True
+
+
+def _halt(order: _Order) -> bool:
+    return halt_pool(order.pool, order.action.reason, order.now)
+
+
+def _rollback(order: _Order) -> bool:
+    return rollback_failed(order.pool, order.action.reason, order.now)
+
+
+def _delete(order: _Order) -> bool:
+    row = order.instance
+    deleted, _ = Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).delete()
+    if deleted:
+        events.record(row, "deleted", order.action.reason)
+    return bool(deleted)
+
+
+def _delete_pool(order: _Order) -> bool:
+    with transaction.atomic():
+        gone = Pool.objects.filter(pk=order.pool.pk, removed=True, instances=None)
+        deleted = bool(gone.delete()[0])
+    if deleted:
+        publish_fleet(order.pool.name)
+    return deleted
+
+
+_APPLY: dict[str, Callable[[_Order], bool]] = {
+    "create": _create,
+    "start": _start,
+    "drain": _drain,
+    "undrain": _undrain,
+    "stop": _stop,
+    "kill": _kill,
+    "rest": _rest,
+    "delete": _delete,
+    "delete_pool": _delete_pool,
+    "retire": _retire,
+    "keep": _keep,
+    "complete": _complete,
+    "halt": _halt,
+    "rollback": _rollback,
+    "sleep": _sleep,
+    "wake": _wake,
+}
+
+
+def publish_step() -> list[str]:
+    """What Redis has lost or holds otherwise is written again; the pools that were."""
+    return [name for name in Pool.objects.values_list("name", flat=True) if publish_fleet(name)]
+
+
+def expire_step(now: dt.datetime) -> int:
+    """Pools of experiments that nobody has removed, and old events."""
+    InstanceEvent.objects.filter(at__lt=now - EVENTS_KEPT).delete()
+    old = Pool.objects.exclude(ephemeral_owner="").filter(created_at__lt=in_seconds(now, -EPHEMERAL_S), removed=False)
+    return old.update(removed=True)

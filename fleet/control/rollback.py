@@ -1,0 +1,81 @@
+"""Going back to an earlier configuration of a pool: on request, or when a change has failed."""
+
+import datetime as dt
+
+from django.db import transaction
+
+from fleet import events
+from fleet.models import Pool, PoolVersion
+from fleet.services import NotPossible
+from fleet.snapshot import pool_spec
+from fleet.spec import versions
+
+
+def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
+    """A new version that says what the earlier one said. `number`: which; else the latest other one that worked.
+
+    Pool.DoesNotExist; NotPossible when there is no such version or the pool has that configuration already.
+    """
+    with transaction.atomic():
+        pool = Pool.objects.get(name=pool_name, removed=False)
+        target = versions.earlier(pool, number)
+        if target is None:
+            which = "no other configuration" if number is None else f"no version {number}"
+            raise NotPossible(f"{pool_name}: {which} is kept")
+        made = _return_to(pool, target, actor, reason)
+    if made is None:
+        raise NotPossible(f"{pool_name} has the configuration of version {target.number} already")
+    return made
+
+
+def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> PoolVersion | None:
+    before = pool_spec(pool)
+    for name, value in target.config.items():
+        setattr(pool, name, value)
+    pool.halted = ""
+    why = f"back to version {target.number}{reason and f': {reason}'}"
+    made = versions.note(pool, before, pool_spec(pool), actor, why)
+    if made is None:
+        return None
+    pool.save(update_fields=[*target.config, "halted"])
+    events.record_pool(pool, "rollback", f"back to the configuration of version {target.number}", actor, reason)
+    return made
+
+
+def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
+    """Go on with a change that was halted. Pool.DoesNotExist; NotPossible when none is."""
+    pool = Pool.objects.get(name=pool_name, removed=False)
+    if not Pool.objects.filter(pk=pool.pk).exclude(halted="").update(halted=""):
+        raise NotPossible(f"{pool_name}: no change is halted")
+    pool.versions.filter(pk=pool.versions.values("pk")[:1]).update(failed="")
+    events.record_pool(pool, "resume", "the change goes on", actor, reason)
+    pool.halted = ""
+    return pool
+
+
+def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
+    """Stop a change that has failed; what has not been changed stays as it is."""
+    if not Pool.objects.filter(pk=pool.pk, halted="").update(halted=reason):
+        return False
+    lasted = _mark_failed(pool, reason, now)
+    events.record_pool(pool, "halt", f"the change is halted: {reason}", seconds=lasted)
+    return True
+
+
+def rollback_failed(pool: Pool, reason: str, now: dt.datetime) -> bool:
+    """The automatic way back. Where there is nothing to go back to, the change is halted."""
+    _mark_failed(pool, reason, now)
+    try:
+        rollback_pool(pool.name, "weir", reason)
+    except NotPossible:
+        return halt_pool(pool, reason, now)
+    return True
+
+
+def _mark_failed(pool: Pool, reason: str, now: dt.datetime) -> float | None:
+    """How long the change had been under way, in seconds."""
+    latest = pool.versions.first()
+    if latest is None:
+        return None
+    PoolVersion.objects.filter(pk=latest.pk).update(failed=reason)
+    return max(0.0, (now - latest.at).total_seconds())

@@ -1,0 +1,21 @@
+"""Ending every engine of a node at once. What should run stays as it is; the next start of Weir starts them again."""
+
+from django.utils import timezone
+
+from fleet.control.publish import publish_fleet
+from fleet.models import Instance, State
+from fleet.node.launcher import Ended
+from fleet.node.launchers import current
+
+
+def stop_all(node: str, grace_s: float) -> Ended:
+    """Of the instances that were running; those named are gone when this returns."""
+    ended = current().end_all(node, grace_s)
+    rows = Instance.objects.filter(node=node, name__in=ended.names)
+    pools = sorted(set(rows.values_list("pool__name", flat=True)))
+    rows.update(
+        state=State.STOPPED, reason="Weir was brought down", since=timezone.now(), pid=None, pid_started=None, pod=""
+    )
+    for pool in pools:
+        publish_fleet(pool)
+    return ended

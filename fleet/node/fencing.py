@@ -1,0 +1,104 @@
+"""Nothing is started twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
+
+The database says which epoch of an instance is the present one and on which node. A node that was cut off may have
+processes of earlier epochs that were started elsewhere meanwhile: it ends them before it does anything else.
+"""
+
+import fcntl
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from django.conf import settings
+
+from fleet.models import Instance, State
+from fleet.node import process
+
+AGAIN_S = 30.0  # between two looks, and a pause in a node's steps after which the next begins with one
+PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
+log = logging.getLogger(__name__)
+
+
+def markers(name: str, node: str) -> dict[str, str]:
+    """Variables by which a process is known as ours even when nobody wrote its pid down."""
+    return {"WEIR_INSTANCE": name, **fleet_markers(node)}
+
+
+def fleet_markers(node: str) -> dict[str, str]:
+    return {"WEIR_FLEET": str(settings.DATA_DIR), "WEIR_NODE": node}
+
+
+def claim(instance: Instance) -> int | None:
+    """None: this epoch may be started, and is now remembered. Else the epoch that was started already."""
+    path = _record(instance)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        started = int(file.read() or 0)
+        if instance.epoch <= started:
+            return started
+        file.seek(0)
+        file.truncate()
+        file.write(str(instance.epoch))
+    _forget_earlier(path, instance.name)
+    return None
+
+
+def _record(instance: Instance) -> Path:
+    """Of that instance of that pool: a database that begins anew counts its epochs anew."""
+    born = int(instance.pool.created_at.timestamp() * 1000)
+    return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{born}"
+
+
+def _forget_earlier(path: Path, name: str) -> None:
+    for other in path.parent.glob(f"{name}.*"):
+        if other != path:
+            other.unlink(missing_ok=True)
+
+
+def fence(node: str) -> list[str]:
+    """End the processes of this node that are not what the database says should be there; names of theirs."""
+    found = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
+    if not found:
+        return []
+    names = {held.get("WEIR_INSTANCE", "") for _, _, held in found}
+    rows = Instance.objects.filter(name__in=names, node=node, state__in=PRESENT)
+    present = {(name, str(epoch)) for name, epoch in rows.values_list("name", "epoch")}
+    ended = []
+    for pid, started, held in found:
+        name, epoch = held.get("WEIR_INSTANCE", ""), held.get("WEIR_EPOCH", "")
+        if (name, epoch) not in present:
+            log.warning("ending process %d: %s of epoch %s is no longer to run on node %s", pid, name, epoch, node)
+            process.stop(pid, started, grace_s=0)
+            ended.append(name)
+    return ended
+
+
+def _variables(pid: int) -> dict[str, str]:
+    try:
+        held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}  # gone in the meantime
+    pairs = (entry.decode(errors="replace").partition("=") for entry in held if entry.startswith(b"WEIR_"))
+    return {name: value for name, _, value in pairs}
+
+
+class Fence:
+    """Fences a node at its first step, after each pause, and now and then."""
+
+    def __init__(self, end: Callable[[str], list[str]] = fence) -> None:
+        self._end = end
+        self._fenced: dict[str, float] = {}  # node → monotonic
+        self._stepped: dict[str, float] = {}
+
+    def step(self, node: str) -> list[str]:
+        now = time.monotonic()
+        paused = now - self._stepped.get(node, -AGAIN_S) >= AGAIN_S / 3
+        due = now - self._fenced.get(node, -AGAIN_S) >= AGAIN_S
+        self._stepped[node] = now
+        if not paused and not due:
+            return []
+        self._fenced[node] = now
+        return self._end(node)

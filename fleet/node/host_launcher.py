@@ -1,0 +1,98 @@
+"""Instances as processes of this host: sessions of their own that outlive whoever started them (node/process.py)."""
+
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from fleet.kinds import KINDS
+from fleet.models import Instance
+from fleet.node import fencing, logs, process
+from fleet.node.inventory import inventory, read_gpus
+from fleet.node.launcher import Ended, Sight, Started
+from fleet.node.ports import ports_for
+from fleet.node.prepare import folder_of, peers_of, prepare, write_files
+from fleet.observe.failure import last_words
+
+
+class Processes:
+    def refresh(self, node: str) -> None:
+        process.reap()
+
+    def fence(self, node: str) -> list[str]:
+        return fencing.fence(node)
+
+    def claim(self, instance: Instance) -> int | None:
+        started = fencing.claim(instance)
+        if started is None:
+            for orphan in process.find(fencing.markers(instance.name, instance.node)):
+                process.stop(*orphan, grace_s=0)
+        return started
+
+    def start(self, instance: Instance) -> Started:
+        ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
+        made = prepare(instance.config, instance, ports, peers_of(instance.config))
+        write_files(made, folder_of(instance.name))
+        log = logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(made.argv))
+        markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
+        env = process.environment(settings.BASE_DIR, markers, made.environment)
+        pid, pid_started = process.start(made.argv, env, log)
+        return Started(made, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
+
+    def revoke(self, started: Started) -> None:
+        process.stop(started.fields["pid"], started.fields["pid_started"], grace_s=0)
+
+    def signal(self, instance: Instance, kill: bool) -> bool:
+        if not runs(instance):
+            return False
+        return process.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def end_all(self, node: str, grace_s: float) -> Ended:
+        rows = Instance.objects.filter(node=node)
+        running = [row for row in rows.filter(pid__isnull=False) if runs(row)]
+        for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
+            for row in running:
+                process.send(row.pid, row.pid_started, number)
+            _wait(running, limit_s)
+        elsewhere = rows.exclude(pod="").values_list("name", "pod")
+        why = "set WEIR_KUBERNETES_NAMESPACE to its namespace"
+        left = {name: f"it is the Pod {pod}: {why}" for name, pod in elsewhere}
+        return Ended(tuple(row.name for row in running), left)
+
+    def sight(self, instance: Instance) -> Sight:
+        state = process.inspect(instance.pid) if instance.pid and instance.boot_id == process.boot_id() else None
+        if state is None or state.letter in "ZX" or state.started != instance.pid_started:
+            return Sight(False)
+        return Sight(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
+
+    def last_words(self, instance: Instance) -> str:
+        return last_words(logs.of_latest_start(logs.tail(logs.path_of(instance.name), logs.TAIL)))
+
+    def inventory(self) -> dict[str, Any]:
+        return inventory(settings.DATA_DIR)
+
+    def close(self) -> None:
+        pass
+
+    def moving(self) -> dict[str, Any]:
+        """Of GPUs, where there are any: their use."""
+        gpus, _ = read_gpus()
+        return {} if gpus is None else {"gpus": gpus}
+
+
+PROCESSES = Processes()
+
+
+def runs(instance: Instance) -> bool:
+    """Whether the recorded process is there: same pid, same start time, same boot."""
+    return instance.boot_id == process.boot_id() and process.is_alive(instance.pid, instance.pid_started)
+
+
+def _wait(running: Sequence[Instance], limit_s: float) -> None:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end and any(process.is_alive(row.pid, row.pid_started) for row in running):
+        process.reap()
+        time.sleep(0.02)

@@ -1,0 +1,156 @@
+"""Whether this host has what an instance needs, and what to do about what is missing.
+
+Looks at programs, at modules in the engine's own Python (a process of its own, with a time limit and no shell), at free
+disk space, at GPU memory, at ports and at the limit of open files. `check` says it of one prepared start.
+"""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.kinds.kind import Requirement
+from fleet.node.ports import is_free
+
+ASK_S = 20.0  # importing nothing, an interpreter answers in 0.1 s; the disk may be cold
+FILES_WANTED = 4096
+GB = 1e9
+
+_FIND = """
+import importlib.util, json, sys
+def found(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False
+gpus = {}
+if found("pynvml"):
+    try:
+        import pynvml
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpus[str(index)] = pynvml.nvmlDeviceGetMemoryInfo(handle).free
+    except Exception as error:
+        gpus = {"error": str(error)}
+else:
+    gpus = {"error": "nvidia-ml-py is not installed in that environment"}
+print(json.dumps({"modules": {name: found(name) for name in sys.argv[1:]}, "gpus": gpus}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    subject: str  # "vllm", "port http 18100", "disk /data"
+    good: bool
+    text: str  # what was found
+    advice: str = ""  # what to do when it is not good
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of an interpreter, asked what it can import and which GPUs it sees."""
+
+    modules: Mapping[str, bool]
+    gpus: Mapping[str, object]  # id → free bytes, or "error" → why they cannot be seen
+    error: str = ""
+
+
+def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Finding]:
+    """`ports`: that it would listen on and nobody should; not those of an instance that runs."""
+    answers = {python: ask(python, names) for python, names in _questions(requires).items()}
+    found = [_LOOKS[one.kind](one, answers) for one in requires]
+    found += [_port(use, number) for use, number in ports.items()]
+    return [*found, open_files()]
+
+
+def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
+    asked: dict[str, list[str]] = {}
+    for one in requires:
+        if one.kind in {"module", "gpu"}:
+            asked.setdefault(one.of, []).extend([one.name] if one.kind == "module" else [])
+    return asked
+
+
+def ask(python: str, modules: list[str]) -> Answer:
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _FIND, *modules],
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        said = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return Answer({}, {}, f"{python} did not answer within {ASK_S:g} s")
+    except (OSError, ValueError) as error:
+        return Answer({}, {}, f"{python} could not be asked: {error}")
+    return Answer(said["modules"], said["gpus"])
+
+
+def _program(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+    path = shutil.which(one.name)
+    return Finding(one.name, path is not None, path or "not found, or not executable", one.advice)
+
+
+def _module(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+    answer = answers[one.of]
+    there = answer.modules.get(one.name, False)
+    text = f"in {one.of}" if there else answer.error or f"not installed in {one.of}"
+    return Finding(f"module {one.name}", there, text, one.advice)
+
+
+def _gpu(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+    answer, subject = answers[one.of], f"GPU {one.name}"
+    error = answer.error or str(answer.gpus.get("error", ""))
+    if error:
+        # Not a fault: the engine may well see what we cannot.
+        return Finding(subject, True, f"not looked at: {error}")
+    free = answer.gpus.get(one.name)
+    if not isinstance(free, int):
+        return Finding(
+            subject, False, f"not there; there are {', '.join(answer.gpus) or 'none'}", "correct engine.gpus"
+        )
+    return Finding(subject, free >= one.need_gb * GB, f"{free / GB:.1f} GB free", one.advice)
+
+
+def _folder(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+    subject = f"folder {one.name}"
+    if not one.need_gb:
+        there = Path(one.name).exists()
+        return Finding(subject, there, "there" if there else "not there", one.advice)
+    place = _existing(Path(one.name))
+    if not os.access(place, os.W_OK):
+        return Finding(subject, False, f"{place} cannot be written", one.advice)
+    free = shutil.disk_usage(place).free / GB
+    return Finding(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} wanted", one.advice)
+
+
+def _existing(path: Path) -> Path:
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+
+
+def _port(use: str, number: int) -> Finding:
+    free = is_free(number)
+    return Finding(
+        f"port {use} {number}", free, "free" if free else "in use", "the next start takes another one, if any is free"
+    )
+
+
+def open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Finding("open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}")
+
+
+_LOOKS: dict[str, Callable[[Requirement, Mapping[str, Answer]], Finding]] = {
+    "program": _program,
+    "module": _module,
+    "gpu": _gpu,
+    "folder": _folder,
+}

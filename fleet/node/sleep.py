@@ -1,0 +1,49 @@
+"""Putting an engine to sleep and waking it, as vLLM offers it: POST /sleep?level=N and /wake_up."""
+
+import urllib.request
+
+from fleet import events
+from fleet.control.publish import publish_fleet
+from fleet.models import Instance, State
+
+TIMEOUT_S = 120.0  # weights move between GPU and host
+
+
+def sleep_instance(name: str, epoch: int) -> bool:
+    """False when it is no longer to sleep, or the engine refuses (its history says why)."""
+    instance = _found(name, epoch, "asleep")
+    if instance is None:
+        return False
+    level = instance.sleep_level
+    return _post(instance, f"/sleep?level={level}") and _note(instance, level, f"asleep (level {level})")
+
+
+def wake_instance(name: str, epoch: int) -> bool:
+    instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
+    if instance is None:
+        return False
+    return _post(instance, "/wake_up") and _note(instance, None, "awake again")
+
+
+def _found(name: str, epoch: int, wish: str) -> Instance | None:
+    rows = Instance.objects.select_related("pool")
+    return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=wish).first()
+
+
+def _post(instance: Instance, path: str) -> bool:
+    request = urllib.request.Request(instance.url + path, method="POST")  # noqa: S310 - the URL is our own
+    try:
+        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()  # noqa: S310
+    except OSError as error:
+        events.record(instance, "refused", f"POST {path}: {error}")
+        return False
+    return True
+
+
+def _note(instance: Instance, level: int | None, text: str) -> bool:
+    same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.DRAINING)
+    if not same.update(asleep=level, reason=text, ordered_at=None):
+        return False
+    events.record(instance, "asleep" if level is not None else "awake", text)
+    publish_fleet(instance.pool.name)
+    return True

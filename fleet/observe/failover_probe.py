@@ -1,0 +1,90 @@
+"""Looking at the instances of a node whose worker is silent, from the control host.
+
+A worker that died is not a node that died: while an engine answers, it keeps its requests. One that does not answer
+either is out of reach, and after a while it is started on another node (fleet/plan/reconcile.py).
+"""
+
+import asyncio
+import datetime as dt
+import time
+from dataclasses import replace
+
+from django.utils import timezone
+
+from fleet.control import nodes
+from fleet.control.publish import publish_fleet
+from fleet.kinds import KINDS
+from fleet.models import Instance, State
+from fleet.observe.scrape import apply_move, seen_of
+from fleet.plan.state import Health, Look, next_move
+from router.contract.probe import ProbeError, Prober, Slow
+
+PROBE_S = 2.0
+PATIENCE_S = 5.0  # without an answer for so long: out of routing; a look from afar is a weaker sign than the node's own
+_LOOKED_AT = (State.READY, State.DRAINING, State.UNREACHABLE)
+
+
+class Deputy:
+    """Keeps when each instance last answered, for one process and loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._prober = Prober()
+        self._began = time.monotonic()
+        self._answered: dict[tuple[str, int], float] = {}  # (instance, epoch) → Unix seconds
+
+    def close(self) -> None:
+        self._prober.keep_only(set())
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
+        self._loop.close()
+
+    def step(self, now: dt.datetime) -> list[str]:
+        """One look; the names of those that moved."""
+        # After a start of everything the nodes' workers may only just be on their way.
+        if time.monotonic() - self._began >= nodes.SILENT_S:
+            nodes.note_silent(now)
+        nodes.publish(now)
+        rows = self._rows(now)
+        answers = self._loop.run_until_complete(self._ask(rows)) if rows else []
+        at = timezone.now().timestamp()
+        self._remember(rows, answers, at)
+        moved = [row for row, answer in zip(rows, answers, strict=True) if self._advance(row, answer, at)]
+        for pool in sorted({row.pool.name for row in moved}):
+            publish_fleet(pool)
+        return [row.name for row in moved]
+
+    def _rows(self, now: dt.datetime) -> list[Instance]:
+        silent = nodes.silent(now)
+        if not silent:
+            return []
+        found = Instance.objects.select_related("pool").filter(node__in=silent, state__in=_LOOKED_AT)
+        return [row for row in found.exclude(url="") if row.pool.kind in KINDS]
+
+    async def _ask(self, rows: list[Instance]) -> list[tuple[Health, str]]:
+        return await asyncio.gather(*(self._health(row) for row in rows))
+
+    async def _health(self, row: Instance) -> tuple[Health, str]:
+        url = row.url + KINDS[row.pool.kind].health_path
+        try:
+            status, _ = await self._prober.get(url, PROBE_S)
+        except ProbeError as error:
+            return ("slow" if isinstance(error, Slow) else "refused"), str(error)
+        return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
+
+    def _remember(self, rows: list[Instance], answers: list[tuple[Health, str]], at: float) -> None:
+        before, self._answered = self._answered, {}
+        for row, (health, _) in zip(rows, answers, strict=True):
+            key = (row.name, row.epoch)
+            self._answered[key] = at if health == "ok" else before.get(key, at)
+        self._prober.keep_only({row.url + KINDS[row.pool.kind].health_path for row in rows})
+
+    def _advance(self, row: Instance, answer: tuple[Health, str], at: float) -> bool:
+        health, error = answer
+        silent_s = at - self._answered[row.name, row.epoch]
+        look = Look(at, True, False, health, True, False, silent_s, error, "")
+        step = next_move(seen_of(row), look)
+        if step is None or (step.to == State.UNREACHABLE and silent_s < PATIENCE_S):
+            return False
+        if step.to == State.UNREACHABLE:
+            step = replace(step, reason=f"node {row.node} is silent; {step.reason}")
+        return apply_move(row, step, at, None)

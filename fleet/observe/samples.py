@@ -1,0 +1,88 @@
+"""From one look's figures to the sample that everybody reads (weir:inst:<id>, router/contract/wire.py). Pure."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from router.contract.engine_metrics import Figures
+
+WINDOW_S = 60.0  # of rates
+
+
+@dataclass(slots=True)
+class Window:
+    """Counters over the last minute: (Unix seconds, their values)."""
+
+    points: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
+
+    def add(self, at: float, *counters: float | None) -> None:
+        values = tuple(value for value in counters if value is not None)
+        if len(values) < len(counters):
+            return
+        if self.points and values[0] < self.points[-1][1][0]:
+            self.points.clear()  # counters begin at nought again
+        self.points.append((at, values))
+        while len(self.points) > 2 and self.points[1][0] <= at - WINDOW_S:
+            self.points.popleft()
+
+    def grown(self) -> tuple[float, ...]:
+        """(seconds, by how much each counter grew); empty when it has been looked at less than twice."""
+        if len(self.points) < 2:
+            return ()
+        (begin, first), (end, last) = self.points[0], self.points[-1]
+        return (end - begin, *(new - old for old, new in zip(first, last, strict=True)))
+
+
+@dataclass(slots=True)
+class History:
+    """What rates are made of."""
+
+    cache: Window = field(default_factory=Window)  # tokens asked for, tokens found
+    moved: Window = field(default_factory=Window)  # bytes of KV
+
+    def add(self, at: float, seen: Figures) -> None:
+        self.cache.add(at, seen.prefix_queries, seen.prefix_hits)
+        self.moved.add(at, seen.transfers.get("bytes"))
+
+    def hit_rate(self) -> float | None:
+        """Share of the asked tokens that were cached; None when nothing was asked."""
+        _, asked, found = self.cache.grown() or (0.0, 0.0, 0.0)
+        return min(1.0, max(0.0, found / asked)) if asked > 0 else None
+
+    def transfer_bytes_per_s(self) -> float | None:
+        seconds, size = self.moved.grown() or (0.0, 0.0)
+        return size / seconds if seconds > 0 else None
+
+
+def sample(
+    name: str,
+    pool: str,
+    epoch: int,
+    at: float,
+    seen: Figures,
+    history: History,
+    disk: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "pool": pool,
+        "epoch": epoch,
+        "at": at,
+        "kv_usage": seen.kv_usage,
+        "kv_blocks": seen.kv_blocks,
+        "block_size": seen.block_size,
+        "running": seen.running,
+        "waiting": seen.waiting,
+        "prefix_queries_total": seen.prefix_queries,
+        "prefix_hits_total": seen.prefix_hits,
+        "hit_rate": history.hit_rate(),
+        "prompt_tokens_total": seen.prompt_tokens,
+        "generation_tokens_total": seen.generation_tokens,
+        "preemptions_total": seen.preemptions,
+        "cached_by_source": seen.cached_by_source,
+        "prompt_by_source": seen.prompt_by_source,
+        "transfers": seen.transfers,
+        "transfer_bytes_per_s": history.transfer_bytes_per_s(),
+        "tiers": {tier: list(bytes_) for tier, bytes_ in seen.tiers.items()},
+        "disk": list(disk) if disk else None,
+    }

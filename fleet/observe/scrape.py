@@ -1,0 +1,265 @@
+"""The node's step: look at each of its instances, write the samples, move the states that changed.
+
+`Scraper` keeps what must live between two looks (connections, counters of the last minute) for one process and loop.
+"""
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import redis
+from django.db.models import Q
+from django.utils import timezone
+
+from fleet.control import nodes
+from fleet.control.publish import publish_fleet
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind
+from fleet.models import Instance, State
+from fleet.node.agent import sight_of
+from fleet.node.fencing import Fence
+from fleet.node.launcher import Sight
+from fleet.node.launchers import current
+from fleet.node.prepare import volume_of
+from fleet.observe.failure import failure_fields
+from fleet.observe.samples import History, sample
+from fleet.observe.volumes import is_full, room
+from fleet.plan.state import Health, Look, Move, Seen, is_stable, next_move
+from fleet.redis import connect
+from fleet.transitions import move
+from router.contract import wire
+from router.contract.engine_metrics import Figures, figures
+from router.contract.probe import ProbeError, Prober, Slow
+
+PROBE_S = 1.0
+AGAIN_S = 0.5  # a probe that failed is tried once more, so that one hiccup does not take an instance out
+LOST_PROBE_S = 0.8  # of one that is known to be out of reach: it must not hold up the step
+SAMPLE_TTL_S = 900
+HEARTBEAT_S = 5.0
+_PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Memory:
+    """Of one instance in one epoch."""
+
+    epoch: int
+    sign_of_life: float  # Unix seconds
+    volume: str = ""  # folder of its KV tier
+    disk: tuple[int, int] | None = None  # (free, total) bytes there at the latest look
+    serves_model: bool = False
+    history: History = field(default_factory=History)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the endpoints said in one look."""
+
+    health: Health
+    serves_model: bool
+    figures: Figures | None
+    error: str
+
+
+class Scraper:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._prober = Prober()
+        self._memory: dict[str, Memory] = {}
+        self._launcher = current()
+        self._fence = Fence(self._launcher.fence)
+        self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
+
+    def close(self) -> None:
+        self._prober.keep_only(set())
+        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
+        self._loop.close()
+
+    def step(self, now: dt.datetime, node: str = "local") -> list[str]:
+        """One look at every instance of the node; the names of those that moved."""
+        self._launcher.refresh(node)
+        self._fence.step(node)
+        self._heartbeat(now, node)
+        rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
+        sights = {row.name: sight_of(row, self._launcher) for row in rows}
+        answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, sights), sights))
+        at = timezone.now().timestamp()
+        self._remember(rows, answers, at)
+        self._write(rows, answers, at)
+        moved = [row for row in rows if self._advance(row, sights[row.name], answers.get(row.name), at)]
+        for pool in sorted({row.pool.name for row in moved}):
+            publish_fleet(pool)
+        return [row.name for row in moved]
+
+    def _heartbeat(self, now: dt.datetime, node: str) -> None:
+        if time.monotonic() - self._seen_at.get(node, -HEARTBEAT_S) < HEARTBEAT_S:
+            return
+        nodes.beat(node, now)
+        self._seen_at[node] = time.monotonic()
+
+    def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, Sight]) -> list[Instance]:
+        return [row for row in rows if sights[row.name].alive and row.state in _PROBED and row.url]
+
+    async def _ask(self, asked: list[Instance], sights: Mapping[str, Sight]) -> dict[str, Answer]:
+        answers = await asyncio.gather(*(self._ask_one(row, bool(sights[row.name].away)) for row in asked))
+        return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
+
+    async def _ask_one(self, row: Instance, away: bool) -> Answer:
+        kind = KINDS[row.pool.kind]
+        lost = row.state == State.UNREACHABLE or away
+        (health, error), seen = await asyncio.gather(
+            self._health(row, kind, lost), self._figures(row, kind, LOST_PROBE_S if lost else PROBE_S)
+        )
+        serves = await self._serves_model(row, kind) if health == "ok" else False
+        return Answer(health, serves, seen, error)
+
+    async def _health(self, row: Instance, kind: Kind, lost: bool) -> tuple[Health, str]:
+        found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
+        if found[0] == "ok" or lost or row.state == State.LOADING:
+            return found
+        return await self._health_once(row.url + kind.health_path, AGAIN_S)
+
+    async def _health_once(self, url: str, timeout_s: float) -> tuple[Health, str]:
+        try:
+            status, _ = await self._prober.get(url, timeout_s)
+        except ProbeError as error:
+            return ("slow" if isinstance(error, Slow) else "refused"), str(error)
+        return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
+
+    async def _figures(self, row: Instance, kind: Kind, timeout_s: float) -> Figures | None:
+        try:
+            status, page = await self._prober.get(row.url + kind.metrics_path, timeout_s)
+        except ProbeError:
+            return None
+        return figures(page, kind.scrape) if status == 200 else None
+
+    async def _serves_model(self, row: Instance, kind: Kind) -> bool:
+        """Asked until it was true once in an epoch: what an engine serves does not change while it runs."""
+        known = self._memory.get(row.name)
+        if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
+            return True
+        try:
+            status, body = await self._prober.get(row.url + kind.models_path, PROBE_S)
+        except ProbeError:
+            return False
+        return status == 200 and row.pool.model in _model_ids(body)
+
+    def _remember(self, rows: list[Instance], answers: dict[str, Answer], at: float) -> None:
+        previous = self._memory
+        self._memory = {}
+        urls = set()
+        for row in rows:
+            known = previous.get(row.name)
+            if known is None or known.epoch != row.epoch:
+                known = Memory(row.epoch, at, volume_of(row))
+            known.disk = room(known.volume)
+            self._memory[row.name] = known
+            urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
+            answer = answers.get(row.name)
+            if answer is not None:
+                self._note(known, answer, at)
+        self._prober.keep_only(urls)
+
+    def _note(self, known: Memory, answer: Answer, at: float) -> None:
+        known.serves_model |= answer.serves_model
+        if answer.health == "ok" or (answer.health == "slow" and answer.figures is not None):
+            known.sign_of_life = at
+        if answer.figures is not None:
+            known.history.add(at, answer.figures)
+
+    def _write(self, rows: list[Instance], answers: dict[str, Answer], at: float) -> None:
+        try:
+            pipe = connect().pipeline(transaction=False)
+            for row in rows:
+                answer = answers.get(row.name)
+                if answer is not None and answer.figures is not None:
+                    known = self._memory[row.name]
+                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, known.history, known.disk)
+                    pipe.set(wire.instance_key(row.name), wire.encode(value), ex=SAMPLE_TTL_S)
+            pipe.execute()
+        except redis.RedisError as error:
+            log.warning("samples not written: %s", error)
+
+    def _advance(self, row: Instance, sight: Sight, answer: Answer | None, at: float) -> bool:
+        seen = seen_of(row)
+        look = _look(sight, answer, at, self._memory[row.name])
+        if not sight.alive:
+            look = replace(look, last_words=self._launcher.last_words(row))
+        step = next_move(seen, look)
+        if step is not None:
+            return apply_move(row, step, at, answer)
+        if row.failures and is_stable(seen, at):
+            Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=State.READY).update(failures=0)
+        return False
+
+
+def _watched() -> Q:
+    elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
+    return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | ~Q(pod="") | Q(pool__kind__in=elsewhere))
+
+
+def _paths(kind: Kind) -> tuple[str, ...]:
+    return kind.health_path, kind.metrics_path, kind.models_path
+
+
+def _model_ids(body: bytes) -> set[str]:
+    try:
+        return {str(model["id"]) for model in orjson.loads(body)["data"]}
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return set()
+
+
+def seen_of(row: Instance) -> Seen:
+    return Seen(
+        state=row.state,
+        reason=row.reason,
+        wish=row.desired,
+        failing=row.next_start_at is not None,
+        failures=row.failures,
+        since=row.since.timestamp(),
+    )
+
+
+def _look(sight: Sight, answer: Answer | None, at: float, known: Memory) -> Look:
+    said = answer or Answer("refused", False, None, "")
+    return Look(
+        at=at,
+        alive=sight.alive,
+        suspended=bool(sight.away),
+        health=said.health,
+        serves_model=said.serves_model,
+        sample_moves=said.figures is not None,
+        silent_s=at - known.sign_of_life,
+        error=said.error,
+        last_words="",
+        away=sight.away,
+        waits=sight.waits,
+        ended=sight.ended,
+        full=known.volume if sight.alive and is_full(known.disk) else "",
+    )
+
+
+def apply_move(row: Instance, step: Move, at: float, answer: Answer | None) -> bool:
+    if step.to == row.state:
+        # Only the words change: no event, and the time since which it is in that state stays.
+        return bool(Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).update(reason=step.reason))
+    now = dt.datetime.fromtimestamp(at, dt.UTC)
+    return move(row, State(step.to), step.reason, **_fields(row, step, now, answer))
+
+
+def _fields(row: Instance, step: Move, now: dt.datetime, answer: Answer | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if step.to in {State.READY, State.DRAINING}:
+        fields["last_probe_at"] = now
+        fields["ready_at"] = row.ready_at or now
+        if answer is not None and answer.figures is not None:
+            fields |= {"kv_blocks": answer.figures.kv_blocks, "block_size": answer.figures.block_size}
+    if step.to in {State.FAILED, State.STOPPED}:
+        fields |= {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None}
+    return fields | (failure_fields(row, now) if step.failure else {})

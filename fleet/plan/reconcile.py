@@ -1,0 +1,263 @@
+"""What to do so that what runs becomes what should run. Pure: `plan(desired, observed, now, nodes) -> actions`.
+
+Each action is one step for one instance (or one pool); once it is carried out, the next plan takes the next step. A
+fleet that is as it should be has an empty plan.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from fleet.plan import rollout
+from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, goal, leaving, of_pool, start_hash
+from fleet.plan.placement import Demand, Held, Home, NodeView, not_allowed, place
+from fleet.plan.state import REPLACE_AFTER_S
+
+CLAIM_S = 20.0  # a start that its node has not carried out by then is given out again
+KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process that stays (it may be in an uninterruptible wait)
+LOST_AFTER_S = 30.0  # out of reach for so long on a node that is lost as well: started elsewhere
+ORDER_AGAIN_S = 60.0  # a sleep or a waking that has not come about by then is ordered again
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is true of the whole fleet in one look."""
+
+    now: float  # Unix seconds
+    nodes: Mapping[str, NodeView]
+    ready_pools: frozenset[str]  # that have an instance that is ready
+    moves: Mapping[str, str]  # instance → why it must leave its node, where there is another one for it
+
+    def seen(self, node: str) -> bool:
+        return node in self.nodes and self.nodes[node].seen
+
+
+def plan(
+    desired: Iterable[DesiredPool],
+    observed: Iterable[ObservedInstance],
+    now: float,
+    nodes: Iterable[NodeView],
+) -> tuple[Action, ...]:
+    """The next step for everything that is not as it should be; instances of pools not named are left alone."""
+    pools, instances = {pool.name: pool for pool in desired}, list(observed)
+    by_pool: dict[str, list[ObservedInstance]] = {}
+    for instance in instances:
+        by_pool.setdefault(instance.pool, []).append(instance)
+    known = {node.name: node for node in nodes}
+    held = _held(pools, instances)
+    ready = frozenset(instance.pool for instance in instances if instance.state == "ready")
+    around = Around(now, known, ready, _moves(pools, instances, held, known))
+    found = [action for pool in pools.values() for action in _plan_pool(pool, by_pool.get(pool.name, []), around)]
+    return tuple(_housed(found, pools, instances, held, known))
+
+
+def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], around: Around) -> list[Action]:
+    verdict = rollout.verdict(pool, instances)
+    if verdict is not None:
+        return [verdict]  # it changes what the other steps would be
+    may_start = not waits_for(pool, around.ready_pools)
+    actions = rollout.headcount(pool, instances, around.moves, may_start)
+    slots = rollout.slots(pool, instances) if may_start else 0
+    for instance in sorted(instances, key=lambda one: one.ordinal):
+        in_turn = rollout.waits_for_its_turn(pool, instance, around.moves)
+        if in_turn and slots <= 0:
+            continue
+        action = _STEPS[instance.state](pool, instance, around)
+        if action is not None:
+            actions.append(action)
+            slots -= in_turn
+    if pool.removed and not instances:
+        actions.append(of_pool("delete_pool", pool, "its last instance is gone"))
+    return actions
+
+
+def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
+    """Which pools it needs and why it cannot be started without them; empty when it can."""
+    there = set(ready_pools)
+    missing = [name for name in pool.needs if name not in there]
+    return f"waits for the pool {', '.join(missing)}: no instance of it is ready" if missing else ""
+
+
+# Where
+
+
+def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance]) -> dict[str, Held]:
+    return {
+        one.name: Held(one.name, one.pool, one.node, pools[one.pool].placement, one.gpus)
+        for one in instances
+        if one.state not in AT_REST and one.pool in pools
+    }
+
+
+def _moves(
+    pools: Mapping[str, DesiredPool],
+    instances: Iterable[ObservedInstance],
+    held: Mapping[str, Held],
+    nodes: Mapping[str, NodeView],
+) -> dict[str, str]:
+    asked = {one.name: (one, _unwelcome(pools[one.pool], one, nodes)) for one in instances if one.pool in pools}
+    must = {name: (one, words) for name, (one, words) in asked.items() if words}
+    homes = place((_demand(pools[one.pool], one) for one, _ in must.values()), held.values(), nodes.values())
+    return {name: words for name, (_, words) in must.items() if homes[name].node}
+
+
+def _unwelcome(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
+    """Why it must leave the node that it runs on; empty when it may stay. A lost node is another matter."""
+    node = nodes.get(instance.node)
+    if node is None or instance.state in AT_REST or goal(pool, instance) == "gone":
+        return ""
+    if node.draining:
+        return f"node {node.name} is being drained"
+    misplaced = not_allowed(pool.placement, node)
+    return f"node {node.name} {misplaced}" if misplaced else ""
+
+
+def _demand(pool: DesiredPool, instance: ObservedInstance) -> Demand:
+    return Demand(instance.name, pool.name, pool.placement, instance.node)
+
+
+def _housed(
+    actions: Iterable[Action],
+    pools: Mapping[str, DesiredPool],
+    instances: Iterable[ObservedInstance],
+    held: Mapping[str, Held],
+    nodes: Mapping[str, NodeView],
+) -> list[Action]:
+    """The same actions, each start with its node; one that has none rests with the reason."""
+    found = list(actions)
+    starts = {action.instance for action in found if action.kind == "start"}
+    if not starts:
+        return found
+    rows = {one.name: one for one in instances}
+    demands = [_demand(pools[rows[name].pool], rows[name]) for name in sorted(starts)]
+    homes = place(demands, (one for one in held.values() if one.instance not in starts), nodes.values())
+    housed = (_with_home(action, homes.get(action.instance), rows) for action in found)
+    return [action for action in housed if action is not None]
+
+
+def _with_home(action: Action, home: Home | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
+    if action.kind != "start" or home is None:
+        return action
+    if home.node:
+        return dataclasses.replace(action, node=home.node, gpus=home.gpus)
+    row = rows[action.instance]
+    # What failed or is out of reach keeps its own reason, which says more.
+    return act("rest", row, home.refusal) if row.state == "stopped" and row.reason != home.refusal else None
+
+
+# The next step of one instance, by its state
+
+
+def _at_rest(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    """Stopped or failed: nothing runs."""
+    wanted = goal(pool, instance)
+    if wanted == "gone":
+        return act("delete", instance, leaving(pool, instance))
+    if wanted == "stopped":
+        return act("rest", instance, "stopped on request") if instance.state == "failed" else None
+    waits = waits_for(pool, around.ready_pools)
+    if waits:
+        return act("rest", instance, waits) if instance.state == "stopped" and instance.reason != waits else None
+    config = start_hash(pool, instance)
+    backing_off = instance.next_start_at is not None and around.now < instance.next_start_at
+    if backing_off and config == instance.config_hash:
+        return None
+    return _start(instance, config, instance.restart_asked or _why_start(pool, instance, config))
+
+
+def _why_start(pool: DesiredPool, instance: ObservedInstance, config: str) -> str:
+    if pool.halted and config != instance.config_hash and instance.config_hash:
+        return "should run; goes back to the configuration that worked"
+    return "should run"
+
+
+def _start(instance: ObservedInstance, config: str, reason: str) -> Action:
+    return dataclasses.replace(act("start", instance, reason), config_hash=config)
+
+
+def _starting(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    """Given to its node, which has not launched it yet."""
+    if around.now - instance.since < CLAIM_S:
+        return None
+    if goal(pool, instance) in {"gone", "stopped"}:
+        return act("rest", instance, leaving(pool, instance))
+    return _start(instance, start_hash(pool, instance), "the node has not taken up the start")
+
+
+def _loading(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    why = leaving(pool, instance)
+    if why:
+        return act("stop", instance, why)  # nothing has been sent there yet
+    limit_s = pool.load_timeout_s + instance.allowance_s
+    if around.now - instance.since >= limit_s:
+        return act("kill", instance, f"not ready within {limit_s:g} s of its start", failure=True)
+    return None
+
+
+def _ready(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    why = leaving(pool, instance) or around.moves.get(instance.name, "")
+    if why:
+        return act("drain", instance, why)
+    if instance.wish == "asleep":
+        return act("drain", instance, "to be put to sleep")
+    return act("drain", instance, "drained on request") if instance.wish == "drained" else None
+
+
+def _draining(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    why = leaving(pool, instance) or around.moves.get(instance.name, "")
+    if not why:
+        return _staying_out(instance, around.now)
+    if instance.idle or instance.asleep is not None:
+        return act("stop", instance, why)
+    if around.now - instance.since >= pool.drain_timeout_s:
+        return act("stop", instance, f"{why}; not drained within {pool.drain_timeout_s:g} s, the rest is cut off")
+    return None
+
+
+def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
+    """Drained or asleep on request, or not any more."""
+    asleep, ordered = instance.asleep is not None, instance.ordered_at
+    if asleep != (instance.wish == "asleep"):
+        if (instance.wish == "asleep" and not instance.idle) or (ordered is not None and now - ordered < ORDER_AGAIN_S):
+            return None
+        return act("wake", instance, "is woken") if asleep else act("sleep", instance, "goes to sleep")
+    return act("undrain", instance, "takes requests again") if instance.wish == "running" else None
+
+
+def _unreachable(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    gone_for = around.now - instance.since
+    if not around.seen(instance.node):
+        return _lost(pool, instance) if gone_for >= LOST_AFTER_S else None
+    if gone_for < REPLACE_AFTER_S:
+        return None
+    why = leaving(pool, instance)
+    if not pool.launched and not why:
+        return None  # somebody else's: it is there again when it answers again
+    return act("kill", instance, why or instance.reason, failure=not why)
+
+
+def _lost(pool: DesiredPool, instance: ObservedInstance) -> Action:
+    """Its node cannot be told anything; when it is back it ends what is left of it (fleet/node/fencing.py)."""
+    if goal(pool, instance) in {"gone", "stopped"}:
+        return act("rest", instance, leaving(pool, instance))
+    return _start(instance, start_hash(pool, instance), f"its node {instance.node} is lost")
+
+
+def _stopping(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+    if instance.stop_deadline is None or around.now < instance.stop_deadline:
+        return None
+    if not around.seen(instance.node) and around.now - instance.since >= LOST_AFTER_S:
+        return act("rest", instance, f"{instance.reason}; its node {instance.node} is lost")
+    return act("kill", instance, instance.reason)
+
+
+_STEPS: dict[str, Callable[[DesiredPool, ObservedInstance, Around], Action | None]] = {
+    "stopped": _at_rest,
+    "failed": _at_rest,
+    "starting": _starting,
+    "loading": _loading,
+    "ready": _ready,
+    "draining": _draining,
+    "unreachable": _unreachable,
+    "stopping": _stopping,
+}

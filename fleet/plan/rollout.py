@@ -1,0 +1,129 @@
+"""How a change goes through one pool: how many there are, whose turn it is, when it failed, when it is done. Pure."""
+
+from collections.abc import Collection, Sequence
+
+from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, changed, goal, of_pool
+
+FAILURES_OF_ONE_READY = 2  # in a row: what was ready once may have been hit by something else the first time
+
+
+def staying(instances: Sequence[ObservedInstance]) -> list[ObservedInstance]:
+    return [instance for instance in instances if not instance.retired]
+
+
+def verdict(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> Action | None:
+    """Whether the change to the present configuration has come to its end, well or badly."""
+    if pool.proven or pool.halted or pool.removed:
+        return None
+    running = [instance for instance in staying(instances) if goal(pool, instance) == "run"]
+    if running and all(one.state == "ready" and one.config_hash == pool.config_hash for one in running):
+        return of_pool("complete", pool, f"every instance is ready with it ({len(running)} of {pool.replicas})")
+    failed = next((one for one in instances if _has_failed(pool, one)), None)
+    if failed is None or not pool.stable_hash:
+        return None
+    kind = "rollback" if pool.update.on_failure == "rollback" else "halt"
+    return of_pool(kind, pool, f"{failed.name} failed with the new configuration: {failed.reason}")  # type: ignore[arg-type]
+
+
+def _has_failed(pool: DesiredPool, instance: ObservedInstance) -> bool:
+    if instance.state != "failed" or instance.config_hash != pool.config_hash:
+        return False
+    return instance.failures >= (FAILURES_OF_ONE_READY if instance.was_ready else 1)
+
+
+def in_change(
+    pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str]
+) -> list[ObservedInstance]:
+    """Those that run and that a change (of the configuration or of where they may be) will replace."""
+    return [
+        one
+        for one in staying(instances)
+        if goal(pool, one) == "run" and one.state not in AT_REST and (changed(pool, one) or one.name in moves)
+    ]
+
+
+def headcount(
+    pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str], may_start: bool
+) -> list[Action]:
+    """Instances to make, to keep after all, or to retire, so that there are as many as are wanted."""
+    if pool.removed:
+        return []
+    stay, changing = staying(instances), in_change(pool, instances, moves)
+    if pool.numbered:
+        return _numbered(pool, instances, stay)
+    surge = min(pool.update.surge(pool.replicas), len(changing)) if may_start else 0
+    missing = pool.replicas + surge - len(stay)
+    if missing > 0:
+        return _more(pool, instances, missing, surge)
+    retired = _superfluous(pool, stay, -missing, {one.name for one in changing})
+    if surge and not retired:
+        return _replaced(pool, stay, changing)
+    return [act("retire", one, _scaled_down(pool)) for one in retired]
+
+
+def _numbered(
+    pool: DesiredPool, instances: Sequence[ObservedInstance], stay: Sequence[ObservedInstance]
+) -> list[Action]:
+    there = {one.ordinal for one in instances}
+    retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal >= pool.replicas]
+    new = (number for number in range(pool.replicas) if number not in there)
+    return [*retired, *(_create(pool, number, _wanted(pool)) for number in new)]
+
+
+def _create(pool: DesiredPool, number: int, words: str) -> Action:
+    return Action("create", pool.name, f"{pool.name}-{number}", number, words)
+
+
+def _wanted(pool: DesiredPool) -> str:
+    return f"{pool.replicas} replicas are wanted{pool.because and f': {pool.because}'}"
+
+
+def _scaled_down(pool: DesiredPool) -> str:
+    return f"scaled down to {pool.replicas}{pool.because and f': {pool.because}'}"
+
+
+def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int, surge: int) -> list[Action]:
+    back = [one for one in instances if one.retired and one.state == "draining" and not changed(pool, one)]
+    kept = [act("keep", one, "is wanted after all") for one in back[: 0 if surge else missing]]
+    there = {one.ordinal for one in instances}
+    free = (number for number in range(len(there) + missing) if number not in there)
+    words = "is started before an old one ends" if surge else _wanted(pool)
+    new = [next(free) for _ in range(missing - len(kept))]
+    return kept + [_create(pool, number, words) for number in new]
+
+
+def _superfluous(
+    pool: DesiredPool, stay: Sequence[ObservedInstance], count: int, changing: Collection[str]
+) -> list[ObservedInstance]:
+    """What serves nobody goes first, then what would be replaced anyway, then the idlest, then the newest."""
+
+    def price(one: ObservedInstance) -> tuple[bool, bool, int, int]:
+        return one.state == "ready", one.name not in changing, one.load, -one.ordinal
+
+    return sorted(stay, key=price)[:count]
+
+
+def _replaced(
+    pool: DesiredPool, stay: Sequence[ObservedInstance], changing: Sequence[ObservedInstance]
+) -> list[Action]:
+    """With surge an old one goes when a new one is ready in its place."""
+    resting = sum(goal(pool, one) != "run" for one in stay)
+    ready = sum(one.state == "ready" and goal(pool, one) == "run" for one in stay)
+    spare = ready - (pool.replicas - resting - pool.update.unavailable(pool.replicas))
+    old = sorted((one for one in changing if one.state == "ready"), key=lambda one: (one.load, one.ordinal))
+    return [act("retire", one, "a new one has taken its place") for one in old[: max(0, spare)]]
+
+
+def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
+    """How many instances may still be taken out of routing for a change in place."""
+    if pool.update.strategy == "surge" and not pool.numbered:
+        return 0
+    run = [one for one in staying(instances) if goal(pool, one) == "run"]
+    # With fixed numbers there is no surge: it is changed in place, one at least at a time.
+    return max(1, pool.update.unavailable(pool.replicas)) - sum(one.state != "ready" for one in run)
+
+
+def waits_for_its_turn(pool: DesiredPool, instance: ObservedInstance, moves: Collection[str]) -> bool:
+    """A change goes through the pool a few at a time; what an operator asks of one is done now."""
+    replaced = bool(changed(pool, instance)) or instance.name in moves
+    return instance.state == "ready" and goal(pool, instance) == "run" and replaced and not instance.restart_asked

@@ -1,0 +1,54 @@
+"""How many instances a pool should have now: as declared, as its schedule says, as the autoscaler has set. Pure."""
+
+import datetime as dt
+import zoneinfo
+from dataclasses import dataclass
+
+from fleet.spec.sections import DAYS, Autoscale, Schedule, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    replicas: int
+    because: str = ""  # in words, when it is not simply what is declared
+
+
+def wanted(
+    declared: int, schedule: Schedule, autoscale: Autoscale | None, scaled: int | None, now: dt.datetime
+) -> Scale:
+    """The schedule's number replaces the declared one; the autoscaler's goes from there up to its most."""
+    window = active(schedule, now)
+    base = Scale(declared) if window is None else Scale(window.replicas, f"scheduled {in_words(window, schedule)}")
+    if autoscale is None or autoscale.mode != "automatic" or scaled is None:
+        return base
+    fewest = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
+    replicas = min(max(scaled, fewest), autoscale.max)
+    return Scale(replicas, "set by the autoscaler" if replicas == scaled or not base.because else base.because)
+
+
+def active(schedule: Schedule, now: dt.datetime) -> Window | None:
+    """The first window that `now` (aware) lies in."""
+    local = now.astimezone(zone(schedule.timezone))
+    minute, day = local.hour * 60 + local.minute, local.weekday()
+    return next((window for window in schedule.windows if _covers(window, day, minute)), None)
+
+
+def zone(name: str) -> dt.tzinfo:
+    return dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
+
+
+def _covers(window: Window, day: int, minute: int) -> bool:
+    begins_today, began_yesterday = DAYS[day] in window.days, DAYS[day - 1] in window.days
+    if window.begins < window.ends:
+        return begins_today and window.begins <= minute < window.ends
+    return (begins_today and minute >= window.begins) or (began_yesterday and minute < window.ends)
+
+
+def in_words(window: Window, schedule: Schedule) -> str:
+    """mon, tue 08:00 to 18:00 Europe/Berlin"""
+    days = "daily" if len(window.days) == len(DAYS) else ", ".join(window.days)
+    return f"{days} {_clock(window.begins)} to {_clock(window.ends)} {schedule.timezone}"
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"

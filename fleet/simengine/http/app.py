@@ -1,0 +1,227 @@
+"""The ASGI application: vLLM's endpoints over a Service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+import orjson
+
+from fleet.simengine import tokens
+from fleet.simengine.http.body import Body, messages, parse
+from fleet.simengine.http.formats.anthropic import MESSAGES
+from fleet.simengine.http.formats.chat import CHAT
+from fleet.simengine.http.formats.completions import COMPLETIONS
+from fleet.simengine.http.formats.format import Format
+from fleet.simengine.http.formats.openai import model_of, refuse
+from fleet.simengine.http.formats.responses import RESPONSES
+from fleet.simengine.http.refusal import Refusal
+from fleet.simengine.job import Job
+from fleet.simengine.service import Service
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+VERSION = "0.24.0+weir.sim"  # the release that the step-time law was fitted to
+
+FORMATS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETIONS,
+    "/v1/messages": MESSAGES,
+    "/v1/responses": RESPONSES,
+}
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+_PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+class Gone(Exception):
+    """The client hung up before its request was complete."""
+
+
+class App:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
+            "/health": lambda: (b"", _JSON),
+            "/ping": lambda: (b"", _JSON),
+            "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
+            "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
+            "/v1/models": lambda: (orjson.dumps(self._models()), _JSON),
+            "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleeps}), _JSON),
+            "/kv_event_sources": lambda: (orjson.dumps(self._event_sources()), _JSON),
+            "/metrics": lambda: (service.metrics_page(), _PAGE),
+        }
+        for path, read in service.connector_reads.items():
+            self._reads[path] = partial(_read_json, read)
+        self._writes: dict[str, Callable[[bytes], bytes]] = {
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+            "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
+            "/v1/embeddings": self._embed,
+            # As vLLM with --enable-sleep-mode; the levels differ in where the weights go, and there are none here.
+            "/sleep": lambda raw: service.sleep(),
+            "/wake_up": lambda raw: service.wake(),
+        }
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
+        path, method = scope["path"], scope["method"]
+        answer_with = FORMATS.get(path)
+        if answer_with is not None and method == "POST":
+            await self._generate(answer_with, scope, receive, send)
+        elif method == "GET" and path in self._reads:
+            body, kind = self._reads[path]()
+            await respond(send, 200, body, kind)
+        elif method == "POST" and path in self._writes:
+            await self._write(self._writes[path], receive, send)
+        elif method == "POST" and path in self._service.connector_writes:
+            await self._exchange(path, receive, send)
+        elif path in self._reads or path in self._writes or answer_with is not None:
+            await respond(send, 405, b'{"detail":"Method Not Allowed"}')
+        else:
+            await respond(send, 404, b'{"detail":"Not Found"}')
+
+    async def _generate(self, shape: Format, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            raw = await read_body(receive)
+            # Parsing and hashing are part of the time that the law allows for the API.
+            arrived_s = self._service.now_s()
+            ask = shape.parse(parse(raw))
+            job = self._service.start(ask, self._id(shape, scope["headers"]), arrived_s)
+        except Gone:
+            return
+        except Refusal as refusal:
+            await respond(send, refusal.status, shape.refuse(refusal))
+            return
+        watch = asyncio.create_task(_watch(receive, job))
+        try:
+            await (_stream if job.ask.stream else _whole)(shape, job, send)
+        finally:
+            watch.cancel()
+            self._service.finish(job)
+
+    async def _write(self, make: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
+        try:
+            body = make(await read_body(receive))
+        except Gone:
+            return
+        except Refusal as refusal:
+            await respond(send, refusal.status, refuse(refusal))
+            return
+        await respond(send, 200, body)
+
+    async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
+        """Between engines."""
+        try:
+            status, answer = await self._service.connector_writes[path](parse(await read_body(receive)))
+        except Gone:
+            return
+        except Refusal as refusal:
+            status, answer = refusal.status, {"error": refusal.message}
+        await respond(send, status, orjson.dumps(answer))
+
+    def _id(self, shape: Format, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
+        return shape.id_prefix + (given[:200] or self._service.new_id())
+
+    def _models(self) -> Message:
+        about = self._service.about
+        model = {
+            "id": about.model,
+            "object": "model",
+            "created": 0,
+            "owned_by": "vllm",
+            "root": about.model,
+            "parent": None,
+            "max_model_len": about.window,
+            "permission": [],
+        }
+        return {"object": "list", "data": [model]}
+
+    def _event_sources(self) -> Message:
+        publisher = self._service.publisher
+        return {} if publisher is None else publisher.sources()
+
+    def _tokenize(self, raw: bytes) -> bytes:
+        body = parse(raw)
+        self._service.check_model(model_of(body))
+        prompt = body.get("prompt")
+        data = prompt.encode() if isinstance(prompt, str) else tokens.render(messages(body))
+        ids = tokens.to_ids(data)
+        window = self._service.about.window
+        return orjson.dumps({"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None})
+
+    def _detokenize(self, raw: bytes) -> bytes:
+        body = parse(raw)
+        self._service.check_model(model_of(body))
+        try:
+            data = tokens.from_ids(body.get("tokens", ()))
+        except (OverflowError, TypeError):
+            raise Refusal(400, "tokens: Input should be a list of token ids.", param="tokens") from None
+        return orjson.dumps({"prompt": data.rstrip(b"\0").decode(errors="replace")})
+
+    def _embed(self, raw: bytes) -> bytes:
+        body: Body = parse(raw)
+        self._service.check_model(model_of(body))
+        raise Refusal(400, "The model does not support Embeddings API")
+
+
+async def _whole(shape: Format, job: Job, send: Send) -> None:
+    await job.progress()
+    if job.failed is not None:
+        await respond(send, job.failed.status, shape.refuse(job.failed))
+    elif not job.is_gone:
+        await respond(send, 200, shape.whole(job))
+
+
+async def _stream(shape: Format, job: Job, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [_EVENTS]})
+    await job.progress()
+    head = shape.begin(job)
+    while not job.is_gone:
+        if job.failed is not None:
+            await send({"type": "http.response.body", "body": shape.broken(job.failed)})
+            return
+        written = [head]
+        written += [shape.chunk(job, part, part.take()) for part in job.parts if part.request.generated > part.sent]
+        head = b""
+        is_complete = job.is_complete
+        if is_complete:
+            written.append(shape.end(job))
+        await send({"type": "http.response.body", "body": b"".join(written), "more_body": not is_complete})
+        if is_complete:
+            return
+        await job.progress()
+
+
+async def _watch(receive: Receive, job: Job) -> None:
+    """A client that hangs up ends its job."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    job.is_gone = True
+    job.wake()
+
+
+def _read_json(read: Callable[[], Message]) -> tuple[bytes, tuple[bytes, bytes]]:
+    return orjson.dumps(read()), _JSON
+
+
+async def read_body(receive: Receive) -> bytes:
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def respond(send: Send, status: int, body: bytes, kind: tuple[bytes, bytes] = _JSON) -> None:
+    headers = [kind, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,98 @@
+"""Reading fields of a request body, with vLLM's refusals for what does not fit. Unknown fields are ignored."""
+
+from typing import Any, cast
+
+import orjson
+
+from fleet.simengine.http.refusal import Refusal
+
+Body = dict[str, Any]
+
+
+def parse(raw: bytes) -> Body:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(400, f"JSON decode error: {error}") from None
+    if not isinstance(body, dict):
+        raise Refusal(400, "Input should be a valid dictionary")
+    return cast(Body, body)
+
+
+def integer(body: Body, name: str, default: int | None, *, minimum: int | None = None) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refusal(400, f"{name}: Input should be a valid integer, got {value!r:.80}.", param=name)
+    if minimum is not None and value < minimum:
+        raise Refusal(400, f"{name} must be at least {minimum}, got {value}.", param=name)
+    return value
+
+
+def flag(body: Body, name: str) -> bool:
+    value = body.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise Refusal(400, f"{name}: Input should be a valid boolean, got {value!r:.80}.", param=name)
+    return value
+
+
+def mapping(body: Body, name: str) -> Body:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{name}: Input should be a valid dictionary, got {value!r:.80}.", param=name)
+    return value
+
+
+def strings(body: Body, name: str) -> tuple[str, ...]:
+    """One string or a list of them; empty ones count for nothing."""
+    value = body.get(name)
+    values = [value] if isinstance(value, str) else value or []
+    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+        raise Refusal(400, f"{name}: Input should be a string or a list of strings, got {value!r:.80}.", param=name)
+    return tuple(item for item in values if item)
+
+
+def text_of(content: object, where: str) -> str:
+    """The text of a message: a string, or a list of parts that carry text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refusal(400, f"{where}: Input should be a string or a list of parts, got {content!r:.80}.", param=where)
+    return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise Refusal(400, f"{where}: Input should be an object, got {part!r:.80}.", param=where)
+    kind = str(part.get("type", "text"))
+    if kind == "tool_use":
+        return orjson.dumps(part.get("input")).decode()
+    if kind == "tool_result":
+        return text_of(part.get("content"), f"{where}.content")
+    text = part.get("text", part.get("thinking", ""))
+    if "image" in kind or "audio" in kind or "video" in kind or not isinstance(text, str):
+        raise Refusal(400, f"{where}: the model takes text only, got a part of type {kind!r}.", param=where)
+    return text
+
+
+def messages(body: Body, name: str = "messages") -> list[tuple[str, str]]:
+    """(role, text) of each message."""
+    value = body.get(name)
+    if not isinstance(value, list) or not value:
+        raise Refusal(400, f"{name}: Field required, a list with at least one message.", param=name)
+    return [_message(item, f"{name}[{index}]") for index, item in enumerate(value)]
+
+
+def _message(item: object, where: str) -> tuple[str, str]:
+    if not isinstance(item, dict) or not isinstance(item.get("role"), str):
+        raise Refusal(400, f"{where}: Input should be a message with a role, got {item!r:.80}.", param=where)
+    return item["role"], text_of(item.get("content"), f"{where}.content")

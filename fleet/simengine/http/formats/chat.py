@@ -1,0 +1,39 @@
+"""/v1/chat/completions"""
+
+from fleet.simengine import tokens
+from fleet.simengine.http.body import Body, integer, messages
+from fleet.simengine.http.formats import openai
+from fleet.simengine.http.formats.format import Format
+from fleet.simengine.job import Ask, Job, Part
+
+
+def _parse(body: Body) -> Ask:
+    prompt = tokens.render(messages(body))
+    limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+    return Ask(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
+
+
+def _whole(job: Job) -> bytes:
+    return openai.whole(
+        job, "chat.completion", lambda part: {"message": {"role": "assistant", "content": part.answer.text}}
+    )
+
+
+def _begin(job: Job) -> bytes:
+    job.head = openai.head(job, "chat.completion.chunk")
+    role = (
+        b'"choices":[{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}\n\n'
+    )
+    return b"".join(job.head + role % part.index for part in job.parts)
+
+
+def _chunk(job: Job, part: Part, text: str) -> bytes:
+    return b'%s"choices":[{"index":%d,"delta":{"content":"%s"}%s' % (
+        job.head,
+        part.index,
+        text.encode(),
+        openai.tail(job, part),
+    )
+
+
+CHAT = Format("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)

@@ -1,0 +1,111 @@
+"""What the OpenAI-shaped endpoints have in common."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from fleet.simengine.http.body import Body, flag, integer, mapping, strings
+from fleet.simengine.http.refusal import Refusal
+from fleet.simengine.job import Job, Part
+
+DONE = b"data: [DONE]\n\n"
+
+
+def refuse(refusal: Refusal) -> bytes:
+    error = {
+        "message": refusal.message,
+        "type": refusal.kind,
+        "param": refusal.param,
+        "code": refusal.status,
+    }
+    return orjson.dumps({"error": error})
+
+
+def usage(job: Job) -> dict[str, Any]:
+    prompt, completion = job.prompt_tokens, job.completion_tokens
+    return {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
+    }
+
+
+def model_of(body: Body) -> str | None:
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise Refusal(400, f"model: Input should be a valid string, got {model!r:.80}.", param="model")
+    return model
+
+
+def common(body: Body) -> dict[str, Any]:
+    """The fields of an Ask that chat and plain completions spell alike."""
+    options = mapping(body, "stream_options")
+    stream = flag(body, "stream")
+    if options and not stream:
+        raise Refusal(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+    return {
+        "model": model_of(body),
+        "min_tokens": integer(body, "min_tokens", 0, minimum=0),
+        "ignore_eos": flag(body, "ignore_eos"),
+        "stop": strings(body, "stop"),
+        "seed": integer(body, "seed", 0),
+        "n": integer(body, "n", 1, minimum=1),
+        "stream": stream,
+        "kv": mapping(body, "kv_transfer_params"),
+        "usage_at_end": flag(options, "include_usage"),
+        "usage_in_chunks": flag(options, "continuous_usage_stats"),
+    }
+
+
+def tail(job: Job, part: Part) -> bytes:
+    """The end of a chunk, after its text."""
+    finish = b"null"
+    if part.is_complete:
+        finish = b'"%s","stop_reason":%s' % (part.answer.reason.encode(), orjson.dumps(part.answer.stopped_by))
+    if job.ask.usage_in_chunks:
+        return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, orjson.dumps(usage(job)))
+    return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
+
+
+def end(job: Job) -> bytes:
+    """After the last token; `job.head` is what each chunk begins with, up to its choices."""
+    if not job.ask.usage_at_end:
+        return DONE
+    return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
+
+
+def whole(job: Job, kind: str, content: Callable[[Part], dict[str, Any]]) -> bytes:
+    """An answer that is not streamed; `content` is what the two endpoints name differently."""
+    choices = [
+        {
+            "index": part.index,
+            **content(part),
+            "logprobs": None,
+            "finish_reason": part.answer.reason,
+            "stop_reason": part.answer.stopped_by,
+        }
+        for part in job.parts
+    ]
+    return orjson.dumps(
+        {
+            "id": job.id,
+            "object": kind,
+            "created": job.created,
+            "model": job.model,
+            "choices": choices,
+            "usage": usage(job),
+            "kv_transfer_params": job.kv,
+        }
+    )
+
+
+def broken(refusal: Refusal) -> bytes:
+    """The event that ends a stream which cannot go on, as vLLM writes it."""
+    return b"data: %b\n\n" % refuse(refusal) + DONE
+
+
+def head(job: Job, kind: str) -> bytes:
+    fields = orjson.dumps({"id": job.id, "object": kind, "created": job.created, "model": job.model})
+    return b"data: " + fields[:-1] + b","

@@ -1,0 +1,112 @@
+"""/v1/responses: one text answer to a text or a list of messages; nothing is kept for later."""
+
+from typing import Any
+
+import orjson
+
+from fleet.simengine import tokens
+from fleet.simengine.http.body import Body, flag, integer, mapping, messages, text_of
+from fleet.simengine.http.formats import openai
+from fleet.simengine.http.formats.format import Format
+from fleet.simengine.http.refusal import Refusal
+from fleet.simengine.job import Ask, Job, Part
+
+
+def _parse(body: Body) -> Ask:
+    if body.get("previous_response_id") is not None:
+        raise Refusal(404, "Responses are not stored here.", kind="NotFoundError", param="previous_response_id")
+    asked = body.get("input")
+    turns = [("user", asked)] if isinstance(asked, str) and asked else messages(body, "input")
+    if body.get("instructions") is not None:
+        turns.insert(0, ("system", text_of(body["instructions"], "instructions")))
+    return Ask(
+        model=openai.model_of(body),
+        prompts=(tokens.render(turns),),
+        max_tokens=integer(body, "max_output_tokens", None, minimum=1),
+        ignore_eos=flag(body, "ignore_eos"),
+        seed=integer(body, "seed", 0) or 0,
+        stream=flag(body, "stream"),
+        kv=mapping(body, "kv_transfer_params"),
+    )
+
+
+def _item(job: Job, status: str, *content: dict[str, Any]) -> dict[str, Any]:
+    return {"id": f"msg_{job.id}", "type": "message", "status": status, "role": "assistant", "content": list(content)}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": None}
+
+
+def _response(job: Job, status: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "object": "response",
+        "created_at": job.created,
+        "model": job.model,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "output": [],
+        "usage": None,
+        **fields,
+    }
+
+
+def _finished(job: Job) -> dict[str, Any]:
+    answer = job.parts[0].answer
+    cut = answer.reason == "length"
+    status = "incomplete" if cut else "completed"
+    completion = job.completion_tokens
+    usage = {
+        "input_tokens": job.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": job.cached_tokens},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": job.prompt_tokens + completion,
+    }
+    details = {"reason": "max_output_tokens"} if cut else None
+    output = [_item(job, status, _text(answer.text))]
+    return _response(job, status, output=output, usage=usage, incomplete_details=details)
+
+
+def _whole(job: Job) -> bytes:
+    return orjson.dumps({**_finished(job), "kv_transfer_params": job.kv})
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
+
+
+def _begin(job: Job) -> bytes:
+    at = {"item_id": f"msg_{job.id}", "output_index": 0, "content_index": 0}
+    started = _response(job, "in_progress")
+    events = (
+        _event("response.created", response=started),
+        _event("response.in_progress", response=started),
+        _event("response.output_item.added", output_index=0, item=_item(job, "in_progress")),
+        _event("response.content_part.added", part=_text(""), **at),
+    )
+    delta = orjson.dumps({"type": "response.output_text.delta", **at, "logprobs": []})
+    job.head = b"event: response.output_text.delta\ndata: " + delta[:-1] + b',"delta":"'
+    return b"".join(events)
+
+
+def _chunk(job: Job, part: Part, text: str) -> bytes:
+    return b'%s%s"}\n\n' % (job.head, text.encode())
+
+
+def _end(job: Job) -> bytes:
+    response = _finished(job)
+    item = response["output"][0]
+    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+    text = item["content"][0]["text"]
+    return (
+        _event("response.output_text.done", text=text, logprobs=[], **at)
+        + _event("response.content_part.done", part=item["content"][0], **at)
+        + _event("response.output_item.done", output_index=0, item=item)
+        + _event(f"response.{response['status']}", response=response)
+    )
+
+
+RESPONSES = Format("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse, openai.broken)

@@ -1,0 +1,97 @@
+"""What applying a document would change, in words. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config_hash
+from fleet.spec.masking import as_shown
+from fleet.spec.sections import update_of
+
+ChangeKind = Literal["create", "update", "remove", "unlisted"]
+_FIELDS = ("model", "policy", "kind", "replicas", "node")
+_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    path: str  # "replicas", "engine.seed"
+    old: Any  # None: not given
+    new: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    kind: ChangeKind  # "unlisted": runs, is not in the document and stays unless pruned
+    pool: str
+    fields: tuple[FieldChange, ...]
+    effect: str  # in words
+
+
+def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[Change, ...]:
+    """By pool name; a pool that stays as it is does not appear."""
+    before = {pool.name: pool for pool in old.pools}
+    after = {pool.name: pool for pool in new.pools}
+    found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]
+    return tuple(change for change in found if change is not None)
+
+
+def in_words(change: Change) -> str:
+    """`replicas 2 → 4; starts 2 instances more`"""
+    fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
+    return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
+
+
+def _value(value: Any) -> str:
+    return "not given" if value is None else f"{value}"
+
+
+def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change | None:
+    if new is None:
+        assert old is not None  # noqa: S101 - the name came from one of the two
+        if prune:
+            return Change("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
+        return Change("unlisted", old.name, (), "stays: it is not in the document, and nothing is pruned")
+    if old is None:
+        return Change("create", new.name, (), f"starts {_instances(new.replicas)}")
+    fields = field_changes(old, new)
+    return Change("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
+
+
+def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
+    plain = [FieldChange(name, getattr(old, name), getattr(new, name)) for name in _FIELDS]
+    nested = [change for name in _SECTIONS for change in _section(name, getattr(old, name), getattr(new, name))]
+    found = (change for change in plain + nested if change.old != change.new)
+    return tuple(replace(change, old=as_shown(change.old), new=as_shown(change.new)) for change in found)
+
+
+def _section(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
+    return [FieldChange(f"{name}.{key}", old.get(key), new.get(key)) for key in sorted({*old, *new})]
+
+
+def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
+    found = []
+    kept = min(old.replicas, new.replicas)
+    if config_hash(old) != config_hash(new) and kept:
+        found.append(_replaces(new, kept))
+    if (old.node, old.placement) != (new.node, new.placement) and kept:
+        found.append("moves instances that are on a node where they may not be")
+    if new.replicas > old.replicas:
+        found.append(f"starts {_instances(new.replicas - old.replicas)} more")
+    if new.replicas < old.replicas:
+        found.append(f"drains and stops {_instances(old.replicas - new.replicas)}")
+    if new.policy != old.policy:
+        found.append(f"routers take the policy {new.policy}")
+    return found or ["no instance is touched"]
+
+
+def _replaces(pool: PoolSpec, count: int) -> str:
+    update = update_of(pool.update)
+    if update.strategy == "surge":
+        return f"replaces {_instances(count)}, up to {update.surge(pool.replicas)} new ones first, then old ones drain"
+    most = update.unavailable(pool.replicas)
+    return f"restarts {_instances(count)}, at most {most} at a time, each once it has drained"
+
+
+def _instances(count: int) -> str:
+    return f"{count} instance" if count == 1 else f"{count} instances"

@@ -1,0 +1,117 @@
+"""A request and its answer over ASGI, for servers other than the router's own."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from router.http.body import MAX_BODY, ClientGone, too_large
+from router.http.client import Client, Incoming
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Handler = Callable[[Incoming, Client], Coroutine[Any, Any, None]]
+
+HIGH_WATER = 64 * 1024  # bytes that wait for the client
+
+
+class AsgiClient:
+    takes_chunks = False  # ASGI has no framing
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.gone = False
+        self._full = False
+        self.on_room: Callable[[], None] | None = None
+        self._receive = receive
+        self._send = send
+        self._out: deque[dict[str, Any]] = deque()
+        self._waiting = 0  # bytes
+        self._answered = False
+        self._news = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    async def serve(self, incoming: Incoming, handler: Handler) -> None:
+        work = self._work = asyncio.create_task(handler(incoming, self))
+        work.add_done_callback(lambda _: self._news.set())
+        try:
+            await self._pass_on(work)
+        except asyncio.CancelledError:  # the server ends
+            work.cancel()
+            await self._pass_on(work)
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+        await work
+
+    async def _pass_on(self, work: asyncio.Task[None]) -> None:
+        while self._out or not work.done():
+            while self._out:
+                message = self._out.popleft()
+                await self._send(message)
+                self._sent(len(message.get("body", b"")))
+            if not work.done():
+                self._news.clear()
+                await self._news.wait()
+
+    def _sent(self, size: int) -> None:
+        self._waiting -= size
+        if self._full and self._waiting < HIGH_WATER:
+            self._full = False
+            if self.on_room is not None:
+                self.on_room()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._answered:
+            self.gone = True
+            if self._work is not None:
+                self._work.cancel()
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._out.append(message)
+        self._news.set()
+
+    # The proxy's side
+
+    async def read(self) -> bytes:
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                raise ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > MAX_BODY:
+                raise too_large()
+            more = message.get("more_body", False)
+        self._watcher = asyncio.create_task(self._watch())
+        return b"".join(parts)
+
+    def start(self, status: int, lines: bytes) -> None:
+        self._put({"type": "http.response.start", "status": status, "headers": _headers(lines)})
+
+    def write(self, data: bytes) -> bool:
+        self._waiting += len(data)
+        self._full = self._waiting >= HIGH_WATER
+        self._put({"type": "http.response.body", "body": data, "more_body": True})
+        return self._full
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        raise NotImplementedError("the server frames what it is sent")
+
+    def end(self, data: bytes = b"") -> None:
+        self._answered = True
+        self._waiting += len(data)
+        self._put({"type": "http.response.body", "body": data, "more_body": False})
+
+
+async def answer(send: Send, status: int, lines: bytes, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": _headers(lines)})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _headers(lines: bytes) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines.split(b"\r\n") if line)]

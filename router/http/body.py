@@ -1,0 +1,58 @@
+"""A request's body, whole: it must be read before it can be classified. The time it may take is the connection's matter
+(router/http/request_limits.py)."""
+
+import asyncio
+import zlib
+
+from router.http.client import Client
+from router.http.errors import Refusal
+
+MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
+LONG = len(str(MAX_BODY))
+AT_ONCE = 64 * 1024  # bytes; what is longer is decompressed in a thread
+_WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+
+
+class ClientGone(Exception):
+    pass
+
+
+async def read(headers: dict[bytes, bytes], client: Client) -> bytes:
+    """Refusal when it is too large (said at once when its length tells), ClientGone when it does not come."""
+    length = headers.get(b"content-length", b"")
+    if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
+        raise too_large()
+    body = await client.read()
+    return await _decoded(body, headers[b"content-encoding"]) if b"content-encoding" in headers else body
+
+
+async def _decoded(body: bytes, encoding: bytes) -> bytes:
+    """Without its compression: it must be read here, and engines do not all know compressed requests."""
+    named = encoding.strip().lower()
+    if named in (b"", b"identity"):
+        return body
+    if named not in _WINDOWS:
+        sent = encoding.decode("latin-1")[:100]
+        message = f"content-encoding: {sent!r} is not read here; send the body as it is, or as gzip"
+        raise Refusal(415, "unsupported_encoding", message)
+    if len(body) <= AT_ONCE:
+        return decompressed(body, _WINDOWS[named])
+    return await asyncio.to_thread(decompressed, body, _WINDOWS[named])
+
+
+def decompressed(body: bytes, window: int) -> bytes:
+    """Never more than MAX_BODY bytes are made of it, however small it is."""
+    unpacker = zlib.decompressobj(window)
+    try:
+        plain = unpacker.decompress(body, MAX_BODY + 1)
+    except zlib.error as error:
+        raise Refusal(400, "invalid_encoding", f"the body is not what its content-encoding says: {error}") from None
+    if len(plain) > MAX_BODY:
+        raise too_large()
+    if not unpacker.eof:
+        raise Refusal(400, "invalid_encoding", "the compressed body ends too early")
+    return plain
+
+
+def too_large() -> Refusal:
+    return Refusal(413, "body_too_large", f"the body may have at most {MAX_BODY} bytes")

@@ -1,0 +1,169 @@
+"""One request and its answer on a client's connection, straight to the socket: what ASGI would do in dictionaries and
+coroutines, a call for each part."""
+
+import asyncio
+import http
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from router.http.body import MAX_BODY, ClientGone, too_large
+from router.http.client import Client, Incoming
+
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
+BODILESS = (204, 304)
+BROKEN = b"the router failed: its log says why\n"
+_LENGTH = b"content-length: "
+CHUNKED = b"transfer-encoding: chunked\r\n"
+
+log = logging.getLogger("weir.router")
+
+Handler = Callable[[Incoming, Client], Coroutine[Any, Any, None]]
+
+
+class Exchange(RequestResponseCycle):
+    """A Client. To uvicorn's protocol it is one of its cycles: it sets `disconnected`, then `message_event`."""
+
+    def __init__(
+        self,
+        incoming: Incoming,
+        handler: Handler,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        on_response: Callable[[], None],
+    ) -> None:
+        self.incoming = incoming
+        self.handler = handler
+        self.transport = transport
+        self.flow = flow
+        self.on_response = on_response
+        self.keep_alive = True
+        self.http_1_0 = False
+        self.expects = False  # to be told that it may send the body
+        self.more_body = True
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
+        self.on_room: Callable[[], None] | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._head = b""  # not written yet
+        self.takes_chunks = False
+
+    @property
+    def message_event(self) -> "Exchange":  # type: ignore[override]
+        return self
+
+    @property
+    def gone(self) -> bool:
+        return self.disconnected
+
+    # The server's side
+
+    async def run(self, tasks: "set[asyncio.Task[None]]") -> None:
+        try:
+            await self.handler(self.incoming, self)
+        except Exception:
+            log.exception("a request failed")
+            if not self.response_started:
+                self.start(500, b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(BROKEN))
+                self.end(BROKEN)
+        finally:
+            if self.task is not None:
+                tasks.discard(self.task)
+            if not self.response_complete and not self.disconnected:
+                self.transport.close()
+
+    def feed(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size <= MAX_BODY and not self.response_complete:
+            self._parts.append(data)
+        else:
+            self._parts.clear()
+            self._wake()
+
+    def fed(self) -> None:
+        self.more_body = False
+        self._wake()
+
+    def set(self) -> None:
+        """What uvicorn does to tell a cycle that the client is gone, or that bytes have come."""
+        if self.disconnected and self.task is not None and not self.response_complete:
+            if self._waiter is not None:
+                self._wake()
+            else:
+                self.task.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # The proxy's side
+
+    async def read(self) -> bytes:
+        while self.more_body or self._size > MAX_BODY:
+            if self.disconnected:
+                raise ClientGone
+            if self._size > MAX_BODY:
+                raise too_large()
+            await self._more()
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _more(self) -> None:
+        if self.expects:
+            self.expects = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def start(self, status: int, lines: bytes) -> None:
+        self.response_started = True
+        framed = lines.startswith(_LENGTH) or b"\n" + _LENGTH in lines or status in BODILESS
+        if not framed and not self.http_1_0:
+            self.takes_chunks = True
+            lines += CHUNKED
+        elif not framed:
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines += b"connection: close\r\n"
+        self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
+
+    def write(self, data: bytes) -> bool:
+        if self.takes_chunks:
+            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
+        elif self._head:
+            data = self._head + data
+        self._head = b""
+        self.transport.write(data)
+        return self.flow.write_paused
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        if self._head:
+            chunk = self._head + chunk
+            self._head = b""
+        self.transport.write(chunk)
+        return self.flow.write_paused
+
+    def end(self, data: bytes = b"") -> None:
+        if not self.takes_chunks:
+            last = self._head + data if self._head else data
+        elif data:
+            last = b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data)
+        else:
+            last = self._head + b"0\r\n\r\n"
+        self._head = b""
+        if last:
+            self.transport.write(last)
+        self.response_complete = True
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

@@ -1,0 +1,164 @@
+"""vLLM's KV events as they come: msgpack `[time, [event, …], rank]`, an event a map with `type` or an array. Pure.
+
+A name of a block is an int, or bytes of which the last eight are kept. Kinds of events that are not known are left out.
+"""
+
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from router.prefix.exact.index import DEVICE, DISK, HOST
+
+# Of an event that is an array, as vLLM wrote them first: the fields in order, after the type.
+_STORED = (
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "lora_name",
+    "extra_keys",
+)
+_REMOVED = ("block_hashes", "medium")
+_MEDIA = {"GPU": DEVICE, "CPU": HOST}  # all others are slower: STORAGE, DISK, FS …
+# Blocks that every later token needs. A model may have further groups of layers, with a sliding window or a state.
+_WHOLE = (None, "full_attention", "mla_attention")
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so different names stay different: small ones become good hashes
+_WORD = (1 << 64) - 1
+
+
+class Undecodable(ValueError):
+    """What came is no batch of events; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    names: Sequence[int]
+    parent: int | None
+    tokens: bytes  # 32-bit little-endian; empty when the engine names blocks that it has told of before
+    block_size: int
+    tier: int
+    extras: Sequence[bytes]
+    group: int | None
+    whole: bool  # of layers that attend to everything
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    names: Sequence[int]
+    tier: int
+    group: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    pass
+
+
+Event = Stored | Removed | Cleared
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    at: float  # s, Unix, the engine's clock
+    events: Sequence[Event]
+
+
+def decode(payload: bytes) -> Batch:
+    """Raises Undecodable."""
+    try:
+        at, events, *_ = msgpack.unpackb(payload, strict_map_key=False)
+        read = [_event(event) for event in events]
+        return Batch(float(at), [event for event in read if event is not None])
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, msgpack.UnpackException) as error:
+        raise Undecodable(f"not a batch of KV events: {type(error).__name__} {error}"[:300]) from None
+
+
+def _event(raw: Any) -> Event | None:
+    if isinstance(raw, list):
+        kind, fields = raw[0], raw[1:]
+        raw = dict(zip(_FIELDS.get(kind, ()), fields, strict=False))
+    else:
+        kind = raw["type"]
+    read = _READERS.get(kind)
+    return read(raw) if read is not None else None
+
+
+def _stored(raw: dict[str, Any]) -> Stored:
+    parent = raw.get("parent_block_hash")
+    names = _names(raw["block_hashes"])
+    tokens = _tokens(raw.get("token_ids") or ())
+    size = int(raw["block_size"])
+    if size < 1 or (tokens and len(tokens) < 4 * size * len(names)):
+        raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
+    return Stored(
+        names=names,
+        parent=_name(parent) if parent is not None else None,
+        tokens=tokens,
+        block_size=size,
+        tier=_tier(raw),
+        extras=_extras(raw, len(names)),
+        group=raw.get("group_idx"),
+        whole=raw.get("kv_cache_spec_kind") in _WHOLE,
+    )
+
+
+def _removed(raw: dict[str, Any]) -> Removed:
+    return Removed(_names(raw["block_hashes"]), _tier(raw), raw.get("group_idx"))
+
+
+_FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED}
+_READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
+    "BlockStored": _stored,
+    "BlockRemoved": _removed,
+    "AllBlocksCleared": lambda raw: Cleared(),
+}
+
+
+def _names(names: Sequence[object]) -> Sequence[int]:
+    try:
+        return [(name * _SPREAD) & _WORD or 1 for name in names]  # type: ignore[operator]
+    except (TypeError, OverflowError):  # bytes
+        return [_name(name) for name in names]
+
+
+def _name(name: object) -> int:
+    number = int.from_bytes(name[-8:], "big") if isinstance(name, bytes) else name
+    if not isinstance(number, int):
+        raise TypeError(f"a block is named by {name!r:.60}")
+    return (number * _SPREAD) & _WORD or 1
+
+
+def _tokens(ids: Sequence[int]) -> bytes:
+    words = array("I", ids)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def _tier(raw: dict[str, Any]) -> int:
+    medium = raw.get("medium")
+    return DEVICE if medium is None else _MEDIA.get(str(medium).upper(), DISK)
+
+
+def _extra(extra: object) -> bytes:
+    """What the engine hashes into a block besides its tokens."""
+    return bytes(msgpack.packb(extra, default=str)) if extra else b""
+
+
+def _extras(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
+    given = raw.get("extra_keys")
+    if not given:
+        return _adapter(raw, blocks)
+    return [_extra(extra) for extra in given] if any(given) else ()
+
+
+def _adapter(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
+    """Before events had extra keys, they named the adapter alone."""
+    adapter = raw.get("lora_name") or raw.get("lora_id")
+    return [_extra([adapter])] * blocks if adapter is not None else ()

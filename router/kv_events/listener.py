@@ -1,0 +1,114 @@
+"""Keeps one feed for each instance that publishes KV events, and says which index is believed of each instance."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from functools import partial
+from random import getrandbits
+
+import zmq
+
+from router.kv_events.discovery import discover
+from router.kv_events.feed import Feed
+from router.pool.endpoint import Member
+from router.pool.pool import Pool
+from router.prefix.belief import believe
+from router.prefix.exact.index import ExactIndex
+from router.tokenize.provide import provide_tokenizer
+
+log = logging.getLogger("weir.router")
+
+STEP_S = 0.5
+RESTING = ("stopped", "failed", "starting")  # states of an instance that has no engine to ask
+SWEPT_BLOCKS = 1_000  # in one go, some milliseconds
+SWEEP_PAUSE_S = 0.01
+
+
+class Listener:
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._tasks: dict[Feed, asyncio.Task[None]] = {}
+
+    async def run(self, pools: Iterable[Pool]) -> None:
+        """Until cancelled; `pools` is looked at again and again."""
+        try:
+            while True:
+                try:
+                    await self.step(list(pools))
+                except Exception:
+                    log.exception("following KV events failed")
+                await asyncio.sleep(STEP_S)
+        finally:
+            await self.close()
+
+    async def step(self, pools: Iterable[Pool]) -> None:
+        """Feeds end with their members, new members get theirs, and everybody is judged."""
+        pools = list(pools)
+        followed = {member.feed for pool in pools for member in pool.members.values() if _publishes(member)}
+        for feed in [feed for feed in self._tasks if feed not in followed]:
+            await self._end(feed)
+        for pool in pools:
+            await provide_tokenizer(pool)
+            self._follow(pool)
+            judge(pool)
+            await _sweep(pool)
+
+    async def close(self) -> None:
+        for feed in list(self._tasks):
+            await self._end(feed)
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+    def _follow(self, pool: Pool) -> None:
+        """A member is one life of an engine, and so is a feed."""
+        told = pool.told
+        for member in pool.members.values():
+            if not _publishes(member) or member.feed in self._tasks:
+                continue
+            if self._context is None:
+                self._context = zmq.Context()
+            if told.index is None:
+                told.index = ExactIndex(getrandbits(64))
+            feed = member.feed = Feed(member.id, partial(discover, member.events_url), told.index, self._context)
+            self._tasks[feed] = asyncio.create_task(feed.run())
+
+    async def _end(self, feed: Feed) -> None:
+        task = self._tasks.pop(feed)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def judge(pool: Pool) -> None:
+    """Which index each member is believed by, from now on."""
+    told = pool.told
+    for member in pool.members.values():
+        feed, before = member.feed, member.belief
+        if feed is not None and told.index is not None:
+            blocks = member.kv_tokens // (feed.block_size or member.block_size)
+            told.index.limit(member.id, max(blocks - 1, 0))  # vLLM keeps one to itself
+        trouble = (feed.trouble or told.no_tokens) if feed is not None else None
+        complete = feed is not None and feed.complete
+        member.belief = believe(trouble, complete, member.exact, member.approximate)
+        if member.belief.index != before.index:
+            log.info(
+                "%s: %s index%s", member.id, member.belief.index, f" ({why})" if (why := member.belief.why) else ""
+            )
+    told.believed_of_all = all(member.belief.index == "exact" for member in pool.members.values())
+    followed = [member for member in pool.members.values() if member.feed is not None]
+    told.sizes = tuple(sorted({member.feed.block_size or member.block_size for member in followed if member.feed}))
+
+
+async def _sweep(pool: Pool) -> None:
+    """Forget what is gone, a piece at a time."""
+    index = pool.told.index
+    while index is not None:
+        if not index.sweep(SWEPT_BLOCKS):
+            return
+        await asyncio.sleep(SWEEP_PAUSE_S)
+
+
+def _publishes(member: Member) -> bool:
+    return bool(member.events_url) and member.state not in RESTING

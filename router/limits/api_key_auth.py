@@ -1,0 +1,263 @@
+"""API keys at the door: whose a request is, whether its pool is open to it, and what is left of its limits.
+
+Without a source of keys (a router alone that was given no file) and without a key shown nothing is done here.
+"""
+
+import asyncio
+import math
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from router.contract.api_keys import MARK, Key, Keyring, parse, secret_of
+from router.http.api_paths import LIMITS
+from router.http.client import Incoming
+from router.http.errors import Refusal
+from router.limits.token_buckets import RETRY_S, Bucket, Budget, Lends, Loan, Wish, duration
+from router.request.call import Call
+
+DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
+ROUNDING_S = 0.001
+_OUTPUT = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9})')
+
+
+@dataclass(slots=True)
+class Meter:
+    """One key in this router."""
+
+    key: Key
+    budgets: dict[str, Budget] = field(default_factory=dict)  # by kind, those that are limited
+    buckets: dict[str, Bucket] = field(default_factory=dict)  # in use while Redis is away
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one asks Redis, the others wait for what it brings
+    asking: Counter[str] = field(default_factory=Counter)  # by kind, what those need who ask or wait
+    closed_until: float = 0.0  # s, of the loop: no more than this can be borrowed before:
+    closed_for: dict[str, float] = field(default_factory=dict)
+    wait_s: float = 0.0  # and what was said then
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    used_at: float = 0.0  # s, Unix
+    told_at: float = 0.0  # the last use that Redis knows of
+
+    def follow(self, key: Key) -> None:
+        """Its limits may have changed."""
+        self.key = key
+        limits = {"requests": key.requests_per_min, "tokens": key.tokens_per_min}
+        for kind, limit in limits.items():
+            if limit is None:
+                self.budgets.pop(kind, None)
+                self.buckets.pop(kind, None)
+            elif kind in self.budgets:
+                self.budgets[kind].limit = limit
+            else:
+                self.budgets[kind] = Budget(limit)
+
+
+class Gate:
+    def __init__(self) -> None:
+        self.ring: Keyring | None = None  # None: none have been published, or they are not known yet
+        self.required_everywhere = False  # whatever is published
+        self.exposed = False  # it listens on more than the loopback interface
+        self.lender: Lends | None = None  # None: there are no keys here
+        self.meters: dict[str, Meter] = {}  # by key id, those that were used
+
+    def take(self, value: dict[str, Any]) -> None:
+        """The published keys are in force from now on. Raises UnreadableKeys, and keeps those before."""
+        self.ring = parse(value)
+        known = {key.id: key for key in self.ring.by_hash.values()}
+        self.meters = {name: meter for name, meter in self.meters.items() if name in known}
+        for name, meter in self.meters.items():
+            meter.follow(known[name])
+
+    def warnings(self) -> list[str]:
+        """What an operator should know, in words."""
+        open_ = not self.required_everywhere and (self.ring is None or not self.ring.required_everywhere)
+        if not (self.exposed and open_):
+            return []
+        return ["it listens beyond this host and serves whoever asks: require API keys, or let a gateway check them"]
+
+    def identify(self, incoming: Incoming, own: dict[bytes, bytes], now: float) -> Key | None:
+        """Whose key a request shows; the key goes no further. `now` is Unix time. Refusal when it is not good."""
+        if self.lender is None:
+            return None
+        secret = secret_of(own)
+        if secret is None:
+            if self.required_everywhere:
+                raise _missing("every pool")
+            return None
+        if self.ring is None:
+            message = "the API keys are not known here yet: retry in a moment"
+            raise Refusal(503, "keys_unknown", message, retry_after_s=1)
+        key = self.ring.holder(secret)
+        if key is None:
+            raise Refusal(401, "invalid_api_key", "this API key is not valid, or it has been revoked")
+        if key.expires_at is not None and now >= key.expires_at:
+            raise Refusal(401, "expired_api_key", f"the API key {key.name} has expired")
+        incoming.headers = [header for header in incoming.headers if MARK not in header[1]]
+        return key
+
+    async def admit(self, call: Call) -> None:
+        """Let the request pass, its use charged. Raises Refusal."""
+        key, ring = call.key, self.ring
+        if key is None:
+            if ring is not None and ring.requires(call.pool.name, call.pool.ephemeral):
+                raise _missing(f"the pool {call.pool.name}")
+            return
+        if not key.serves(call.pool.name):
+            message = f"the API key {key.name} is for other pools than {call.pool.name}"
+            raise Refusal(403, "pool_not_allowed", message)
+        call.party = f"key {key.id}"
+        meter = self._meter(key)
+        meter.used_at = call.at
+        if meter.budgets:
+            await self._charge(call, meter)
+
+    def _meter(self, key: Key) -> Meter:
+        meter = self.meters.get(key.id)
+        if meter is None:
+            meter = self.meters[key.id] = Meter(key)
+            meter.follow(key)
+        return meter
+
+    async def _charge(self, call: Call, meter: Meter) -> None:
+        needs = {"requests": 1.0, "tokens": float(_reckoned(call))}
+        limit = meter.key.tokens_per_min
+        if limit is not None and call.prompt_tokens > limit:
+            message = f"its {call.prompt_tokens:,} tokens are more than the {limit:,} a minute of this API key"
+            raise Refusal(429, "request_too_large_for_key", message)
+        if not _covers(meter, needs):
+            try:
+                await self._cover(meter, needs)
+            finally:
+                call.limits = _told(meter)
+        for kind, budget in meter.budgets.items():
+            budget.held -= needs[kind]
+        call.charged = needs["tokens"]
+        call.limits = _told(meter)
+
+    async def _cover(self, meter: Meter, needs: dict[str, float]) -> None:
+        meter.asking.update(needs)
+        try:
+            async with meter.lock:
+                if not _covers(meter, needs):
+                    await self._borrow(meter, needs)
+        finally:
+            meter.asking.subtract(needs)
+
+    async def _borrow(self, meter: Meter, needs: dict[str, float]) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < meter.closed_until and all(needs[kind] >= meter.closed_for[kind] for kind in meter.budgets):
+            raise _exceeded(meter, meter.wait_s)
+        wishes = []
+        for kind, budget in meter.budgets.items():
+            lack, all_of_them = budget.lack(needs[kind]), budget.lack(meter.asking[kind])
+            wishes.append(Wish(kind, budget.limit, lack, min(max(all_of_them, lack) + budget.block, budget.limit)))
+        loan = await self.lender.borrow(meter.key.id, wishes) if self.lender is not None else None
+        if loan is None:
+            loan = self._alone(meter, wishes, now)
+        for budget, granted, left in zip(meter.budgets.values(), loan.granted, loan.left, strict=True):
+            budget.lent(granted, left, now)
+        if loan.wait_s:
+            meter.closed_until, meter.wait_s, meter.closed_for = now + min(loan.wait_s, RETRY_S), loan.wait_s, needs
+            raise _exceeded(meter, loan.wait_s)
+        # Of a debt larger than a bucket, a full one pays a part only: what comes after waits for the rest.
+        owed = max(budget.owed_s(needs[kind]) for kind, budget in meter.budgets.items())
+        if owed > ROUNDING_S:
+            raise _exceeded(meter, owed)
+
+    def _alone(self, meter: Meter, wishes: list[Wish], now: float) -> Loan:
+        """Redis is away: by this router's part of each limit."""
+        routers = self.lender.routers if self.lender is not None else 1
+        waits = []
+        for wish in wishes:
+            part = wish.limit / routers
+            bucket = meter.buckets.setdefault(wish.kind, Bucket(part, now))
+            waits.append(bucket.take(wish.needed, part, now))
+        wait = max(waits)
+        granted = tuple(0.0 if wait else wish.needed for wish in wishes)
+        for wish, waited in zip(wishes, waits, strict=True):
+            if wait and not waited:
+                meter.buckets[wish.kind].level += wish.needed
+        return Loan(wait, granted, tuple(meter.buckets[wish.kind].level for wish in wishes))
+
+    def settle(self, call: Call) -> None:
+        """The request is over: what it used is known, the rest is the next one's."""
+        meter = self.meters.get(call.key.id) if call.key is not None else None
+        if meter is None:
+            return
+        used = _used(call)
+        meter.outcomes[call.outcome] += 1
+        meter.tokens += int(used) if call.usage is not None else 0
+        tokens, requests = meter.budgets.get("tokens"), meter.budgets.get("requests")
+        if call.charged is not None and tokens is not None:
+            tokens.held += call.charged - used
+        if call.charged is not None and requests is not None and not call.attempts:
+            requests.held += 1
+
+    async def give_back(self) -> None:
+        """Once a second: what was borrowed and is not needed is the other routers'."""
+        if self.lender is None:
+            return
+        for meter in list(self.meters.values()):
+            idle = time.time() - meter.used_at > 1.0
+            surplus = {kind: b.held if idle else b.surplus() for kind, b in meter.budgets.items()}
+            wishes = [Wish(kind, meter.budgets[kind].limit, 0.0, -rest) for kind, rest in surplus.items() if rest > 0]
+            if not wishes:
+                continue
+            for wish in wishes:
+                meter.budgets[wish.kind].held += wish.wanted
+            if await self.lender.borrow(meter.key.id, wishes) is None:
+                return  # it fills up again by itself
+
+    def uses(self) -> dict[str, float]:
+        """By key id, when it was last used, of those that were since this was last asked for."""
+        found = {name: meter.used_at for name, meter in self.meters.items() if meter.used_at > meter.told_at}
+        for name, at in found.items():
+            self.meters[name].told_at = at
+        return found
+
+
+def _covers(meter: Meter, needs: dict[str, float]) -> bool:
+    return all(budget.held >= needs[kind] for kind, budget in meter.budgets.items())
+
+
+def _reckoned(call: Call) -> int:
+    """Tokens that it may come to: the prompt's as estimated, and the most that the answer may have."""
+    limit = _OUTPUT.search(call.body)
+    output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.endpoint in LIMITS else 0
+    return call.prompt_tokens + output
+
+
+def _used(call: Call) -> float:
+    """Tokens: as the engine says, else as reckoned; nothing when no engine was asked."""
+    if not call.attempts:
+        return 0.0
+    usage = call.usage
+    if usage is None or usage.prompt_tokens is None:
+        return 0.0 if call.charged is None else call.charged
+    return float(usage.prompt_tokens + (usage.output_tokens or 0))
+
+
+def _missing(what: str) -> Refusal:
+    message = f"{what} is served to holders of an API key only: send it as `Authorization: Bearer` or as `x-api-key`"
+    return Refusal(401, "missing_api_key", message)
+
+
+def _exceeded(meter: Meter, wait_s: float) -> Refusal:
+    after = max(1, math.ceil(wait_s))
+    limits = " and ".join(f"{budget.limit:,} {kind}" for kind, budget in meter.budgets.items())
+    message = f"the API key {meter.key.name} has used up its limit ({limits} a minute): retry in {after} s"
+    return Refusal(429, "rate_limit_exceeded", message, retry_after_s=after)
+
+
+def _told(meter: Meter) -> bytes:
+    """Header lines, by the names that OpenAI gives them."""
+    now = asyncio.get_running_loop().time()
+    lines = []
+    for kind, budget in meter.budgets.items():
+        name, left = kind.encode(), budget.remaining(now)
+        lines.append(b"x-ratelimit-limit-%b: %d\r\n" % (name, budget.limit))
+        lines.append(b"x-ratelimit-remaining-%b: %d\r\n" % (name, left))
+        lines.append(b"x-ratelimit-reset-%b: %b\r\n" % (name, duration((budget.limit - left) / budget.rate)))
+    return b"".join(lines)

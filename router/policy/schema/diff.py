@@ -1,0 +1,56 @@
+"""What a new version of a policy changes, in words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from router.policy.schema.document import values_of
+from router.policy.schema.parameter import is_number
+from router.policy.schema.parameters import PARAMETERS, ROUTE_NAME
+from router.policy.strategies import ROUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    path: str
+    title: str
+    unit: str
+    old: Any  # None when the old document has no such parameter
+    new: Any  # None when the new one has not
+    direction: str  # in words: "looser: more requests count as heavy"
+
+
+def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Only what differs, in the order of the page. Neither document has to be valid: drafts are shown as they are."""
+    before, after = values_of(old), values_of(new)
+    paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
+    return tuple(
+        _change(path, before.get(path), after.get(path), after.get(ROUTE_NAME.path))
+        for path in paths
+        if not _same(before.get(path), after.get(path))
+    )
+
+
+def _same(old: Any, new: Any) -> bool:
+    """2 and 2.0 are the same value, true and 1 are not."""
+    return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
+
+
+def _change(path: str, old: Any, new: Any, route: Any) -> Change:
+    parameter = PARAMETERS.get(path)
+    if parameter is None:
+        return Change(path, path, "", old, new, "not a known parameter")
+    return Change(path, parameter.title, parameter.unit, old, new, _direction(path, old, new, route))
+
+
+def _direction(path: str, old: Any, new: Any, route: Any) -> str:
+    if path == ROUTE_NAME.path:
+        known = ROUTES.get(new) if isinstance(new, str) else None
+        return f"another rule: {known.summary}" if known else "not a known route"
+    if old is None:
+        return f"comes with the route {route}"
+    if new is None:
+        return f"goes with the old route; {route} does not use it"
+    if not is_number(old) or not is_number(new) or PARAMETERS[path].kind == "choice":
+        return "changed"
+    return PARAMETERS[path].up if new > old else PARAMETERS[path].down

@@ -1,0 +1,142 @@
+"""The policy document: JSON in, `Policy` out, and every fault with its path, value and allowed range.
+
+InvalidDocument
+└── .errors: list[Problem(path, value, message)]
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from router.policy.schema.json_schema import json_schema
+from router.policy.schema.parameter import Parameter, Rejected, accept, shown
+from router.policy.schema.parameters import COMMON, PARAMETERS, ROUTE_NAME
+from router.policy.schema.problems import SCHEMA, Problem, crossed, unknown
+from router.policy.strategies import ROUTES
+from router.policy.types import Policy
+
+PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
+
+
+class InvalidDocument(ValueError):
+    """What is wrong with a document, every fault of it."""
+
+    def __init__(self, errors: list[Problem]) -> None:
+        super().__init__("; ".join(f"{error.path or 'document'}: {error.message}" for error in errors))
+        self.errors = errors
+
+
+def parameters_of(route: str) -> tuple[Parameter, ...]:
+    """The parameters of a document with this route, in the order of the page. InvalidDocument when it is unknown."""
+    known = accept(ROUTE_NAME, route)
+    if isinstance(known, Rejected):
+        raise InvalidDocument([Problem(ROUTE_NAME.path, known.shown, known.message)])
+    return (ROUTE_NAME, *ROUTES[known].parameters, *COMMON)
+
+
+def default(route: str = ROUTE_NAME.default) -> dict[str, Any]:
+    """A full valid document."""
+    values = {parameter.path: parameter.default for parameter in parameters_of(route)}
+    return _nest({**values, ROUTE_NAME.path: route})
+
+
+def parse(document: object) -> Policy:
+    """The policy of a document; keys that are missing take their defaults. InvalidDocument holds every fault."""
+    if not isinstance(document, dict):
+        raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
+    expected = _expected(document)
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for parameter in expected.values():
+        value = accept(parameter, _given(document, parameter))
+        if isinstance(value, Rejected):
+            problems.append(Problem(parameter.path, value.shown, value.message))
+        else:
+            values[parameter.path] = value
+    problems += crossed(values)
+    problems += islice(unknown(document, expected), PROBLEMS_SHOWN)
+    if problems:
+        raise InvalidDocument(problems[:PROBLEMS_SHOWN])
+    return Policy(route=values[ROUTE_NAME.path], values=values)
+
+
+def dump(policy: Policy) -> dict[str, Any]:
+    """The full document of a policy: parse(dump(p)) == p."""
+    return _nest(policy.values)
+
+
+def sha256(document: Mapping[str, Any]) -> str:
+    """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def apply_overrides(document: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """A copy with values replaced by dotted path: {"classes.heavy_new_tokens": 10000, "route.name": "lpwl"}.
+
+    Another route drops the parameters of the old one. Nothing is validated: `parse` does that.
+    """
+    result = {section: dict(part) if isinstance(part, dict) else part for section, part in document.items()}
+    if ROUTE_NAME.path in overrides and isinstance(result.get("route"), dict):
+        kept = _expected({"route": {"name": overrides[ROUTE_NAME.path]}})
+        for key in list(result["route"]):
+            if f"route.{key}" in PARAMETERS and f"route.{key}" not in kept:
+                del result["route"][key]
+    for path, value in overrides.items():
+        section, _, key = path.partition(".")
+        part = result.get(section)
+        result[section] = {**(part if isinstance(part, dict) else {}), key: value} if key else value
+    return result
+
+
+def values_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
+    route = accept(ROUTE_NAME, _given(document, ROUTE_NAME))
+    parameters = COMMON if isinstance(route, Rejected) else parameters_of(route)
+    values = {parameter.path: _given(document, parameter) for parameter in parameters}
+    for section, part in document.items():
+        if isinstance(part, dict):
+            values |= {f"{section}.{key}": value for key, value in part.items()}
+        elif section != "schema":
+            values[section] = part
+    return values
+
+
+def _expected(document: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The parameters that the document may have, by path: those of its route, of every route when it is not known."""
+    route = accept(ROUTE_NAME, _given(document, ROUTE_NAME))
+    if isinstance(route, Rejected):
+        return PARAMETERS
+    return {parameter.path: parameter for parameter in parameters_of(route)}
+
+
+def _given(document: Mapping[str, Any], parameter: Parameter) -> Any:
+    section, _, key = parameter.path.partition(".")
+    part = document.get(section)
+    return part.get(key, parameter.default) if isinstance(part, dict) else parameter.default
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {"schema": SCHEMA}
+    for path, value in values.items():
+        section, _, key = path.partition(".")
+        document.setdefault(section, {})[key] = value
+    return document
+
+
+__all__ = [
+    "PROBLEMS_SHOWN",
+    "SCHEMA",
+    "InvalidDocument",
+    "Problem",
+    "apply_overrides",
+    "default",
+    "dump",
+    "json_schema",
+    "parameters_of",
+    "parse",
+    "sha256",
+    "values_of",
+]

@@ -1,0 +1,60 @@
+"""The document's JSON Schema, from the definitions of its parameters."""
+
+from typing import Any
+
+from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameters import COMMON, ROUTE_NAME
+from router.policy.schema.problems import SCHEMA
+from router.policy.strategies import ROUTES
+
+_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a document. Rules between fields are beyond it; `document.parse` has them."""
+    sections: dict[str, dict[str, Any]] = {}
+    for parameter in COMMON:
+        section, _, key = parameter.path.partition(".")
+        sections.setdefault(section, {})[key] = _value(parameter)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Policy document",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "schema": {"const": SCHEMA, "default": SCHEMA},
+            "route": {"oneOf": [_route(name) for name in ROUTES]},
+            **{section: _object(properties) for section, properties in sections.items()},
+        },
+    }
+
+
+def _route(name: str) -> dict[str, Any]:
+    route = ROUTES[name]
+    own = {parameter.path.partition(".")[2]: _value(parameter) for parameter in route.parameters}
+    return {
+        "title": route.title,
+        "description": route.summary,
+        **_object({"name": {"const": name}, **own}),
+        # Only the default route may go without its name.
+        "required": [] if name == ROUTE_NAME.default else ["name"],
+    }
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _value(parameter: Parameter) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "title": parameter.title,
+        "description": parameter.raises,
+        "type": _TYPES.get(parameter.kind),
+        "enum": list(parameter.choices) or None,
+        "default": parameter.default,
+        "minimum": parameter.minimum,
+        "maximum": parameter.maximum,
+        "x-unit": parameter.unit or None,
+        "x-metric": parameter.metric or None,
+    }
+    return {key: value for key, value in facts.items() if value is not None}

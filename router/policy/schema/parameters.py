@@ -1,0 +1,261 @@
+"""Every parameter of a policy document, each defined once; those of a single route are in that route's file."""
+
+from router.policy.schema.failure_parameters import FAILURE
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies import ROUTES
+
+_KEEPS_SESSIONS = tuple(name for name, route in ROUTES.items() if route.affinity)
+_LEAVES_FLOW = tuple(name for name, route in ROUTES.items() if not route.offloads)
+
+ROUTE_NAME = Parameter(
+    path="route.name",
+    title="Route",
+    kind="choice",
+    default="adaptive_v1",
+    choices=tuple(ROUTES),
+    raises="Another rule chooses the instance; its own parameters replace those of the old one.",
+)
+
+CLASSES = (
+    Parameter(
+        path="classes.heavy_new_tokens",
+        title="Heavy from",
+        unit="tokens",
+        kind="int",
+        default=20_000,
+        minimum=256,
+        maximum=1_000_000,
+        step=1_000,
+        raises="Fewer requests count as heavy.",
+        metric="class.new_tokens_p90",
+        up="stricter: fewer requests count as heavy",
+        down="looser: more requests count as heavy",
+    ),
+    Parameter(
+        path="classes.warm_hit_share",
+        title="Warm above a cached share of",
+        unit="share",
+        kind="float",
+        default=0.5,
+        minimum=0.0,
+        maximum=1.0,
+        step=0.05,
+        raises="Fewer requests count as warm by what is cached of them; at 1 none does.",
+        metric="class.hit_share_p50",
+        up="stricter: fewer requests count as warm",
+        down="looser: more requests count as warm",
+    ),
+    Parameter(
+        path="classes.warm_new_tokens",
+        title="Warm below",
+        unit="tokens",
+        kind="int",
+        default=5_000,
+        minimum=0,
+        maximum=999_999,
+        step=500,
+        raises="More short prompts count as warm, whatever is cached of them.",
+        metric="class.new_tokens_p90",
+        up="looser: more requests count as warm",
+        down="stricter: fewer requests count as warm",
+    ),
+)
+
+AFFINITY = (
+    Parameter(
+        path="affinity.ttl_s",
+        title="Session is remembered for",
+        unit="s",
+        kind="int",
+        default=1_800,
+        minimum=1,
+        maximum=604_800,
+        step=60,
+        raises="A session that pauses longer still finds its instance again.",
+        metric="session.reuse_gap_p90_s",
+        up="looser: sessions keep their instance through longer pauses",
+        down="stricter: sessions lose their instance after shorter pauses",
+        routes=_KEEPS_SESSIONS,
+    ),
+    Parameter(
+        path="affinity.break_ratio",
+        title="Session leaves at a work ratio of",
+        unit="ratio",
+        kind="float",
+        default=2.0,
+        minimum=1.0,
+        maximum=100.0,
+        step=0.1,
+        raises="Sessions stay on a busy instance for longer before they move to the least loaded one.",
+        metric="instance.prefill_ratio",
+        up="looser: sessions stay on busier instances",
+        down="stricter: sessions leave busy instances sooner",
+        routes=_KEEPS_SESSIONS,
+    ),
+    Parameter(
+        path="affinity.break_floor_tokens",
+        title="Session stays below a difference of",
+        unit="tokens",
+        kind="int",
+        default=10_000,
+        minimum=0,
+        maximum=10_000_000,
+        step=1_000,
+        raises="A greater difference in work is needed before a session moves, however large the ratio is.",
+        metric="instance.prefill_tokens_max",
+        up="looser: sessions stay through greater differences in load",
+        down="stricter: sessions move at smaller differences in load",
+        routes=_KEEPS_SESSIONS,
+    ),
+)
+
+LOAD = (
+    Parameter(
+        path="load.request_tokens",
+        title="One request weighs as much as",
+        unit="tokens",
+        kind="int",
+        default=2_000,
+        minimum=0,
+        maximum=100_000,
+        step=100,
+        raises="The number of requests on an instance counts more beside the prefill that it still has to do.",
+        metric="instance.running_max",
+        up="requests count more as load",
+        down="requests count less as load",
+    ),
+    Parameter(
+        path="load.kv_usage_max",
+        title="Set an instance aside above a KV usage of",
+        unit="share",
+        kind="float",
+        default=0.95,
+        minimum=0.05,
+        maximum=1.0,
+        step=0.01,
+        raises="Fuller instances still get new requests while emptier ones exist; at 1 KV usage is not looked at.",
+        metric="instance.kv_usage_max",
+        up="looser: fuller instances still get requests",
+        down="stricter: instances are set aside when less full",
+    ),
+)
+
+FLOW = (
+    Parameter(
+        path="flow.heavy",
+        title="Heavy requests are served",
+        kind="choice",
+        default="colocated",
+        choices=("colocated", "offload"),
+        raises="colocated: prefill and decode on one instance; offload: prefill on the least loaded other, KV moves.",
+        routes=_LEAVES_FLOW,
+    ),
+)
+
+
+def _queue(name: str, default: int) -> Parameter:
+    return Parameter(
+        path=f"admission.max_queue_{name}",
+        title=f"Longest queue of {name} requests",
+        unit="requests",
+        kind="int",
+        default=default,
+        minimum=0,
+        maximum=100_000,
+        step=10,
+        raises=f"More {name} requests wait in the router when no instance has room; fewer are refused.",
+        metric="instance.waiting_max",
+        up=f"looser: more {name} requests may wait",
+        down=f"stricter: {name} requests are refused sooner",
+    )
+
+
+def _wait(name: str, default: float) -> Parameter:
+    return Parameter(
+        path=f"admission.max_wait_{name}_s",
+        title=f"A {name} request waits for at most",
+        unit="s",
+        kind="float",
+        default=default,
+        minimum=0.1,
+        maximum=3_600.0,
+        step=5.0,
+        raises=f"A {name} request waits in the router for longer before it is refused.",
+        metric="ttft_p99_ms",
+        up=f"looser: {name} requests wait longer for room",
+        down=f"stricter: waiting {name} requests are refused sooner",
+    )
+
+
+def _share(name: str, default: int) -> Parameter:
+    return Parameter(
+        path=f"admission.share_{name}",
+        title=f"Share of {name} requests",
+        unit="ratio",
+        kind="int",
+        default=default,
+        minimum=1,
+        maximum=100,
+        step=1,
+        raises=f"While several classes wait for room, more of it goes to {name} requests, by its ratio to the others.",
+        metric="instance.waiting_max",
+        up=f"{name} requests get more of the room",
+        down=f"{name} requests get less of the room",
+    )
+
+
+ADMISSION = (
+    Parameter(
+        path="admission.max_inflight_per_instance",
+        title="Requests on one instance at most",
+        unit="requests",
+        kind="int",
+        default=512,
+        minimum=1,
+        maximum=100_000,
+        step=8,
+        raises="More requests are sent to an instance before it counts as full.",
+        metric="instance.running_max",
+        up="looser: more requests on one instance",
+        down="stricter: fewer requests on one instance",
+    ),
+    _queue("warm", 256),
+    _queue("medium", 128),
+    _queue("heavy", 64),
+    _wait("warm", 60.0),
+    _wait("medium", 120.0),
+    _wait("heavy", 300.0),
+    _share("warm", 4),
+    _share("medium", 2),
+    _share("heavy", 1),
+    Parameter(
+        path="admission.refuse_status",
+        title="Status of a refusal",
+        kind="choice",
+        default=429,
+        choices=(429, 503),
+        raises="429 asks clients to slow down, 503 says that the service is away; common clients retry both.",
+    ),
+    Parameter(
+        path="admission.retry_after_s",
+        title="Shortest Retry-After of a refusal",
+        unit="s",
+        kind="int",
+        default=1,
+        minimum=1,
+        maximum=3_600,
+        step=1,
+        raises="Refused clients are asked to wait longer at least; for longer still when the line moves slowly.",
+        up="refused clients come back later",
+        down="refused clients come back sooner",
+    ),
+)
+
+COMMON = (*CLASSES, *AFFINITY, *LOAD, *FLOW, *FAILURE, *ADMISSION)
+
+PARAMETERS: dict[str, Parameter] = {
+    parameter.path: parameter
+    for parameter in (ROUTE_NAME, *(own for route in ROUTES.values() for own in route.parameters), *COMMON)
+}
+
+__all__ = ["COMMON", "PARAMETERS", "ROUTE_NAME", "Parameter"]

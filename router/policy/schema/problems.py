@@ -1,0 +1,76 @@
+"""What can be wrong with a document beyond a single value: its shape, and fields that contradict each other."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from router.policy.rules.scorers import SCORERS
+from router.policy.schema.parameter import Parameter, number, shown
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
+
+SCHEMA = 1
+# By these a route compares instances: without any of them it would not.
+_WEIGHTS = (
+    ("route.hit_weight", "route.load_weight"),
+    tuple(LLM_D_WEIGHTS.values()),
+    tuple(f"route.weight_{name}" for name in SCORERS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    path: str
+    value: Any  # short and safe to write as JSON
+    message: str  # holds the allowed range
+
+
+def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+    """A wrong schema, sections and keys that nobody knows, sections that are no objects."""
+    sections = {path.partition(".")[0] for path in expected}
+    for section, part in document.items():
+        if section == "schema":
+            if type(part) is not int or part != SCHEMA:  # true is not 1
+                yield Problem("schema", shown(part), f"must be {SCHEMA}: this version of Weir knows no other")
+        elif section not in sections:
+            yield Problem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
+        elif not isinstance(part, dict):
+            yield Problem(section, shown(part), "must be an object")
+        else:
+            yield from _unknown_keys(section, part, expected)
+
+
+def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Rules between fields, told at each field that takes part; silent where one of them is wrong by itself."""
+    warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
+    if warm is not None and heavy is not None and warm >= heavy:
+        low, high = number(warm), number(heavy)
+        yield Problem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
+        yield Problem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
+    for paths in _WEIGHTS:
+        if all(values.get(path) == 0 for path in paths):
+            names = " and ".join(path.partition(".")[2] for path in paths)
+            message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
+            yield from (Problem(path, 0.0, message) for path in paths)
+
+
+def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+    keys = {path.partition(".")[2] for path in expected if path.startswith(section + ".")}
+    for key, value in part.items():
+        path = f"{section}.{key}"
+        if path in expected:
+            continue
+        if path in PARAMETERS:
+            owners = PARAMETERS[path].routes
+            routes = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
+            yield Problem(path, shown(value), f"is a parameter of the {routes}")
+        else:
+            yield Problem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """A suggestion, or what there is to choose from."""
+    names = sorted(known)
+    matches = difflib.get_close_matches(str(name)[:60], names, n=1)
+    return f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(names)}"

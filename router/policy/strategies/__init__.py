@@ -1,0 +1,51 @@
+"""The routes. A new one is a file here, a line in `ROUTES`, golden cases and a section in docs/policies.md."""
+
+from router.policy.strategies import (
+    adaptive_offload,
+    adaptive_v1,
+    cache_aware,
+    conditional_offload,
+    dynamo,
+    least_requests,
+    llm_d,
+    lmetric,
+    lpwl,
+    mooncake_conductor,
+    power_of_two,
+    ppd,
+    prefix_hash,
+    random,
+    round_robin,
+    session_sticky,
+    sglang_cache_aware,
+    smetric,
+    weighted,
+)
+from router.policy.strategies.strategy import Route
+
+ROUTES: dict[str, Route] = {
+    module.ROUTE.name: module.ROUTE
+    for module in (
+        round_robin,
+        random,
+        least_requests,
+        power_of_two,
+        session_sticky,
+        prefix_hash,
+        cache_aware,
+        adaptive_v1,
+        adaptive_offload,
+        conditional_offload,
+        sglang_cache_aware,
+        dynamo,
+        llm_d,
+        lmetric,
+        lpwl,
+        smetric,
+        mooncake_conductor,
+        ppd,
+        weighted,
+    )
+}
+
+__all__ = ["ROUTES", "Route"]

@@ -1,0 +1,33 @@
+"""As adaptive_v1, but a heavy prompt is computed elsewhere and its KV moves to where most is cached (experiment D)."""
+
+from router.policy.rules.offload import prefiller, serving
+from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
+from router.policy.strategies.strategy import Route
+from router.policy.types import Instance
+from router.policy.view import Pick, View
+
+
+def rank(view: View) -> Pick:
+    """Heavy: prefill on the least loaded other, decode on `home`; without another as adaptive_v1."""
+    return adaptive(view, _offload)
+
+
+def _offload(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+    helper, why = prefiller(view, home)
+    if helper is None:
+        return least_decode(serving(view), home, (*reasons, why))
+    heavy = f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}"
+    return Pick(home, "heavy", "offload", (*reasons, heavy, why), prefill=helper)
+
+
+ROUTE = Route(
+    "adaptive_offload",
+    "Adaptive offload",
+    "Heavy prompts are computed on the least loaded other instance and decoded where most is cached; others as in "
+    "Adaptive.",
+    "heavy: decode at the session's instance, else argmin n_i; prefill argmin work_j of the others; else adaptive_v1",
+    rank,
+    parameters=(HEAVY_CACHE_LOSS_MAX,),
+    affinity=True,
+    offloads=True,
+)

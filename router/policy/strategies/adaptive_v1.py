@@ -1,0 +1,113 @@
+"""Sessions stay, prompts follow the cache, heavy prefills go where few are decoding (experiments B and C)."""
+
+from collections.abc import Callable
+
+from router.policy.rules.affinity import binding
+from router.policy.rules.classify import class_on
+from router.policy.rules.offload import serving
+from router.policy.rules.overload import most_work, overloaded
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.types import Instance, RequestClass
+from router.policy.view import Pick, View, least
+
+Heavy = Callable[[View, Instance, tuple[str, ...]], Pick]  # where a request goes that is heavy on this instance
+
+
+def rank(view: View) -> Pick:
+    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache. Nobody who is overloaded."""
+    return adaptive(view, least_decode)
+
+
+def adaptive(view: View, heavy: Heavy) -> Pick:
+    bound = binding(view)
+    rest = view.without(bound.left)
+    home = bound.instance or best_by_cache(rest)
+    request_class = class_on(rest, home)
+    if request_class == "heavy":
+        return heavy(rest, home, bound.reasons)
+    if bound.instance is not None:
+        return Pick(home, request_class, "session", bound.reasons)
+    return cache_or_load(rest, home, request_class, bound.reasons)
+
+
+def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+    """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
+    near, left_out = _not_overloaded(*_near_the_cache(view))
+    scores = near.instances.decodes
+    place = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
+    instance = near.instances[place]
+    told = (
+        f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
+        f"least decode load: {instance.decodes} decodes, {instance.prefill_tokens:,} prefill tokens",
+    )
+    return Pick(instance, "heavy", "least_decode", (*reasons, *told, *left_out), near.instances, scores)
+
+
+def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
+    """Without those that would lose too much of it, and how many they are, in words."""
+    limit = view.policy["route.heavy_cache_loss_max"]
+    most = max(view.cached)
+    if most - min(view.cached) <= limit:
+        return view, ()
+    near = view.only([most - cached <= limit for cached in view.cached])
+    left_out = len(view.instances) - len(near.instances)
+    return near, (f"{left_out} left out: each would compute more than {limit:,} tokens again",)
+
+
+def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
+    """Who has long prompts to compute has few decodes because of them, and must not draw the next one for that."""
+    limit = most_work(view)
+    if max(view.work) <= limit:
+        return view, reasons
+    rest = view.only([work <= limit for work in view.work])
+    left_out = len(view.instances) - len(rest.instances)
+    return rest, (*reasons, f"{left_out} left out: each has more than {limit:,.0f} tokens of work")
+
+
+def best_by_cache(view: View) -> Instance:
+    """Least n_i, of equals the one with the least work."""
+    return view.instances[least(view, view.new, lambda: view.work)]
+
+
+def cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
+    cached = view.cached_on(home)
+    if cached == 0:
+        why = "no instance holds any of the prompt"
+    elif busy := overloaded(view, home):
+        why = f"{home.id} holds most of the prompt and is passed over: {busy}"
+    else:
+        told = f"best by cache: {cached:,} tokens cached"
+        return Pick(home, request_class, "cache", (*reasons, told), view.instances, view.new)
+    view = serving(view)
+    place = least(view, view.work)
+    told = f"least work: {view.work[place]:,.0f} tokens"
+    return Pick(view.instances[place], request_class, "least_work", (*reasons, why, told), view.instances, view.work)
+
+
+HEAVY_CACHE_LOSS_MAX = Parameter(
+    path="route.heavy_cache_loss_max",
+    title="Cached tokens that a heavy request may lose",
+    kind="int",
+    unit="tokens",
+    default=1_000_000,
+    minimum=0,
+    maximum=1_000_000,
+    step=10_000,
+    raises="Heavy requests may leave more of their cache for an instance with fewer decodes; at the maximum all.",
+    metric="class.new_tokens_p90",
+    up="looser: heavy requests may leave more of their cache behind",
+    down="stricter: heavy requests stay nearer to their cache",
+    routes=("adaptive_v1", "adaptive_offload", "conditional_offload"),
+)
+
+ROUTE = Route(
+    "adaptive_v1",
+    "Adaptive",
+    "Heavy requests go to the instance with the fewest decodes, then the least prefill; others to the session's "
+    "instance, else to the best by cache; none to one that is overloaded.",
+    "heavy: argmin D_i, then PP_i; else the session's instance; else argmin n_i; overloaded: argmin work_i",
+    rank,
+    parameters=(HEAVY_CACHE_LOSS_MAX,),
+    affinity=True,
+)

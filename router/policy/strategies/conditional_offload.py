@@ -1,0 +1,124 @@
+"""As adaptive_offload, but only where the offload saves more than the transfer takes."""
+
+from dataclasses import dataclass
+
+from router.policy.rules.offload import prefiller, serving
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
+from router.policy.strategies.strategy import Route
+from router.policy.types import Instance, Rates
+from router.policy.view import Pick, View
+
+
+def rank(view: View) -> Pick:
+    """Heavy: offloaded when D_d · T_prefill(n) + queue saved > t0 + bytes/BW and the decoder has room for L."""
+    return adaptive(view, _offload_if_it_pays)
+
+
+def _offload_if_it_pays(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+    helper, why = prefiller(view, home)
+    if helper is None:
+        return least_decode(serving(view), home, (*reasons, why))
+    pays, told = _judge(view, home, helper)
+    if not pays:
+        return least_decode(serving(view), home, (*reasons, told))
+    return Pick(home, "heavy", "offload", (*reasons, told, why), prefill=helper)
+
+
+def _judge(view: View, decoder: Instance, helper: Instance) -> tuple[bool, str]:
+    free = (1 - decoder.kv_usage) * decoder.kv_tokens
+    if decoder.kv_tokens and free < view.request.prompt_tokens:
+        return False, f"no offload: {decoder.id} has KV room for {free:,.0f} of {view.request.prompt_tokens:,} tokens"
+    rates = _assumed(view)
+    if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
+        return False, f"no offload: {_unknown(rates)} is not known yet"
+    balance = _balance(view, decoder, helper, rates)
+    verb = "pays" if balance.saved_s > balance.transfer_s else "does not pay"
+    return balance.saved_s > balance.transfer_s, (
+        f"offload {verb}: {balance.stall_s:.2f} s of stalls and {balance.queue_s:.2f} s of queue saved, "
+        f"{balance.transfer_s:.2f} s of transfer"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """All in seconds."""
+
+    stall_s: float  # by which the decodes beside the prefill would be held up, summed over them
+    queue_s: float  # earlier by which the prompt is computed
+    transfer_s: float
+
+    @property
+    def saved_s(self) -> float:
+        return self.stall_s + self.queue_s
+
+
+def _balance(view: View, decoder: Instance, helper: Instance, rates: Rates) -> Balance:
+    prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
+    own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
+    stalled = decoder.decodes * own - helper.decodes * other  # the decodes beside the helper are held up instead
+    before = decoder.prefill_tokens + own - helper.prefill_tokens - other
+    moved_s = own * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
+    return Balance(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
+
+
+def _assumed(view: View) -> Rates:
+    """What was measured, else what the policy assumes, so that a first transfer can be measured at all."""
+    rates, policy = view.request.rates, view.policy
+    return Rates(
+        rates.prefill_tokens_per_s,
+        rates.kv_bytes_per_token or policy["route.assumed_kv_kib_per_token"] * 1024,
+        rates.transfer_bytes_per_s or policy["route.assumed_transfer_gb_per_s"] * 1e9,
+        rates.transfer_setup_s,
+    )
+
+
+def _unknown(rates: Rates) -> str:
+    if not rates.prefill_tokens_per_s:
+        return "how fast prompts are computed"
+    if not rates.kv_bytes_per_token:
+        return "how large a token's KV is"
+    return "how fast KV is transferred"
+
+
+ASSUMED_TRANSFER = Parameter(
+    path="route.assumed_transfer_gb_per_s",
+    title="Transfer speed until one is measured",
+    kind="float",
+    unit="GB/s",
+    default=0.0,
+    minimum=0.0,
+    maximum=10_000.0,
+    step=0.5,
+    raises="Offloads pay sooner while no transfer has been measured; at 0 there is none until then.",
+    up="looser: transfers are taken to be faster until measured",
+    down="stricter: transfers are taken to be slower until measured",
+    routes=("conditional_offload",),
+)
+ASSUMED_KV = Parameter(
+    path="route.assumed_kv_kib_per_token",
+    title="KV of a token until it is known",
+    kind="float",
+    unit="KiB",
+    default=0.0,
+    minimum=0.0,
+    maximum=100_000.0,
+    step=16.0,
+    raises="Transfers are taken to be larger while the size is not known; at 0 there is no offload until then.",
+    up="stricter: transfers are taken to be larger until known",
+    down="looser: transfers are taken to be smaller until known",
+    routes=("conditional_offload",),
+)
+
+ROUTE = Route(
+    "conditional_offload",
+    "Conditional offload",
+    "As Adaptive offload, but only when the stalls and the queue that it saves are longer than the transfer and the "
+    "decoder has room.",
+    "heavy: offload if D_d · T_prefill(n) + queue saved > t0 + n · bytes/token / BW and (1 − u_d) · KV_d ≥ L; else as "
+    "adaptive_v1",
+    rank,
+    parameters=(HEAVY_CACHE_LOSS_MAX, ASSUMED_TRANSFER, ASSUMED_KV),
+    affinity=True,
+    offloads=True,
+)

@@ -1,0 +1,69 @@
+"""Match, free KV and short queues, weighted 2 : 1 : 1 (llm-d's default profile)."""
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.rules.scorers import missing, scored, told
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View, least
+
+WEIGHTS = {"prefix": "route.match_weight", "kv_free": "route.kv_weight", "queue": "route.queue_weight"}
+
+
+def rank(view: View) -> Pick:
+    """Maximise match_weight · h_i/L + kv_weight · (1 − u_i) + queue_weight · (max q − q_i)/(max q − min q)."""
+    weights = {name: view.policy[path] for name, path in WEIGHTS.items()}
+    scores = scored(view, weights)
+    lacking = missing(scores, weights)
+    place = least(view, lacking)
+    instance = view.instances[place]
+    return Pick(instance, class_by_cache(view), "weighted", (told(scores, place),), view.instances, lacking)
+
+
+def _weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:
+    return Parameter(
+        path=path,
+        title=title,
+        kind="float",
+        unit="ratio",
+        default=default,
+        minimum=0.0,
+        maximum=100.0,
+        step=0.1,
+        raises=raises,
+        metric=metric,
+        up="counts more",
+        down="counts less",
+        routes=("llm_d",),
+    )
+
+
+ROUTE = Route(
+    "llm_d",
+    "llm-d",
+    "The greatest weighted sum of matching prefix, free KV and short queue.",
+    "argmax match_weight · h_i/L + kv_weight · (1 − u_i) + queue_weight · (max q − q_i)/(max q − min q)",
+    rank,
+    parameters=(
+        _weight(
+            "route.match_weight",
+            2.0,
+            "Weight of the matching prefix",
+            "Requests follow the cache further before load sends them elsewhere.",
+            "class.hit_share_p50",
+        ),
+        _weight(
+            "route.kv_weight",
+            1.0,
+            "Weight of free KV",
+            "Requests go more to instances whose KV is empty.",
+            "instance.kv_usage_max",
+        ),
+        _weight(
+            "route.queue_weight",
+            1.0,
+            "Weight of a short queue",
+            "Requests go more to instances where few wait.",
+            "instance.waiting_max",
+        ),
+    ),
+)

@@ -1,0 +1,26 @@
+"""Prefill work times requests (LMetric)."""
+
+from operator import add, mul
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View, least
+
+
+def rank(view: View) -> Pick:
+    """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); several idle instances all score 0, so ties go by PP_i + n_i."""
+    work = list(map(add, view.instances.prefill_tokens, view.new))
+    scores = list(map(mul, work, view.instances.running))
+    place = least(view, scores, lambda: work)
+    instance = view.instances[place]
+    reason = f"least product: {work[place]:,} prefill tokens times {instance.running} requests"
+    return Pick(instance, class_by_cache(view), "least_product", (reason,), view.instances, scores)
+
+
+ROUTE = Route(
+    "lmetric",
+    "LMetric",
+    "The least product of prefill work with this request on it and requests; no weights to tune.",
+    "argmin (PP_i + n_i) · R_i, ties by PP_i + n_i",
+    rank,
+)

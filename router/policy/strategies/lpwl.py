@@ -1,0 +1,28 @@
+"""Least prefill work left."""
+
+from operator import add
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View, by_turn
+
+
+def rank(view: View) -> Pick:
+    """argmin PP_i + n_i, ties by R_i, then round robin."""
+    scores = list(map(add, view.instances.prefill_tokens, view.new))
+    best, running = min(scores), view.instances.running
+    tied = [place for place, score in enumerate(scores) if score == best]
+    fewest = min(running[place] for place in tied)
+    tied = [place for place in tied if running[place] == fewest]
+    instance = view.instances[by_turn(view, tied, view.request.turn)]
+    reason = f"least prefill work: {best:,} tokens with this request"
+    return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)
+
+
+ROUTE = Route(
+    "lpwl",
+    "Least prefill work left",
+    "The least prefill work with this request on it (queued and new tokens); ties by requests, then in turn.",
+    "argmin PP_i + n_i, ties by R_i, then in turn",
+    rank,
+)

@@ -1,0 +1,114 @@
+"""Least estimated time to the first token, prefixes fetched from the store (Mooncake's Conductor)."""
+
+from collections.abc import Sequence
+from operator import sub
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.types import RequestClass
+from router.policy.view import Pick, View, least
+
+STORE = "mooncake_store"  # the connector by which an instance finds by itself what others have computed
+
+
+def rank(view: View) -> Pick:
+    """argmin TTFT_i = T_transfer + T_queue(i) + T_prefill(L, prefix) (FAST '25, algorithm 1)."""
+    rate = view.request.rates.prefill_tokens_per_s
+    prefixes = _prefixes(view)
+    prompt = view.request.prompt_tokens
+    tokens = [
+        prefill + prompt - prefix for prefill, prefix in zip(view.instances.prefill_tokens, prefixes, strict=True)
+    ]
+    request_class = class_by_cache(view)
+    if not rate:
+        place = least(view, tokens)
+        reason = f"least prefill work, {tokens[place]:,} tokens: how fast prompts are computed is not known yet"
+        return Pick(view.instances[place], request_class, "least_ttft", (reason,), view.instances, tokens)
+    scores = [work / rate for work in tokens]
+    if prefixes is not view.cached:
+        moved = map(sub, prefixes, view.cached)
+        scores = [score + _transfer_s(view, tokens) for score, tokens in zip(scores, moved, strict=True)]
+    place = least(view, scores)
+    return _judged(view, request_class, scores, place, prefixes[place] - view.cached[place])
+
+
+def _prefixes(view: View) -> Sequence[int]:
+    """Cached tokens, with what would be fetched where the best has more than prefetch_ratio times as many."""
+    rates = view.request.rates
+    if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
+        return view.cached  # what a transfer takes is not known
+    ratio = view.policy["route.prefetch_ratio"]
+    connectors, cached = view.instances.connector, view.cached
+    best = max((own for one, own in zip(connectors, cached, strict=True) if one == STORE), default=0)
+    if not best:
+        return cached
+    return [best if one == STORE and best > ratio * own else own for one, own in zip(connectors, cached, strict=True)]
+
+
+def _transfer_s(view: View, tokens: int) -> float:
+    if not tokens:
+        return 0.0
+    rates = view.request.rates
+    return rates.transfer_setup_s + tokens * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
+
+
+def _judged(view: View, request_class: RequestClass, scores: list[float], place: int, fetched: int) -> Pick:
+    """Over the limit nobody takes it, unless nothing is before it: then waiting would not help."""
+    instance, limit = view.instances[place], view.policy["route.ttft_limit_s"]
+    told = [f"least time to the first token: {scores[place]:.2f} s"]
+    if fetched:
+        told.append(f"{fetched:,} tokens of the prefix come from the store")
+    if scores[place] > limit and instance.running:
+        return Pick(
+            instance,
+            request_class,
+            "over_ttft_limit",
+            (*told, f"more than the {limit:g} s allowed"),
+            view.instances,
+            scores,
+            refused=True,
+        )
+    return Pick(instance, request_class, "least_ttft", tuple(told), view.instances, scores)
+
+
+PREFETCH_RATIO = Parameter(
+    path="route.prefetch_ratio",
+    title="Prefixes are fetched when the best holds more than",
+    kind="float",
+    unit="ratio",
+    default=1.5,
+    minimum=1.0,
+    maximum=1_000.0,
+    step=0.1,
+    raises="Fewer prefixes are fetched from other instances, more are computed again.",
+    metric="class.hit_share_p50",
+    up="stricter: computes more again instead of fetching it",
+    down="looser: fetches more from others",
+    routes=("mooncake_conductor",),
+)
+TTFT_LIMIT_S = Parameter(
+    path="route.ttft_limit_s",
+    title="Refuse when the first token would take more than",
+    kind="float",
+    unit="s",
+    default=30.0,
+    minimum=0.1,
+    maximum=3_600.0,
+    step=1.0,
+    raises="Fewer requests are refused because the queues are long; those taken wait for longer.",
+    metric="ttft_p99_ms",
+    up="looser: longer waits, fewer refusals",
+    down="stricter: shorter waits, more refusals",
+    routes=("mooncake_conductor",),
+)
+
+ROUTE = Route(
+    "mooncake_conductor",
+    "Mooncake Conductor",
+    "The least estimated time to the first token, prefixes fetched from the store; refused when that takes too long.",
+    "argmin T_transfer + T_queue(i) + T_prefill(L, prefix); prefix of the best if best/own > prefetch_ratio; refused "
+    "above ttft_limit",
+    rank,
+    parameters=(PREFETCH_RATIO, TTFT_LIMIT_S),
+)

@@ -1,0 +1,52 @@
+"""Prompts that begin alike go to the same instance, unless that has more than its share."""
+
+from math import ceil
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.rules.hashing import MASK, hash_of, rendezvous
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View
+
+
+def rank(view: View) -> Pick:
+    """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring:
+    the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
+    running = view.instances.running
+    most = ceil(view.policy["route.load_factor"] * (sum(running) + 1) / len(running))
+    hashes = rendezvous(hash_of(str(view.request.prefix_key)), view.instances)
+    scores = [
+        place / MASK if requests < most else 1 + place / MASK for place, requests in zip(hashes, running, strict=True)
+    ]
+    place = scores.index(min(scores))
+    home = hashes.index(min(hashes))
+    reasons = [f"the beginning of the prompt hashes to {view.instances[home].id}"]
+    if place != home:
+        reasons.append(f"which has {running[home]} requests, its share is {most}: the next in the order of the hashes")
+    return Pick(view.instances[place], class_by_cache(view), "prefix_hash", tuple(reasons), view.instances, scores)
+
+
+LOAD_FACTOR = Parameter(
+    path="route.load_factor",
+    title="An instance takes at most its share times",
+    kind="float",
+    unit="ratio",
+    default=1.25,
+    minimum=1.0,
+    maximum=100.0,
+    step=0.05,
+    raises="Prompts that begin alike stay together for longer while their instance fills up.",
+    metric="instance.running_max",
+    up="looser: an instance may have more than the others",
+    down="stricter: load is more even, and more prefixes are computed twice",
+    routes=("prefix_hash",),
+)
+
+ROUTE = Route(
+    "prefix_hash",
+    "Prefix hash",
+    "The instance that the beginning of the prompt hashes to, or the next by hash when that has more than its share.",
+    "argmin hash(prefix, i) over those with R_i < ⌈load_factor · (Σ R + 1) / n⌉",
+    rank,
+    parameters=(LOAD_FACTOR,),
+)

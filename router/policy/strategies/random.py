@@ -1,0 +1,21 @@
+"""Any instance."""
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View, by_turn
+
+
+def rank(view: View) -> Pick:
+    """Each instance with the same probability: number `draw · n` in the order of ids."""
+    count = len(view.instances)
+    instance = view.instances[by_turn(view, range(count), int(view.draw * count))]
+    return Pick(instance, class_by_cache(view), "draw", (f"drawn from {count} instances",))
+
+
+ROUTE = Route(
+    "random",
+    "Random",
+    "Any instance with the same probability; load and cache are not looked at.",
+    "place = ⌊draw · number of instances⌋, in the order of ids",
+    rank,
+)

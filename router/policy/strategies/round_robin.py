@@ -1,0 +1,21 @@
+"""Each instance in its turn."""
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View, by_turn
+
+
+def rank(view: View) -> Pick:
+    """Instance number `turn mod n` in the order of ids, over those that may take the request."""
+    turn, count = view.request.turn, len(view.instances)
+    instance = view.instances[by_turn(view, range(count), turn)]
+    return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {count} instances",))
+
+
+ROUTE = Route(
+    "round_robin",
+    "Round robin",
+    "Each instance in its turn; load and cache are not looked at.",
+    "place = turn mod number of instances, in the order of ids",
+    rank,
+)

@@ -1,0 +1,152 @@
+"""Sessions stay while their instance is fast enough; else load times requests (SMetric)."""
+
+from operator import add, mul
+
+from router.policy.rules.classify import class_by_cache, class_on
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.types import Instance
+from router.policy.view import Pick, View, least
+
+
+def rank(view: View) -> Pick:
+    """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
+    history and load_i/rate ≤ slack · (base + per_1k · L/1000), or nobody meets that; else argmin load_i · R_i."""
+    loads = list(map(add, view.instances.prefill_tokens, _costs(view)))
+    home = view.instances.place(view.request.bound_to)
+    if home is not None:
+        stays, why = _stays(view, loads, home)
+        if stays:
+            instance = view.instances[home]
+            return Pick(instance, class_on(view, instance), "session", (why,))
+        reasons: tuple[str, ...] = (why,)
+    else:
+        reasons = ()
+    return _least_product(view, loads, reasons)
+
+
+def _costs(view: View) -> list[float]:
+    """In tokens: attention makes a new token dearer the more context is before it; at L_eq it costs as much again."""
+    prompt, equal = view.request.prompt_tokens, view.policy["route.equal_cost_tokens"]
+    # Of many instances only a few hold something else of the prompt than the others do.
+    costs = {new: new + new * (prompt - new / 2) / equal for new in set(view.new)}
+    return [costs[new] for new in view.new]
+
+
+def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:
+    request, policy, instance = view.request, view.policy, view.instances[home]
+    cached = view.cached[home]
+    if cached <= policy["route.history_share"] * request.history_tokens:
+        return False, f"{instance.id} holds {cached:,} of the session's {request.history_tokens:,} tokens: not enough"
+    rate = request.rates.prefill_tokens_per_s
+    if not rate:
+        return True, f"the session is on {instance.id}; how fast prompts are computed is not known yet"
+    limit = policy["route.slo_slack"] * (
+        policy["route.slo_base_s"] + policy["route.slo_per_1k_s"] * request.prompt_tokens / 1_000
+    )
+    takes = loads[home] / rate
+    if takes <= limit:
+        return True, f"the session is on {instance.id}: first token after {takes:.2f} s, {limit:.2f} s are allowed"
+    if min(loads) / rate > limit:
+        return True, f"the session is on {instance.id}: nobody gives its first token within {limit:.2f} s"
+    return False, _too_slow(instance, takes, limit)
+
+
+def _too_slow(instance: Instance, takes: float, limit: float) -> str:
+    return f"the session leaves {instance.id}: first token after {takes:.2f} s, {limit:.2f} s are allowed"
+
+
+def _least_product(view: View, loads: list[float], reasons: tuple[str, ...]) -> Pick:
+    scores = list(map(mul, loads, view.instances.running))
+    place = least(view, scores, lambda: loads)
+    instance = view.instances[place]
+    reason = f"least product: load {loads[place]:,.0f} times {instance.running} requests"
+    return Pick(instance, class_by_cache(view), "least_product", (*reasons, reason), view.instances, scores)
+
+
+EQUAL_COST_TOKENS = Parameter(
+    path="route.equal_cost_tokens",
+    title="Attention costs as much as the rest at a context of",
+    kind="int",
+    unit="tokens",
+    default=30_000,
+    minimum=1_000,
+    maximum=10_000_000,
+    step=1_000,
+    raises="Long prompts count as less work beside short ones.",
+    metric="class.new_tokens_p90",
+    up="long prompts count as less work",
+    down="long prompts count as more work",
+    routes=("smetric",),
+)
+HISTORY_SHARE = Parameter(
+    path="route.history_share",
+    title="A session stays above a cached share of its history of",
+    kind="float",
+    unit="share",
+    default=0.5,
+    minimum=0.0,
+    maximum=1.0,
+    step=0.05,
+    raises="Sessions of which little is cached any more move sooner.",
+    metric="class.hit_share_p50",
+    up="stricter: sessions need more of their history cached to stay",
+    down="looser: sessions stay with less of their history cached",
+    routes=("smetric",),
+)
+SLO_SLACK = Parameter(
+    path="route.slo_slack",
+    title="Slack on the time to the first token",
+    kind="float",
+    unit="ratio",
+    default=1.0,
+    minimum=0.01,
+    maximum=100.0,
+    step=0.1,
+    raises="Sessions stay on slower instances for longer.",
+    metric="ttft_p99_ms",
+    up="looser: sessions stay on slower instances",
+    down="stricter: sessions leave slow instances sooner",
+    routes=("smetric",),
+)
+SLO_BASE_S = Parameter(
+    path="route.slo_base_s",
+    title="First token allowed after",
+    kind="float",
+    unit="s",
+    default=1.0,
+    minimum=0.0,
+    maximum=600.0,
+    step=0.1,
+    raises="More time to the first token is allowed, whatever the prompt's length.",
+    metric="ttft_p99_ms",
+    up="looser: more time to the first token",
+    down="stricter: less time to the first token",
+    routes=("smetric",),
+)
+SLO_PER_1K_S = Parameter(
+    path="route.slo_per_1k_s",
+    title="And for each 1,000 prompt tokens",
+    kind="float",
+    unit="s",
+    default=0.0625,
+    minimum=0.0,
+    maximum=60.0,
+    step=0.005,
+    raises="Long prompts are allowed more time to the first token.",
+    metric="ttft_p99_ms",
+    up="looser: more time for long prompts",
+    down="stricter: less time for long prompts",
+    routes=("smetric",),
+)
+
+ROUTE = Route(
+    "smetric",
+    "SMetric",
+    "The session's instance while it holds enough of the history and is fast enough, or nobody is; else the least "
+    "product of prefill load and requests.",
+    "load_i = PP_i + n + n·(L − n/2)/equal_cost_tokens; stay if h > history_share · history and load_i/rate ≤ "
+    "slo_slack · (slo_base + slo_per_1k · L/1000); else argmin load_i · R_i",
+    rank,
+    parameters=(EQUAL_COST_TOKENS, HISTORY_SHARE, SLO_SLACK, SLO_BASE_S, SLO_PER_1K_S),
+)

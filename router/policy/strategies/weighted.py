@@ -1,0 +1,189 @@
+"""A route of one's own: filters, then weighted scorers, then a picker."""
+
+from collections.abc import Callable, Sequence
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.rules.pickers import PICKERS
+from router.policy.rules.scorers import SCORERS, missing, scored, told
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.strategy import Route
+from router.policy.view import Pick, View
+
+Filter = Callable[[View], Sequence[bool]]  # who stays; empty when all do
+
+
+def rank(view: View) -> Pick:
+    """Filters in their order, each skipped when it would leave nobody; then the picker by the weighted scores."""
+    weights = {name: view.policy[f"route.weight_{name}"] for name in SCORERS}
+    left, reasons = _filtered(view)
+    scores = scored(left, weights)
+    lacking = missing(scores, weights)
+    picker: str = view.policy["route.picker"]
+    place = PICKERS[picker](left, lacking, sum(weights.values()))
+    rule = "weighted" if picker == "best" else picker
+    return Pick(
+        left.instances[place], class_by_cache(view), rule, (*reasons, told(scores, place)), left.instances, lacking
+    )
+
+
+def _filtered(view: View) -> tuple[View, tuple[str, ...]]:
+    reasons = []
+    for name, keep in FILTERS.items():
+        stays = keep(view)
+        count, kept = len(stays), sum(stays)
+        if 0 < kept < count:
+            reasons.append(f"{name}: {count - kept} of {count} left out")
+            view = view.only(stays)
+    return view, tuple(reasons)
+
+
+def short_queue(view: View) -> Sequence[bool]:
+    return _at_most(view.instances.waiting, view.policy["route.filter_waiting"])
+
+
+def little_prefill(view: View) -> Sequence[bool]:
+    return _at_most(view.instances.prefill_tokens, view.policy["route.filter_prefill_tokens"])
+
+
+def long_match(view: View) -> Sequence[bool]:
+    least = view.policy["route.filter_match_share"] * view.request.prompt_tokens
+    return [cached >= least for cached in view.cached] if least > min(view.cached) else ()
+
+
+def _at_most(column: Sequence[float], most: float) -> Sequence[bool]:
+    return [one <= most for one in column] if max(column) > most else ()
+
+
+FILTERS: dict[str, Filter] = {
+    "short_queue": short_queue,
+    "little_prefill": little_prefill,
+    "long_match": long_match,
+}
+
+
+def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -> Parameter:
+    return Parameter(
+        path=f"route.weight_{scorer}",
+        title=title,
+        kind="float",
+        unit="ratio",
+        default=default,
+        minimum=0.0,
+        maximum=100.0,
+        step=0.1,
+        raises=raises,
+        metric=metric,
+        up="counts more",
+        down="counts less",
+        routes=("weighted",),
+    )
+
+
+FILTER_PARAMETERS = (
+    Parameter(
+        path="route.filter_waiting",
+        title="Leave out instances where more wait than",
+        kind="int",
+        unit="requests",
+        default=100_000,
+        minimum=0,
+        maximum=100_000,
+        step=1,
+        raises="Instances with longer queues stay in the comparison.",
+        metric="instance.waiting_max",
+        up="looser: longer queues are compared",
+        down="stricter: long queues are left out",
+        routes=("weighted",),
+    ),
+    Parameter(
+        path="route.filter_prefill_tokens",
+        title="Leave out instances with more prefill than",
+        kind="int",
+        unit="tokens",
+        default=100_000_000,
+        minimum=0,
+        maximum=100_000_000,
+        step=10_000,
+        raises="Instances with more prefill before them stay in the comparison.",
+        metric="instance.prefill_tokens_max",
+        up="looser: more prefill is compared",
+        down="stricter: instances with much prefill are left out",
+        routes=("weighted",),
+    ),
+    Parameter(
+        path="route.filter_match_share",
+        title="Leave out instances that hold less of the prompt than",
+        kind="float",
+        unit="share",
+        default=0.0,
+        minimum=0.0,
+        maximum=1.0,
+        step=0.05,
+        raises="Only instances that hold more of the prompt are compared, where there are any.",
+        metric="class.hit_share_p50",
+        up="stricter: short matches are left out",
+        down="looser: shorter matches are compared",
+        routes=("weighted",),
+    ),
+)
+WEIGHTS = (
+    _weight(
+        "prefix",
+        2.0,
+        "Weight of the matching prefix",
+        "Requests follow the cache further before load sends them elsewhere.",
+        "class.hit_share_p50",
+    ),
+    _weight(
+        "kv_free", 1.0, "Weight of free KV", "Requests go more to instances whose KV is empty.", "instance.kv_usage_max"
+    ),
+    _weight(
+        "queue", 1.0, "Weight of a short queue", "Requests go more to instances where few wait.", "instance.waiting_max"
+    ),
+    _weight(
+        "requests",
+        0.0,
+        "Weight of few requests",
+        "Requests go more to instances with few of them.",
+        "instance.running_max",
+    ),
+    _weight(
+        "decodes",
+        0.0,
+        "Weight of few decodes",
+        "Requests go more to instances where few are decoding.",
+        "instance.running_max",
+    ),
+    _weight(
+        "prefill",
+        0.0,
+        "Weight of little prefill",
+        "Requests go more to instances with little to prefill, this request's new tokens with it.",
+        "instance.prefill_tokens_max",
+    ),
+    _weight(
+        "session",
+        0.0,
+        "Weight of the session's instance",
+        "Sessions stay where they are through greater differences in load.",
+        "session.reuse_gap_p90_s",
+    ),
+)
+PICKER = Parameter(
+    path="route.picker",
+    title="Picker",
+    kind="choice",
+    default="best",
+    choices=tuple(PICKERS),
+    raises="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: whoever passed the filters.",
+    routes=("weighted",),
+)
+
+ROUTE = Route(
+    "weighted",
+    "Filters, weights, picker",
+    "Your own: instances are filtered, scored by weighted measures from 0 to 1, and one of them is picked.",
+    "filters; then argmax Σ weight_s · score_s(i), or drawn by it",
+    rank,
+    parameters=(*FILTER_PARAMETERS, *WEIGHTS, PICKER),
+)

@@ -1,0 +1,191 @@
+"""One instance as the router knows it: where it is, what is under way on it, how it has been doing."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from router.contract import wire
+from router.policy.types import Instance, Role
+from router.prefix.accuracy import Accuracy
+from router.prefix.belief import GUESS
+from router.upstream.breaker import Breaker
+from router.upstream.connection_pool import Upstream
+
+if TYPE_CHECKING:
+    from router.kv_events.feed import Feed
+
+SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
+
+
+class Member:
+    __slots__ = (
+        "_view",
+        "approximate",
+        "belief",
+        "block_size",
+        "breaker",
+        "changes",
+        "connector",
+        "decodes",
+        "engine_id",
+        "epoch",
+        "events_url",
+        "exact",
+        "feed",
+        "id",
+        "kv",
+        "kv_tokens",
+        "kv_usage",
+        "others",
+        "prefill_tokens",
+        "reason",
+        "requests",
+        "role",
+        "routable",
+        "sampled_at",
+        "state",
+        "tells_cached",
+        "tokenizer",
+        "upstream",
+        "waiting",
+    )
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        self.id: str = entry["id"]
+        self.epoch: int = entry["epoch"]
+        self.upstream = Upstream(entry["url"] or "")
+        self.breaker = Breaker()
+        self.requests = 0  # of this router, sent and not over
+        self.prefill_tokens = 0  # new tokens of those without a first byte yet
+        self.decodes = 0  # streams after their first byte
+        self.others = (0, 0, 0)  # the same three, of the other routers
+        self.kv_usage = 0.0
+        self.kv_tokens = 0
+        self.waiting = 0
+        self.sampled_at = 0.0
+        self.engine_id = ""  # as its bootstrap server says, where its connector has one
+        self.tells_cached = False  # its usage has held cached tokens
+        self.feed: Feed | None = None  # its KV events, while they are followed
+        self.exact = Accuracy()
+        self.approximate = Accuracy()
+        self.belief = GUESS
+        self.changes: set[str] = set()  # of its pool: the ids of those that have changed
+        self._view: Instance | None = None
+        self.update(entry)
+
+    def update(self, entry: Mapping[str, Any]) -> None:
+        self.routable: bool = bool(entry["routable"])
+        self.state: str = str(entry["state"])
+        self.reason: str = str(entry.get("reason") or "")
+        self.block_size: int = int(entry.get("block_size") or 16)
+        self.events_url = str(entry.get("events") or "")
+        self.tokenizer = str(entry.get("tokenizer") or "")
+        self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
+        self.role = _role(entry.get("role", "both"))
+        self.connector: str = str(entry.get("connector") or "")
+        self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # what its connector's flow needs
+        self.touch()
+
+    def refusal(self, now: float, open_s: float) -> str:
+        """Why it cannot take a request, in words; `now` is the loop's time."""
+        if not self.routable:
+            return f"{self.state}: {self.reason}" if self.reason else self.state
+        return self.breaker.refusal(now, open_s)
+
+    def view(self, refused: str) -> Instance:
+        """As the policy sees it; made anew only when something changed."""
+        view = self._view
+        if view is None or view.refused != refused:
+            requests, prefill_tokens, decodes = self.others
+            view = self._view = Instance(
+                id=self.id,
+                running=self.requests + requests,
+                waiting=self.waiting,
+                decodes=self.decodes + decodes,
+                prefill_tokens=self.prefill_tokens + prefill_tokens,
+                kv_usage=self.kv_usage,
+                kv_tokens=self.kv_tokens,
+                block_size=self.block_size,
+                refused=refused,
+                role=self.role,
+                connector=self.connector,
+            )
+        return view
+
+    def touch(self) -> None:
+        """Something that the policy sees of it has changed."""
+        self._view = None
+        self.changes.add(self.id)
+
+    def take_sample(self, sample: dict[str, Any], now: float) -> None:
+        """The scraped figures; one of an earlier life or too old says nothing. `now` is Unix time."""
+        at = float(sample["at"])
+        if sample.get("epoch") not in (None, self.epoch) or now - at > SAMPLE_MAX_AGE_S:
+            self.kv_usage, self.waiting = 0.0, 0
+        else:
+            self.kv_usage = round(float(sample.get("kv_usage") or 0.0), 6)  # receipts write it out in full
+            self.waiting = int(sample.get("waiting") or 0)
+            if not self.kv_tokens:
+                self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)
+        self.sampled_at = at
+        self.touch()
+
+    def take_others(self, load: tuple[int, int, int]) -> None:
+        if load != self.others:
+            self.others = load
+            self.touch()
+
+    def lease(self, tokens: int) -> "Lease":
+        """A request with so many new tokens is sent to it."""
+        self.requests += 1
+        self.prefill_tokens += tokens
+        self.touch()
+        return Lease(self, tokens)
+
+
+def _role(given: object) -> Role:
+    """ValueError, which makes the whole fleet unreadable: to decode on a prefill instance would be worse."""
+    for role in get_args(Role):
+        if given == role:
+            return cast(Role, role)
+    raise ValueError(f"role {given!r} is none of {', '.join(get_args(Role))}")
+
+
+class Lease:
+    """What one request adds to an instance's load, from being sent until it is over."""
+
+    __slots__ = ("_decoding", "_member", "_tokens", "alone")
+
+    def __init__(self, member: Member, tokens: int) -> None:
+        self._member: Member | None = member
+        self._tokens = tokens
+        self._decoding = False
+        self.alone = member.requests == 1  # nothing else has been sent there when it was, and when its first byte came
+
+    def charge(self, tokens: int) -> None:
+        """So many new tokens are computed here after all."""
+        member = self._member
+        if member is not None and not self._decoding:
+            self._tokens += tokens
+            member.prefill_tokens += tokens
+            member.touch()
+
+    def first_byte(self) -> None:
+        """The prompt has been computed."""
+        member = self._member
+        if member is not None and not self._decoding:
+            self._decoding = True
+            self.alone = self.alone and member.requests == 1
+            member.prefill_tokens -= self._tokens
+            member.decodes += 1
+            member.touch()
+
+    def end(self) -> None:
+        member, self._member = self._member, None
+        if member is None:
+            return
+        member.requests -= 1
+        if self._decoding:
+            member.decodes -= 1
+        else:
+            member.prefill_tokens -= self._tokens
+        member.touch()

@@ -1,0 +1,150 @@
+"""A pool as the router serves it: its policy, its instances, and what it has learned about prompts and sessions."""
+
+from collections.abc import Callable, Mapping
+from random import random
+from typing import Any
+
+from router.contract.wire import OFFLINE_S
+from router.policy.decide import decide
+from router.policy.schema import document
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request, RequestClass
+from router.pool.admission import Queue
+from router.pool.affinity import Affinity
+from router.pool.endpoint import Member
+from router.pool.fleet_view import Standing
+from router.pool.kv_event_state import Told
+from router.prefix.approximate import PrefixIndex
+from router.prefix.chain import CHUNK_BYTES, Chains
+from router.tokenize.ratio import TokenRatio
+
+EPHEMERAL = "exp-"  # pools of experiments: taken by header only
+
+
+class Unreadable(ValueError):
+    """A value in Redis that cannot be taken; the message says why."""
+
+
+class Pool:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ephemeral = name.startswith(EPHEMERAL)
+        self.model = ""
+        self.aliases: tuple[str, ...] = ()  # further models that every instance serves
+        self.policy: Policy = document.parse(document.default())
+        self.policy_name = ""
+        self.version = 0  # 0: none has been published, the default is in force
+        self.acked_at: float | None = None  # s, Unix
+        self.fleet_at: float | None = None  # s, Unix
+        self.members: dict[str, Member] = {}
+        self.told_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
+        self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
+        self.trouble = ""  # with whoever amends them, in words
+        self.standing = Standing()
+        self.chains = Chains()
+        self.index = PrefixIndex()
+        self.told = Told()
+        self.affinity = Affinity()
+        self.queue = Queue()
+        self.queue.shares = _shares(self.policy)
+        self.tokens = TokenRatio()
+        self.rates = UNKNOWN  # what its answers have shown so far (router/telemetry/rates.py)
+        self.turn = 0
+
+    @property
+    def ready(self) -> int:
+        return sum(member.routable for member in self.members.values())
+
+    def troubles(self, now: float) -> list[str]:
+        """What keeps the pool from serving, or from knowing what it does, in words; `now` is Unix time."""
+        found = [] if self.ready else [f"pool {self.name}: none of {len(self.members)} instances is ready"]
+        if self.trouble:
+            found.append(f"pool {self.name}: {self.trouble}")
+        ages = [now - member.sampled_at for member in self.members.values() if member.routable and member.sampled_at]
+        if ages and min(ages) > OFFLINE_S:
+            found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
+        return found
+
+    def take_policy(self, value: Mapping[str, Any], now: float) -> bool:
+        """Put the published version into force; False when it is in force already. Unreadable keeps the old one."""
+        version, name = value.get("version"), value.get("policy")
+        if not isinstance(version, int) or isinstance(version, bool) or not isinstance(name, str):
+            raise Unreadable(f"policy of pool {self.name}: version {version!r} or policy {name!r} is not usable")
+        try:
+            policy = document.parse(value.get("document"))
+        except document.InvalidDocument as error:
+            raise Unreadable(f"policy of pool {self.name}, version {version}: {error}") from None
+        if document.sha256(value["document"]) != value.get("sha256"):
+            raise Unreadable(f"policy of pool {self.name}, version {version}: the document does not match its sha256")
+        if (name, version, policy) == (self.policy_name, self.version, self.policy):
+            return False
+        self.policy, self.policy_name, self.version, self.acked_at = policy, name, version, now
+        self.queue.shares = _shares(policy)
+        self.queue.wake_all()
+        return True
+
+    def take_fleet(self, value: Mapping[str, Any]) -> None:
+        """Take the instances as they are now. Of those that started again or went, connections and index go too."""
+        try:
+            told = list(value["instances"])
+            entries = self.amend(told) if self.amend is not None else told
+            members = {entry["id"]: self._member(entry) for entry in entries}
+            self.fleet_at = float(value["at"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unreadable(f"fleet of pool {self.name}: {type(error).__name__} {error}") from None
+        self.told_entries = told
+        self.model = str(value.get("model") or "")
+        self._replace(members)
+
+    def amend_again(self) -> None:
+        """Whoever amends the entries would do it otherwise by now."""
+        entries = self.amend(self.told_entries) if self.amend is not None else self.told_entries
+        self._replace({entry["id"]: self._member(entry) for entry in entries})
+
+    def _replace(self, members: dict[str, Member]) -> None:
+        before, self.members = self.members, members
+        self.standing.take(members)
+        for member in before.values():
+            now = members.get(member.id)
+            if now is not member:
+                member.upstream.close(running_too=now is not None and now.epoch != member.epoch)
+                self.index.purge(member.id)
+        self.limit_index()
+        self.queue.wake_all()
+
+    def _member(self, entry: Mapping[str, Any]) -> Member:
+        known = self.members.get(entry["id"])
+        if known is not None and known.epoch == entry["epoch"] and known.upstream.url == (entry["url"] or ""):
+            known.update(entry)
+            return known
+        return Member(entry)
+
+    def limit_index(self) -> None:
+        """An instance holds no more chunks than its KV has room for."""
+        tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
+        for member in self.members.values():
+            if member.kv_tokens:
+                self.index.limit(member.id, max(1, _rounded(member.kv_tokens / tokens_per_chunk)))
+
+    def close(self) -> None:
+        for member in self.members.values():
+            member.upstream.close()
+        self.queue.wake_all()
+
+    def decide(self, request: Request, tried: Mapping[str, str], now: float) -> Decision:
+        """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
+        fleet = self.standing.fleet(tried, now, self.policy["failure.breaker_open_s"])
+        return decide(request, fleet, self.policy, random())  # noqa: S311 - ties, no secret
+
+    def able(self, tried: Mapping[str, str], now: float) -> bool:
+        """Somebody would take a request if there were room."""
+        open_s = self.policy["failure.breaker_open_s"]
+        return any(not tried.get(member.id) and not member.refusal(now, open_s) for member in self.members.values())
+
+
+def _shares(policy: Policy) -> dict[RequestClass, float]:
+    return {name: policy[f"admission.share_{name}"] for name in CLASSES}
+
+
+def _rounded(chunks: float) -> int:
+    """To two digits, so that a slowly learning token ratio does not resize the index with every answer."""
+    return int(float(f"{chunks:.1e}"))

@@ -1,0 +1,305 @@
+"""Which instance holds which blocks of a prompt, as the engines themselves tell (KV events), on which tier.
+
+A block is known by a hash of its tokens chained to that of the block before it, the same for all instances. What an
+engine calls the block is kept per instance, since its later events speak of blocks by that name only.
+
+Along a prompt, holders can only be lost: engines evict a chain from its end, so who holds a block holds all before it.
+The places where that happens are found by steps that double and then by bisection, so that a prompt of a thousand
+blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with what follows the hole.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from router.prefix.blocks import linked
+from router.prefix.exact.holders import HolderSets, placed
+from router.prefix.exact.part import Part
+from router.prefix.exact.stretches import Stretch, Tokens, summed
+from router.prefix.exact.table import Table
+from router.prefix.forecast.cache_forecast import Sent
+
+DEVICE, HOST, DISK = range(3)
+TIERS = ("device", "host", "disk")
+
+MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
+HOLDER_PARTS = 1024
+_SET_BYTES = 300  # of a set of holders, roughly
+_COPY_BYTES = 120
+
+NOTHING = (0, 0, 0)
+
+
+class IndexFull(Exception):
+    """There is no room for more blocks; the message says how many there are."""
+
+
+class ExactIndex:
+    """The instances of a pool. `seed`: where chains of hashes begin; secret, so that no prompt is made to collide."""
+
+    def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
+        self.seed = seed
+        self._max_blocks = max_blocks
+        self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
+        self._sets = HolderSets()
+        self._parts: dict[str, Part] = {}
+        self._rooms: dict[str, int] = {}
+        self._names: list[str] = []  # by slot; a free slot keeps its last name
+        self._free: list[int] = []
+        self._live = 0  # bits of the slots in use
+        self._leaving: list[tuple[Part, Iterator[int]]] = []
+        self._held = 0  # blocks, counted once per instance
+
+    # What engines tell
+
+    def store(
+        self,
+        instance: str,
+        names: Sequence[int],
+        parent: int | None,
+        tokens: bytes,
+        block_size: int,
+        tier: int = DEVICE,
+        extras: Sequence[bytes] = (),
+    ) -> None:
+        """The instance holds these blocks of a chain now, `names` as the engine calls them. IndexFull.
+
+        Without tokens they are blocks that it holds on another tier already. `extras`: what else the engine hashes into
+        each block (adapter, salt, image), empty where it is the tokens alone.
+        """
+        part = self._part(instance)
+        link = self.seed if parent is None else part.names.get(parent)
+        if not tokens:
+            links = [(name, part.names.get(name)) for name in names]
+            part.unknown += sum(not known for _, known in links)
+            self._add(part, [name for name, known in links if known], [known for _, known in links if known], 0, tier)
+        elif not link:
+            part.unknown += len(names)
+        else:
+            blocks = linked(tokens, block_size, link, extras)[: len(names)]
+            self._add(part, names[: len(blocks)], blocks, link, tier)
+
+    def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
+        """The instance holds these blocks no more on that tier."""
+        part = self._part(instance)
+        if tier == DEVICE and not part.copies and not part.on_tier[HOST] and not part.on_tier[DISK]:
+            self._drop_all(part, names)
+            return
+        changes: dict[int, int] = {}
+        for name in names:
+            block = part.names.get(name)
+            if block and part.drop_copy(name, tier):
+                part.ahead.held -= tier == DEVICE
+            elif block:
+                self._drop(part, name, block, tier, changes)
+        self._sets.release(changes)
+
+    def clear(self, instance: str) -> None:
+        """It holds nothing any more. What is written about it goes bit by bit, see `sweep`."""
+        part = self._parts.pop(instance, None)
+        if part is not None:
+            self._live &= ~part.bit
+            self._held -= sum(part.on_tier)
+            self._leaving.append((part, part.names.values()))
+
+    def sweep(self, blocks: int) -> bool:
+        """Forget up to so many blocks of instances that were cleared; True while there are more."""
+        while self._leaving and blocks > 0:
+            part, rest = self._leaving[-1]
+            changes: dict[int, int] = {}
+            for block in rest:
+                number = self._holders.get(block)
+                if number not in changes:
+                    changes[number] = self._sets.without_instance(number, part.bit)
+                self._put(block, number, changes[number])
+                blocks -= 1
+                if blocks <= 0:
+                    break
+            else:
+                self._leaving.pop()
+                self._free.append(part.slot)
+            self._sets.release(changes)
+        return bool(self._leaving)
+
+    # What is asked
+
+    def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
+        """How many leading tokens each instance holds, by tier, the fastest where it is on several; none: left out."""
+        get, sets = self._holders.get, self._sets
+        runs: list[Stretch] = []
+        start, number = 0, get(hashes[0]) if hashes else 0
+        alive = sets.anywhere[number] & self._live
+        while alive:
+            end = self._end_of_run(hashes, start, number, alive)
+            runs.append((end, placed(sets.masks[number], alive)))
+            start, number = end, get(hashes[end]) if end < len(hashes) else 0
+            alive &= sets.anywhere[number]
+        return summed(runs, block_size, self._names)
+
+    # Requests under way
+
+    def limit(self, instance: str, blocks: int) -> None:
+        """How many blocks the instance's KV cache has; kept when it is cleared."""
+        if self._rooms.get(instance) != blocks:
+            self._rooms[instance] = blocks
+            if instance in self._parts:
+                self._parts[instance].ahead.resize(blocks)
+
+    def foreseen(
+        self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
+    ) -> dict[str, Tokens]:
+        """What each will hold when a request sent now gets its turn there, where that differs from what `match` found;
+        `now`: s, monotonic."""
+        changed = {}
+        for instance, part in self._parts.items():
+            device, host, disk = held.get(instance, NOTHING)
+            if not part.ahead.stirs(now) or host or disk:  # what leaves the device is found on the tier below
+                continue
+            tokens = part.ahead.foreseen(hashes, device // block_size) * block_size
+            if tokens != device:
+                changed[instance] = (tokens, 0, 0)
+        return changed
+
+    def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> Sent:
+        """The instance gets this prompt, of which it will hold so many leading blocks in its turn."""
+        return self._part(instance).ahead.sent(hashes, foreseen)
+
+    def blocks(self, instance: str) -> Tokens:
+        """How many blocks it holds, by tier."""
+        part = self._parts.get(instance)
+        return (part.on_tier[0], part.on_tier[1], part.on_tier[2]) if part is not None else (0, 0, 0)
+
+    def unknown(self, instance: str) -> int:
+        """Blocks that the engine told of and that could not be placed, since the instance was last cleared."""
+        part = self._parts.get(instance)
+        return part.unknown if part is not None else 0
+
+    def __len__(self) -> int:
+        """Different blocks held by anybody."""
+        return len(self._holders)
+
+    @property
+    def held(self) -> int:
+        """Blocks held, counted once per instance and tier."""
+        return self._held
+
+    @property
+    def bytes(self) -> int:
+        """Memory, to a few percent."""
+        parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
+        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.ahead.bytes for part in parts)
+        return own + self._holders.bytes + len(self._sets) * _SET_BYTES
+
+    # Inside
+
+    def _part(self, instance: str) -> Part:
+        part = self._parts.get(instance)
+        if part is None:
+            if self._free:
+                slot = self._free.pop()
+                self._names[slot] = instance
+            else:
+                slot = len(self._names)
+                self._names.append(instance)
+            part = self._parts[instance] = Part(slot, self._rooms.get(instance, 0))
+            self._live |= part.bit
+        return part
+
+    def _add(self, part: Part, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
+        """`names`: the engine's; `blocks`: ours, that go on from `parent`, 0 where that is not known."""
+        if self._held + len(blocks) > self._max_blocks:
+            raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
+        known = part.names.put_all(names, blocks)
+        for before, block in zip(known, blocks, strict=True) if any(known) else ():
+            if before and before != block:  # the engine gave the name to something else
+                self._leave(part, before)
+        numbers, changes = self._holders.change(blocks, lambda number: self._sets.with_holder(number, part.bit, tier))
+        new = self._recount(numbers, changes)
+        again = []
+        if new < len(blocks):
+            same = zip(names, known, numbers, strict=True)
+            again = [name for name, before, number in same if before and changes[number] == number]
+            part.add_copies(again, tier)
+        part.on_tier[tier] += new
+        self._held += new
+        if tier == DEVICE:
+            part.ahead.stored(blocks, parent, new, len(again))
+
+    def _drop_all(self, part: Part, names: Sequence[int]) -> None:
+        """Of an instance that has one tier, and each block once."""
+        blocks = list(filter(None, part.names.pop_all(names)))
+        numbers, changes = self._holders.change(
+            blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)
+        )
+        gone = self._recount(numbers, changes)
+        part.on_tier[DEVICE] -= gone
+        self._held -= gone
+        part.ahead.dropped(blocks)
+
+    def _recount(self, numbers: list[int], changes: Mapping[int, int]) -> int:
+        """Blocks that had these sets of holders have other ones now; of how many blocks that is so."""
+        counts, changed = self._sets.counts, 0
+        for number, blocks in Counter(numbers).items():
+            after = changes[number]
+            if after != number:
+                counts[number] -= blocks
+                counts[after] += blocks
+                changed += blocks
+        self._sets.release(changes)
+        return changed
+
+    def _drop(self, part: Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
+        number = self._holders.get(block)
+        after = changes.get(number)
+        if after is None:
+            after = changes[number] = self._sets.without_holder(number, part.bit, tier)
+        if after != number:
+            self._put(block, number, after)
+            part.on_tier[tier] -= 1
+            self._held -= 1
+            if tier == DEVICE:
+                part.ahead.dropped([block])
+            if not self._sets.anywhere[after] & part.bit:
+                part.names.pop(name)
+
+    def _leave(self, part: Part, block: int) -> None:
+        number = self._holders.get(block)
+        for tier, mask in enumerate(self._sets.masks[number]):
+            held = bool(mask & part.bit)
+            part.on_tier[tier] -= held
+            self._held -= held
+            if held and tier == DEVICE:
+                part.ahead.dropped([block])
+        self._put(block, number, self._sets.without_instance(number, part.bit))
+        self._sets.release((number,))
+
+    def _put(self, block: int, number: int, after: int) -> None:
+        """Its set of holders was `number` and is `after`."""
+        counts = self._sets.counts
+        counts[number] -= 1
+        if after:
+            self._holders.put(block, after)
+            counts[after] += 1
+        else:
+            self._holders.pop(block)
+
+    def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int) -> int:
+        """The first place after `start` where a block is held otherwise than at `start`, by those who are `alive`."""
+        get, masks = self._holders.get, self._sets.masks
+        here = placed(masks[number], alive)
+
+        def same(place: int) -> bool:
+            other = get(hashes[place])
+            return other == number or placed(masks[other], alive) == here
+
+        low, step, end = start, 1, len(hashes)
+        while low + step < end and same(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, end)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if same(middle):
+                low = middle
+            else:
+                high = middle
+        return high

@@ -1,0 +1,39 @@
+"""Stretches of blocks along a prompt with the same holders, summed up into tokens per instance and tier."""
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+from router.prefix.exact.holders import Masks
+
+Tokens = tuple[int, int, int]  # on device, host, disk
+Stretch = tuple[int, Masks]  # the place where it ends, and who is left
+
+_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
+
+
+def summed(stretches: Sequence[Stretch], block_size: int, names: Sequence[str]) -> dict[str, Tokens]:
+    """`names`: of the instances, by bit of the masks."""
+    found: dict[str, Tokens] = {}
+    begin = 0
+    for place, (end, (device, host, disk)) in enumerate(stretches):
+        following = stretches[place + 1][1] if place + 1 < len(stretches) else (0, 0, 0)
+        if not (host or disk or following[1] or following[2]) and not begin:
+            # On the device from the first block on, the usual case: only who goes is looked at.
+            found |= dict.fromkeys(_named(device & ~following[0], names), (end * block_size, 0, 0))
+            continue
+        for tier, mask in enumerate((device, host, disk)):
+            _add(found, _named(mask, names), tier, (end - begin) * block_size)
+        begin = end
+    return found
+
+
+def _add(found: dict[str, Tokens], names: Iterator[str], tier: int, tokens: int) -> None:
+    for name in names:
+        counted = list(found.get(name, (0, 0, 0)))
+        counted[tier] += tokens
+        found[name] = (counted[0], counted[1], counted[2])
+
+
+def _named(mask: int, names: Sequence[str]) -> Iterator[str]:
+    """The instances of a mask; in C, since a thousand of them may share a system prompt."""
+    return compress(names, f"{mask:b}"[::-1].encode().translate(_FLAGS))

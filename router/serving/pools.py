@@ -1,0 +1,83 @@
+"""The pools that this router serves, and which of them a request is for."""
+
+from collections.abc import Iterable
+
+from router.http.errors import Refusal
+from router.limits.api_key_auth import Gate
+from router.pool.pool import Pool
+
+NAMES_SHOWN = 20
+
+
+class Pools:
+    def __init__(self) -> None:
+        self._pools: dict[str, Pool] = {}
+        self._by_name_or_model: dict[str, Pool] = {}
+        self.gate = Gate()  # who may use them
+
+    def all(self) -> Iterable[Pool]:
+        return self._pools.values()
+
+    def get(self, name: str) -> Pool | None:
+        return self._pools.get(name)
+
+    def get_or_add(self, name: str) -> Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = Pool(name)
+            self.changed()
+        return pool
+
+    def remove(self, name: str) -> None:
+        pool = self._pools.pop(name, None)
+        if pool is not None:
+            pool.close()
+            self.changed()
+
+    def changed(self) -> None:
+        """To be called when a pool came, went or serves another model."""
+        lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
+        by_alias = {alias: pool for pool in reversed(lasting) for alias in pool.aliases}
+        by_model = {pool.model: pool for pool in reversed(lasting) if pool.model}
+        self._by_name_or_model = by_alias | by_model | {pool.name: pool for pool in lasting}
+
+    def models(self) -> dict[str, Pool]:
+        """By model name, the pools that take requests for it."""
+        return {
+            name: pool
+            for name, pool in sorted(self._by_name_or_model.items())
+            if name == pool.model or name in pool.aliases
+        }
+
+    def pick(self, header: str | None, model: str) -> Pool:
+        """By header, else by model or pool name, else the only pool if the body names none or its own is unknown."""
+        if header is not None:
+            return self._by_header(header)
+        pool = self._by_name_or_model.get(model)
+        if pool is not None:
+            return pool
+        lasting = [pool for pool in self._pools.values() if not pool.ephemeral]
+        if not lasting:
+            raise Refusal(503, "no_instance_ready", "no pool is known yet: retry in a moment", retry_after_s=2)
+        if len(lasting) == 1 and (not model or not lasting[0].model):
+            return lasting[0]
+        raise Refusal(404, "model_not_found", self._unknown(model))
+
+    def _by_header(self, name: str) -> Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            known = _listed(pool.name for pool in self._pools.values() if not pool.ephemeral)
+            raise Refusal(404, "pool_not_found", f"x-weir-pool: there is no pool {name[:100]!r}; known: {known}")
+        return pool
+
+    def _unknown(self, model: str) -> str:
+        known = _listed(self.models())
+        if not model:
+            return f"the body names no model; known: {known}"
+        return f"there is no model {model[:100]!r}; known: {known}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
+    return ", ".join(listed[:NAMES_SHOWN]) + more or "none"

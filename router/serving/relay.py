@@ -1,0 +1,122 @@
+"""The answer on its way from engine to client: bytes as they come, at the client's pace."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from router.http import errors, headers
+from router.http.client import Client
+from router.request.call import Call
+from router.upstream import usage
+from router.upstream.errors import UpstreamError
+from router.upstream.response import Answering
+
+WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
+TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
+
+
+@dataclass(slots=True)
+class Answer:
+    connection: Answering
+    body: bytes  # what has been read of it already
+    streams: bool
+
+
+async def begin(connection: Answering) -> Answer:
+    """Wait for what must be there before the client is sent anything. Raises UpstreamError.
+
+    Of a stream that is its first bytes. Any other answer is awaited whole, since until then it can be had elsewhere.
+    """
+    if headers.value_of(connection.headers, b"content-type").startswith(b"text/event-stream"):
+        return Answer(connection, b"", streams=True)
+    body = await connection.read()
+    if connection.done:
+        return Answer(connection, body, streams=False)
+    parts, size = [body], len(body)
+    while size <= WHOLE and not connection.done:
+        parts.append(await connection.read())
+        size += len(parts[-1])
+    return Answer(connection, b"".join(parts), streams=False)
+
+
+async def forward(call: Call, answer: Answer, client: Client) -> None:
+    """Send the answer to the client. An UpstreamError here comes after the first byte: nothing may be repeated."""
+    connection = answer.connection
+    call.streamed = answer.streams
+    call.status = connection.status
+    strip = usage.Strip() if answer.streams and call.strip_usage and call.status == 200 else None
+    call.begun = True
+    client.start(call.status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
+    passing = _Passing(call, client, strip)
+    if answer.body and not connection.done:
+        passing.take(answer.body)
+        answer.body = b""
+    client.on_room = connection.resume
+    try:
+        as_it_came = passing.take_event if answer.streams and client.takes_chunks else None
+        rest = await connection.pour(passing.take, as_it_came)
+    except UpstreamError as error:
+        passing.over()
+        if answer.streams:
+            message = f"the stream broke: {error}; what was sent so far is not the whole answer"
+            client.end(errors.event(call.endpoint, error.code, message, call.id))
+        raise
+    finally:
+        client.on_room = None
+    passing.finish(answer.body + rest)
+
+
+class _Passing:
+    """The bytes of one answer, looked at while they pass."""
+
+    __slots__ = ("_call", "_client", "_first", "_in_event", "_strip", "_tail")
+
+    def __init__(self, call: Call, client: Client, strip: usage.Strip | None) -> None:
+        self._call = call
+        self._client = client
+        self._strip = strip
+        self._first = b""
+        self._in_event = False
+        self._tail: deque[bytes] = deque(maxlen=TAIL_PARTS)
+
+    def take(self, data: bytes) -> bool:
+        """A connection's sink."""
+        if not self._first:
+            self._first = data
+        self._tail.append(data)
+        self._in_event = not data.endswith(b"\n\n")
+        if self._strip is not None:
+            data = self._strip.feed(data)
+        return self._client.write(data) if data else False
+
+    def take_event(self, chunk: bytes) -> bool | None:
+        """A connection's sink of events: one without a usage key goes on as it came."""
+        if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower: it tries the key as a number first
+            return None
+        return self._client.write_chunk(chunk)
+
+    def finish(self, data: bytes) -> None:
+        self._tail.append(data)
+        self.over()  # before the client can ask for its receipt
+        if self._strip is not None:
+            data = self._strip.feed(data) + self._strip.finish()
+        self._client.end(data)
+
+    def over(self) -> None:
+        call, tail = self._call, self._tail
+        call.last_byte = time.perf_counter()
+        data = tail[0] if len(tail) == 1 else b"".join(tail)
+        last = usage.find(data[-usage.TAIL :])
+        if call.streamed and call.endpoint == "/v1/messages":
+            last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
+        call.usage = last
+
+
+def own_lines(call: Call) -> bytes:
+    """What the router says of itself, as header lines; the decision's part when there was one."""
+    decision = call.decision
+    if decision is None:
+        return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
+    instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
+    policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
+    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.flow}\r\n{instance}".encode() + call.limits

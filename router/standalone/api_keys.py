@@ -1,0 +1,92 @@
+"""The API keys of a router that runs alone: a file with their hashes and limits, as JSON or YAML."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from router.contract.api_keys import MARK
+from router.standalone.text import BadInput, structure
+
+FLAG = "--keys"
+LIMIT_MAX = 1_000_000_000  # a minute
+NAME_MAX = 80
+FIELDS = ("name", "sha256", "requests_per_min", "tokens_per_min", "expires_at")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFile:
+    path: str
+    modified_at: float  # s, Unix
+    value: dict[str, Any]  # as weir:keys has it (wire.py)
+
+    @property
+    def count(self) -> int:
+        return len(self.value["keys"])
+
+
+def read_keys(path: Path) -> KeysFile:
+    made = structure(FLAG, path)
+    if not isinstance(made, dict) or not isinstance(made.get("keys"), list):
+        raise BadInput(f"{FLAG} {path}: write `keys:` with a list of keys, and `required: false` to serve others too")
+    _known(f"{FLAG} {path}", made, ("keys", "required"))
+    required = made.get("required", True)
+    if not isinstance(required, bool):
+        raise BadInput(f"{FLAG} {path}: required: {required!r} is neither true nor false")
+    entries = [_entry(f"{FLAG} {path}: keys[{place}]", each) for place, each in enumerate(made["keys"])]
+    for field in ("name", "sha256"):
+        given = [entry[field] for entry in entries]
+        twice = next((value for value in given if given.count(value) > 1), None)
+        if twice is not None:
+            raise BadInput(f"{FLAG} {path}: two keys have the {field} {twice}")
+    return KeysFile(str(path), path.stat().st_mtime, {"keys": entries, "required": ["*"] if required else []})
+
+
+def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise BadInput(f"{where}: {name!r} is not known; allowed are {', '.join(allowed)}")
+
+
+def _entry(where: str, given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise BadInput(f"{where}: {given!r} is not a key; write {', '.join(FIELDS)}")
+    _known(where, given, FIELDS)
+    name = given.get("name")
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= NAME_MAX:
+        raise BadInput(f"{where}.name: {name!r}: allowed is text of 1 to {NAME_MAX} characters")
+    limits = {field: _limit(f"{where}.{field}", given.get(field)) for field in ("requests_per_min", "tokens_per_min")}
+    expires_at = _moment(f"{where}.expires_at", given.get("expires_at"))
+    sha256 = _sha256(f"{where}.sha256", given.get("sha256"))
+    return {"id": name, "name": name, "pools": [], "sha256": sha256, "expires_at": expires_at, **limits}
+
+
+def _sha256(where: str, given: Any) -> str:
+    if isinstance(given, str) and given.startswith(MARK.decode()):
+        raise BadInput(f"{where}: this is a key itself; only its hash belongs here (printf %s KEY | sha256sum)")
+    if not isinstance(given, str) or not _SHA256.fullmatch(given.lower()):
+        raise BadInput(f"{where}: {given!r}: allowed are 64 hexadecimal digits (printf %s KEY | sha256sum)")
+    return given.lower()
+
+
+def _limit(where: str, given: Any) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= LIMIT_MAX):
+        return given
+    raise BadInput(f"{where}: {given!r}: allowed is a whole number from 1 to {LIMIT_MAX:,}")
+
+
+def _moment(where: str, given: Any) -> float | None:
+    """Unix seconds of a date or a moment, UTC where it says nothing else."""
+    try:
+        found = datetime.fromisoformat(given) if isinstance(given, str) else given
+    except ValueError:
+        found = False
+    if isinstance(found, date) and not isinstance(found, datetime):
+        found = datetime.combine(found, time())
+    if isinstance(found, datetime):
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    if found is None:
+        return None
+    raise BadInput(f"{where}: {given!r}: allowed is a moment like 2027-01-31T12:00:00Z")

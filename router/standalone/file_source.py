@@ -1,0 +1,179 @@
+"""A router alone: instances and policy as its command line names them, samples from the instances. No Redis.
+
+SIGHUP reads the files again. What cannot be taken is refused as a whole, and what was in force stays.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+from prometheus_client.core import Metric
+
+from router.limits.local_buckets import OwnBuckets
+from router.metrics import of_files
+from router.request.call import Call
+from router.serving.pools import Pools
+from router.serving.sessions import Sessions
+from router.standalone.api_keys import KeysFile, read_keys
+from router.standalone.files import PolicyFile, read_instances, read_policy
+from router.standalone.text import BadInput
+from router.standalone.watch import Watch, Watched
+from router.telemetry.receipts import receipt, whole
+from router.telemetry.recorder import Recorder
+
+log = logging.getLogger("weir.router")
+
+POOL = "default"
+PROBE_S = 1.0
+FIRST_LOOK_S = 2.0
+COLLECT_S = 0.2
+RECEIPTS_KEPT = 1000
+RECEIPTS = "/receipts"
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+
+class Standalone:
+    """`instances`: URLs or @FILE; `model`: what they serve, empty to ask them. BadInput when something is wrong."""
+
+    def __init__(
+        self, instances: str, policy: Path | None, model: str, router_id: str, keys: Path | None = None
+    ) -> None:
+        self.id = router_id
+        self.pools = Pools()
+        self.recorder = Recorder()
+        self.sessions = Sessions()
+        self.looked_at: float | None = None
+        self._instances = instances
+        self._policy = policy
+        self._keys = keys
+        self._pool = self.pools.get_or_add(POOL)
+        self._watch = Watch(self.pools, self._pool, model)
+        self._ending = asyncio.Event()
+        self._receipts: deque[Call] = deque(maxlen=RECEIPTS_KEPT)
+        self._in_force: PolicyFile | None = None
+        self._keys_in_force: KeysFile | None = None
+        self._buckets = OwnBuckets()
+        self.pools.gate.lender = self._buckets if keys is not None else None
+        self._refused = ""  # why the last reload was
+        self._reloads: Counter[str] = Counter(taken=0, refused=0)
+        self._load()
+
+    def _load(self) -> None:
+        """All files, or BadInput and none of them."""
+        listed = read_instances(self._instances)
+        policy = read_policy(self._policy) if self._policy is not None else None
+        keys = read_keys(self._keys) if self._keys is not None else None
+        if policy is not None and (self._in_force is None or policy.sha256 != self._in_force.sha256):
+            value = {"policy": policy.path, "version": self._pool.version + 1, **asdict(policy)}
+            self._pool.take_policy(value, time.time())
+        self._in_force = policy
+        self._watch.follow(listed)
+        if keys is not None:
+            self._keys_in_force = keys
+            self.pools.gate.take(keys.value)
+            self._buckets.keep_only(key["id"] for key in keys.value["keys"])
+
+    def reload(self) -> None:
+        try:
+            self._load()
+        except BadInput as error:
+            self._refused = str(error)
+            self._reloads["refused"] += 1
+            log.warning("reload refused, the old state stays: %s", error)
+            return
+        self._refused = ""
+        self._reloads["taken"] += 1
+        log.info("reloaded: policy version %d, %d instances", self._pool.version, len(self._watch.watched))
+
+    # Start and end
+
+    async def start(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self._look()
+
+    def tasks(self) -> list[Awaitable[None]]:
+        return [self._every(PROBE_S, self._look), self._every(COLLECT_S, self._collect)]
+
+    def end(self) -> None:
+        self._ending.set()
+
+    async def leave(self) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        self._watch.close()
+
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        while not self._ending.is_set():
+            try:
+                await step()
+            except Exception:
+                log.exception("step failed")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._ending.wait()
+
+    async def _look(self) -> None:
+        await self._watch.step()
+        await self.pools.gate.give_back()
+        self.looked_at = time.time()
+        self._pool.limit_index()
+
+    async def _collect(self) -> None:
+        pending = self.recorder.pending
+        while pending:
+            self._receipts.append(pending.popleft())
+
+    # What it says of itself
+
+    def degraded(self) -> list[str]:
+        refused = [f"the last reload was refused: {self._refused}"] if self._refused else []
+        return refused + self._pool.troubles(time.time())
+
+    def health(self) -> Mapping[str, Any]:
+        policy, keys = self._in_force, self._keys_in_force
+        read = {"path": keys.path, "modified_at": keys.modified_at, "keys": keys.count} if keys is not None else None
+        return {
+            "keys_file": read,
+            "policy_file": {
+                "path": policy.path if policy is not None else None,
+                "modified_at": policy.modified_at if policy is not None else None,
+                "sha256": policy.sha256 if policy is not None else None,
+                "version": self._pool.version,
+                "refused": self._refused or None,
+            },
+            "instances": [self._described(each) for each in self._watch.watched],
+        }
+
+    def _described(self, each: Watched) -> dict[str, Any]:
+        belief = self._pool.members[each.listed.id].belief
+        return {
+            "id": each.listed.id,
+            "url": each.listed.url,
+            "state": each.state,
+            "reason": each.reason,
+            "models": each.models,
+            "index": belief.index,
+            "index_reason": belief.why,
+        }
+
+    def metrics(self) -> Iterable[Metric]:
+        return of_files(self._reloads)
+
+    def page(self, path: str, client: str) -> bytes | None:
+        """The last receipts, newest first, for this machine only: they tell what others ask for."""
+        if client not in LOOPBACK or not path.startswith(RECEIPTS):
+            return None
+        calls = [*self._receipts, *self.recorder.pending][::-1]
+        if path == RECEIPTS:
+            return orjson.dumps({"receipts": [receipt(call, self.id) for call in calls]})
+        wanted = path.removeprefix(RECEIPTS + "/")
+        return next((whole(call, self.id) for call in calls if call.id == wanted), None)

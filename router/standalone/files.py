@@ -1,0 +1,113 @@
+"""What a router that runs alone is told: its instances, listed or in a file, and a policy document in a file."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from router.policy.schema import document
+from router.policy.types import Role
+from router.standalone.text import BadInput, structure, text
+
+CONNECTORS = ("nixl", "mooncake_store", "mooncake_p2p", "neuron")
+KEYS = ("id", "role", "connector", "events", "tokenizer", "kv.NAME")
+_ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
+_PROBLEMS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One instance as it was given."""
+
+    id: str
+    url: str
+    facts: dict[str, Any] = field(default_factory=dict)  # role, connector, kv, events, tokenizer, as in wire.py
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    path: str
+    modified_at: float  # s, Unix
+    sha256: str
+    document: dict[str, Any]
+
+
+def read_instances(given: str) -> list[Listed]:
+    """`URL,URL` or `@FILE` with one instance a line; each `URL[;key=value]…`."""
+    if not given.startswith("@"):
+        return _instances([("--instances", item) for item in given.split(",")])
+    path = given[1:]
+    lines = [line.partition("#")[0] for line in text("--instances", path).splitlines()]
+    return _instances([(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()], path)
+
+
+def read_policy(path: Path) -> PolicyFile:
+    made = structure("--policy", path)
+    try:
+        document.parse(made)
+    except document.InvalidDocument as error:
+        shown = [f"{problem.path or 'document'}: {problem.message}" for problem in error.errors[:_PROBLEMS_SHOWN]]
+        more = len(error.errors) - len(shown)
+        raise BadInput(f"--policy {path}: {'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
+    return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
+
+
+def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
+    if not items:
+        raise BadInput(f"--instances @{path}: it names no instance; write one URL in each line")
+    found: dict[str, Listed] = {}
+    urls: set[str] = set()
+    for where, item in items:
+        listed = _instance(where, item.strip())
+        if listed.id in found or listed.url in urls:
+            raise BadInput(f"{where}: {listed.url} is there twice ({listed.id})")
+        found[listed.id] = listed
+        urls.add(listed.url)
+    return list(found.values())
+
+
+def _instance(where: str, item: str) -> Listed:
+    url, *words = (word.strip() for word in item.split(";"))
+    authority = _authority(where, url)
+    facts: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in facts or not value:
+            raise BadInput(f"{where}: {word!r}: {'given twice' if key in facts else 'write key=value'}")
+        facts[key] = value
+    name = facts.pop("id", authority)
+    if not _ID.fullmatch(name):
+        raise BadInput(f"{where}: id {name!r}: allowed are 1 to 100 of A-Z a-z 0-9 . _ : -")
+    return Listed(name, url.rstrip("/"), _facts(where, facts))
+
+
+def _authority(where: str, url: str) -> str:
+    """host:port of a URL that can be asked."""
+    allowed = "allowed is http://HOST:PORT or https://HOST:PORT"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise BadInput(f"{where}: {url!r}: {error}; {allowed}") from None
+    plain = parts.path in ("", "/") and not parts.query and not parts.fragment and "@" not in parts.netloc
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain or port == 0:
+        raise BadInput(f"{where}: {url!r} is not an instance's URL: {allowed}")
+    return parts.netloc
+
+
+def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
+    """As a fleet entry has them."""
+    facts: dict[str, Any] = {key: value for key, value in given.items() if not key.startswith("kv.")}
+    kv = {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}
+    for key in facts:
+        if key not in KEYS:
+            raise BadInput(f"{where}: {key!r} is not known; allowed are {', '.join(KEYS)}")
+    _one_of(where, facts, "role", get_args(Role))
+    _one_of(where, facts, "connector", CONNECTORS)
+    return facts | ({"kv": kv} if kv else {})
+
+
+def _one_of(where: str, facts: dict[str, Any], key: str, allowed: tuple[str, ...]) -> None:
+    if key in facts and facts[key] not in allowed:
+        raise BadInput(f"{where}: {key} {facts[key]!r}: allowed are {', '.join(allowed)}")

@@ -1,0 +1,177 @@
+"""Whether each instance of a fixed list can take requests, and what it says of itself: asked once a second."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from router.contract.engine_metrics import VLLM_SCRAPE, Figures, figures
+from router.contract.probe import ProbeError, Prober, Slow
+from router.pool.pool import Pool
+from router.serving.pools import Pools
+from router.standalone.files import Listed
+
+TIMEOUT_S = 1.0
+FAILURES_ALLOWED = 2  # in a row before a ready instance is out; what is sent to it meanwhile is tried elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an instance said in one look."""
+
+    error: str = ""  # why it does not serve, in words; empty when it does
+    slow: bool = False  # it did not say in time
+    figures: Figures | None = None
+    models: tuple[str, ...] | None = None  # that it serves; None when it does not tell
+
+
+class Watched:
+    """One instance and how it has been doing."""
+
+    def __init__(self, listed: Listed) -> None:
+        self.listed = listed
+        self.epoch = 1
+        self.state = "loading"
+        self.reason = "it has not been asked yet"
+        self.failures = 0  # looks in a row
+        self.models: tuple[str, ...] | None = None
+        self.figures: Figures | None = None
+        self.sampled_at = 0.0  # s, Unix
+
+    def take(self, answer: Answer, model: str, now: float) -> None:
+        """`model`: what it has to serve, empty while that is not known; `now` is Unix time."""
+        if answer.figures is not None:
+            self._take_figures(answer.figures, now)
+        if not answer.error:
+            self.failures = 0
+            self.models = answer.models
+            self.state, self.reason = _serving(answer.models, model)
+            return
+        # Slow with fresh figures is busy. The breaker sees to what is sent before it is sure that nobody is there.
+        self.failures += not (answer.slow and answer.figures is not None)
+        if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
+            self.state, self.reason = "unreachable", answer.error
+
+    def _take_figures(self, figures: Figures, now: float) -> None:
+        before = self.figures
+        # Counters only fall when they begin anew, and then the cache is empty too.
+        if before is not None and (figures.prompt_tokens or 0) < (before.prompt_tokens or 0):
+            self.epoch += 1
+        self.figures, self.sampled_at = figures, now
+
+    def entry(self) -> dict[str, Any]:
+        """As in weir:fleet:<pool> (wire.py)."""
+        return {
+            "id": self.listed.id,
+            "epoch": self.epoch,
+            "url": self.listed.url,
+            "state": self.state,
+            "routable": self.state == "ready",
+            "reason": self.reason,
+            "block_size": self.figures.block_size if self.figures is not None else None,
+            "kv_blocks": self.figures.kv_blocks if self.figures is not None else None,
+            **self.listed.facts,
+        }
+
+    def sample(self) -> dict[str, Any]:
+        """What of weir:inst:<id> a router reads."""
+        seen = self.figures
+        return {
+            "epoch": self.epoch,
+            "at": self.sampled_at,
+            "kv_usage": seen.kv_usage if seen is not None else None,
+            "waiting": seen.waiting if seen is not None else None,
+        }
+
+
+def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
+    """(state, reason) of an instance that answers."""
+    if not model:
+        return "loading", "GET /v1/models names no model, and no --model was given"
+    if models is not None and model not in models:
+        return "failed", f"it serves {', '.join(models) or 'no model'}, not {model}"
+    return "ready", ""
+
+
+class Watch:
+    """Keeps the only pool's instances as they are."""
+
+    def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
+        self._pools = pools
+        self._pool = pool
+        self._model = model  # empty: the one that the first instance which answers names first
+        self._prober = Prober()
+        self.watched: list[Watched] = []
+        self._entries: list[dict[str, Any]] = []
+
+    def follow(self, listed: Sequence[Listed]) -> None:
+        """These instances from now on; one that was there before keeps what is known of it."""
+        known = {(each.listed.id, each.listed.url): each for each in self.watched}
+        self.watched = [known.get((each.id, each.url)) or Watched(each) for each in listed]
+        for watched, each in zip(self.watched, listed, strict=True):
+            watched.listed = each
+        self._publish(time.time())
+
+    async def step(self) -> None:
+        """Look at every instance once."""
+        asked = self.watched
+        answers = await asyncio.gather(*(self._ask(each) for each in asked))
+        now = time.time()
+        named = (answer.models[0] for answer in answers if answer.models)
+        self._model = self._model or next(named, "")
+        for watched, answer in zip(asked, answers, strict=True):
+            watched.take(answer, self._model, now)
+        self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        pool = self._pool
+        entries = [each.entry() for each in self.watched]
+        if entries != self._entries:
+            self._entries = entries
+            pool.take_fleet({"instances": entries, "at": now, "model": self._model})
+            pool.aliases = self._other_names()
+            self._pools.changed()
+        for each in self.watched:
+            if each.sampled_at:
+                pool.members[each.listed.id].take_sample(each.sample(), now)
+
+    def _other_names(self) -> tuple[str, ...]:
+        """Further models (adapters, other names of the same one) that every ready instance serves."""
+        served = [set(each.models) for each in self.watched if each.state == "ready" and each.models]
+        return tuple(sorted(set.intersection(*served) - {self._model})) if served else ()
+
+    async def _ask(self, watched: Watched) -> Answer:
+        url = watched.listed.url
+        (error, slow), seen = await asyncio.gather(self._health(url), self._figures(url))
+        known = watched.models if watched.state == "ready" else None  # what is served does not change while it runs
+        models = known if error or known is not None else await self._models(url)
+        return Answer(error, slow, seen, models)
+
+    async def _health(self, url: str) -> tuple[str, bool]:
+        try:
+            status, _ = await self._prober.get(f"{url}/health", TIMEOUT_S)
+        except ProbeError as error:
+            return str(error), isinstance(error, Slow)
+        # An engine that has no such page lives all the same.
+        return ("" if status < 300 or status == 404 else f"GET {url}/health answers {status}"), False
+
+    async def _figures(self, url: str) -> Figures | None:
+        try:
+            status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S)
+        except ProbeError:
+            return None
+        return figures(page, VLLM_SCRAPE) if status == 200 else None
+
+    async def _models(self, url: str) -> tuple[str, ...] | None:
+        try:
+            status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S)
+            found = orjson.loads(body)["data"] if status == 200 else None
+            return tuple(str(each["id"]) for each in found) if found is not None else None
+        except (ProbeError, ValueError, KeyError, TypeError):
+            return None
+
+    def close(self) -> None:
+        self._prober.keep_only(set())

@@ -1,0 +1,205 @@
+"""Policy, fleet and load as Redis has them, taken up while serving. Keeps the last good state when Redis is away.
+
+Changes come by pub/sub (`weir:changed`) and, since that may lose messages, by a poll every POLL_S. A pool that is in
+Redis no more is dropped only when Redis has not been lost in between: one that comes back empty is filled again by
+the control plane, and until then the last known state is served.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from router.contract import wire
+from router.contract.api_keys import UnreadableKeys
+from router.pool.pool import Pool, Unreadable
+from router.serving.pools import Pools
+from router.sync.redis_link import FAILURES, Link
+
+log = logging.getLogger("weir.router")
+
+SAMPLE_S = 1.0
+RESUBSCRIBE_S = 0.5
+LISTEN_S = 0.2  # how long a stop waits for the subscription to notice
+
+
+class Live:
+    def __init__(self, link: Link, pools: Pools, router_id: str) -> None:
+        self._link = link
+        self._pools = pools
+        self._id = router_id
+        self._lock = asyncio.Lock()  # what is read first is taken up first
+        self._raw: dict[str, str] = {}  # by key, what was taken up or refused last
+        self._confirmed: set[str] = set()  # pools seen since Redis was last lost
+        self._bad: dict[str, str] = {}  # by key, why its value cannot be taken
+        self.unreadable = 0
+        self.polled_at: float | None = None  # s, Unix
+        self.on_version: Callable[[Pool], Awaitable[None]] | None = None
+        self.on_removed: Callable[[str], None] | None = None
+
+    @property
+    def redis_up(self) -> bool:
+        return self._link.up
+
+    def degraded(self) -> list[str]:
+        """What is not as it should be, in words."""
+        reasons = []
+        if not self._link.up:
+            since = time.time() - (self._link.down_since or time.time())
+            reasons.append(
+                f"Redis has not answered for {since:.0f} s ({self._link.why}): serving on the last known state"
+            )
+        reasons += self._bad.values()
+        now = time.time()
+        for pool in self._pools.all():
+            if not pool.version and wire.policy_key(pool.name) not in self._bad:
+                reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
+            # Without Redis nobody can bring samples: that has been said above.
+            reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
+        if self._link.up and (gone := self._unconfirmed()):
+            reasons.append(f"not in Redis any more, served as last known: pools {', '.join(gone)}")
+        return reasons
+
+    def _unconfirmed(self) -> list[str]:
+        return [pool.name for pool in self._pools.all() if pool.name not in self._confirmed]
+
+    # Steps
+
+    async def poll(self) -> None:
+        async with self._lock:
+            lost, listed = await self._listed()
+            names = sorted(listed | {pool.name for pool in self._pools.all()})
+            # A policy that is taken up is acknowledged at once: by then the pool has its instances.
+            keys = [wire.KEYS, *(key for name in names for key in (wire.fleet_key(name), wire.policy_key(name)))]
+            values = await self._link.mget(keys)
+            self._link.answered()
+            if lost:
+                self._confirmed.clear()
+            await self._take(zip(keys, values, strict=True), listed)
+            self.polled_at = time.time()
+
+    async def _listed(self) -> tuple[bool, set[str]]:
+        """Whether Redis has lost what it held since the last time, and the pools that it lists; in one moment."""
+        async with self._link.client.pipeline(transaction=True) as pipe:
+            pipe.set(wire.seen_key(self._id), 1, get=True)
+            pipe.smembers(wire.POOLS)
+            seen, names = await pipe.execute()
+        return seen is None, {name.decode() for name in names}
+
+    async def _take(self, items: Iterable[tuple[str, str | None]], listed: set[str]) -> None:
+        gone = self._confirmed - listed
+        self._confirmed |= listed
+        for key, raw in items:
+            await self._take_key(key, raw)
+        for name in gone:
+            self._remove(name)
+
+    async def changed(self, key: str) -> None:
+        """A message says that the key has changed; a fleet that is gone is a pool that was deleted."""
+        async with self._lock:
+            raw = await self._link.get(key)
+            if raw is None and key.startswith(wire.fleet_key("")):
+                self._remove(key.removeprefix(wire.fleet_key("")))
+            else:
+                await self._take_key(key, raw)
+
+    async def samples(self) -> None:
+        await self._pools.gate.give_back()
+        for pool in self._pools.all():
+            pool.limit_index()
+        members = [member for pool in self._pools.all() for member in pool.members.values()]
+        if not members:
+            return
+        raws = await self._link.mget([wire.instance_key(member.id) for member in members])
+        now = time.time()
+        for member, raw in zip(members, raws, strict=True):
+            sample = wire.decode(raw)
+            try:
+                if sample is not None:
+                    member.take_sample(sample, now)
+                elif raw is not None:
+                    raise ValueError("not a sample of this schema")
+                self._bad.pop(wire.instance_key(member.id), None)
+            except (KeyError, TypeError, ValueError) as error:
+                self._refuse(wire.instance_key(member.id), f"sample of {member.id}: {error}")
+
+    async def listen(self) -> None:
+        """Follow `weir:changed` for as long as the connection holds."""
+        client = self._link.subscriber()
+        channel = client.pubsub()
+        try:
+            await channel.subscribe(wire.CHANGED)
+            await self.poll()  # what changed while nobody listened
+            while not self._link.stopping.is_set():
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
+                if message is not None:
+                    await self.changed(message["data"].decode())
+        finally:
+            await channel.aclose()  # type: ignore[no-untyped-call]
+            await client.aclose()
+
+    # Taking up
+
+    async def _take_key(self, key: str, raw: str | None) -> None:
+        if raw is None or self._raw.get(key) == raw:
+            return
+        self._raw[key] = raw
+        try:
+            value = wire.decode(raw)
+            if value is None:
+                raise Unreadable(f"{key}: not JSON of schema {wire.SCHEMA}")
+            await self._take_value(key, value)
+            self._bad.pop(key, None)
+        except Unreadable as error:
+            self._refuse(key, str(error))
+
+    async def _take_value(self, key: str, value: dict[str, Any]) -> None:
+        if key.startswith(wire.policy_key("")):
+            pool = self._pools.get_or_add(key.removeprefix(wire.policy_key("")))
+            if pool.take_policy(value, time.time()) and self.on_version is not None:
+                await self.on_version(pool)
+        elif key == wire.KEYS:
+            self._take_keys(value)
+        elif key.startswith(wire.fleet_key("")):
+            self._pools.get_or_add(key.removeprefix(wire.fleet_key(""))).take_fleet(value)
+            self._pools.changed()
+
+    def _take_keys(self, value: dict[str, Any]) -> None:
+        try:
+            self._pools.gate.take(value)
+        except UnreadableKeys as error:
+            raise Unreadable(str(error)) from None
+
+    def _refuse(self, key: str, why: str) -> None:
+        if self._bad.get(key) != why:
+            log.warning("ignored: %s", why)
+        self._bad[key] = why[:500]
+        self.unreadable += 1
+
+    def _remove(self, name: str) -> None:
+        self._pools.remove(name)
+        self._confirmed.discard(name)
+        for key in (wire.policy_key(name), wire.fleet_key(name)):
+            self._raw.pop(key, None)
+            self._bad.pop(key, None)
+        if self.on_removed is not None:
+            self.on_removed(name)
+
+    async def follow(self) -> None:
+        """`listen`, again and again."""
+        while not self._link.stopping.is_set():
+            try:
+                await self.listen()
+            except FAILURES as error:
+                self._link.failed(error)
+            except Exception:
+                log.exception("subscription failed")
+            await asyncio.sleep(RESUBSCRIBE_S)
+
+    def tasks(self) -> list[Awaitable[None]]:
+        return [
+            self.follow(),
+            self._link.every(wire.POLL_S, self.poll),
+            self._link.every(SAMPLE_S, self.samples),
+        ]

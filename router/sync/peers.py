@@ -1,0 +1,197 @@
+"""What routers on one Redis tell each other: which prompt went where, and what each has under way. About 0.2 s behind.
+
+Each keeps its own prefix index and sessions and takes up what the others have sent as if it had sent it itself, so a
+session finds its cache whichever router it comes to. Prompts are told as their chain hashes (8 bytes for each 256 of
+the prompt) in a capped stream, which a router that has just started reads from its beginning. Nothing is told while
+there is only one router, and nothing waits for it: a router that cannot tell routes by what it knows.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from array import array
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, cast
+
+from router.contract import wire
+from router.pool.endpoint import Member
+from router.request.call import Call
+from router.serving.pools import Pools
+from router.sync.redis_link import FAILURES, Link
+
+log = logging.getLogger("weir.router")
+
+TELL_S = 0.2
+HEARTBEAT_S = 1.0  # what is under way is told so often even when it has not changed
+GONE_S = 3.0  # a router that was silent for so long has nothing under way any more
+AGAIN_S = 0.5
+BLOCK_MS = 500  # how long a stop waits for the reader to notice
+READ_COUNT = 20
+ENTRY_HASHES = 4_000  # in one entry of the stream, about 43 kB
+PENDING_HASHES = 1_000_000  # not yet told; beyond it the oldest prompts are not told at all
+
+Load = tuple[int, int, int]  # requests, prefill tokens, decodes
+Sent = tuple[str, str, int, str | None, Sequence[int]]  # pool, instance, epoch, session, chain hashes
+
+
+class Peers:
+    def __init__(self, link: Link, pools: Pools, router_id: str) -> None:
+        self._link = link
+        self._pools = pools
+        self._id = router_id
+        self._life = f"{router_id}:{os.urandom(8).hex()}"  # what an earlier life of this router has told is news
+        self._others: dict[str, tuple[float, dict[str, Load]]] = {}  # by router: when heard (monotonic s), its load
+        self._pending: deque[Sent] = deque()
+        self._pending_hashes = 0
+        self._told: dict[str, Load] = {}
+        self._told_at = float("-inf")
+        self._read = {wire.SENT: "0", wire.LOADS: "$"}  # stream: last id
+        self.untold = 0  # prompts that were dropped, since Redis was away or too slow
+        self.told = 0
+        self.taken = 0  # prompts of other routers
+
+    def __len__(self) -> int:
+        """Routers alive besides this one."""
+        return len(self._others)
+
+    # Telling
+
+    def sent(self, call: Call, member: Member) -> None:
+        """The request goes to that instance now."""
+        if not self._others:
+            return
+        self._pending.append((call.pool.name, member.id, member.epoch, call.session, call.chunks))
+        self._pending_hashes += len(call.chunks)
+        while self._pending_hashes > PENDING_HASHES:
+            self._pending_hashes -= len(self._pending.popleft()[4])
+            self.untold += 1
+
+    async def tell(self) -> None:
+        """A step, every TELL_S."""
+        self._forget_silent(time.monotonic())
+        await self._tell_load(time.monotonic())
+        while self._pending:
+            entry = self._entry()
+            await self._link.client.xadd(
+                wire.SENT, {"r": self._life, "p": wire.encode({"sent": entry})}, maxlen=wire.SENT_KEPT, approximate=True
+            )
+
+    async def _tell_load(self, now: float, *, last: bool = False) -> None:
+        load = {} if last else self._load()
+        if load == self._told and now - self._told_at < HEARTBEAT_S and not last:
+            return
+        value = wire.encode({"id": self._id, "gone": last, "inflight": load})
+        self._told, self._told_at = load, now
+        await self._link.client.xadd(
+            wire.LOADS, {"r": self._life, "l": value}, maxlen=wire.LOADS_KEPT, approximate=True
+        )
+
+    def _load(self) -> dict[str, Load]:
+        return {
+            member.id: (member.requests, member.prefill_tokens, member.decodes)
+            for pool in self._pools.all()
+            for member in pool.members.values()
+            if member.requests
+        }
+
+    def _entry(self) -> list[list[Any]]:
+        """The next prompts to be told. The queue is left as it is when nobody takes them: they are lost with Redis."""
+        entry: list[list[Any]] = []
+        room = ENTRY_HASHES
+        while self._pending and (not entry or len(self._pending[0][4]) <= room):
+            *where, hashes = self._pending.popleft()
+            room -= len(hashes)
+            self.told += 1
+            self._pending_hashes -= len(hashes)
+            entry.append([*where, b64encode(array("Q", hashes).tobytes()).decode()])
+        return entry
+
+    async def leave(self) -> None:
+        await self._tell_load(time.monotonic(), last=True)
+
+    # Hearing
+
+    async def hear(self) -> None:
+        """Read for as long as the connection holds."""
+        client = self._link.subscriber()
+        try:
+            while not self._link.stopping.is_set():
+                streams: Any = await client.xread(cast(Any, self._read), count=READ_COUNT, block=BLOCK_MS)
+                for name, entries in streams:
+                    self._take(name.decode(), entries)
+        finally:
+            await client.aclose()
+
+    def _take(self, stream: str, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        for number, fields in entries:
+            self._read[stream] = number.decode()
+            if fields.get(b"r") == self._life.encode():
+                continue
+            try:
+                self._take_load(fields[b"l"]) if stream == wire.LOADS else self._take_sent(fields[b"p"])
+            except (KeyError, TypeError, ValueError) as error:
+                log.debug("entry %s of %s ignored: %s", number, stream, error)
+        if stream == wire.LOADS:
+            self._share_out()
+
+    def _take_load(self, raw: bytes) -> None:
+        value = wire.decode(raw)
+        if value is None or value["id"] == self._id:
+            return
+        if value["gone"]:
+            self._others.pop(value["id"], None)
+            return
+        load = {str(instance): _three(counts) for instance, counts in value["inflight"].items()}
+        self._others[value["id"]] = (time.monotonic(), load)
+
+    def _take_sent(self, raw: bytes) -> None:
+        value = wire.decode(raw)
+        for name, instance, epoch, session, packed in value["sent"] if value is not None else ():
+            pool = self._pools.get(name)
+            member = pool.members.get(instance) if pool is not None else None
+            if pool is None or member is None or member.epoch != epoch:
+                continue
+            hashes = array("Q", b64decode(packed))
+            pool.index.insert(instance, epoch, hashes)
+            pool.affinity.heard(session, instance, hashes, time.time())
+            self.taken += 1
+
+    def _forget_silent(self, now: float) -> None:
+        silent = [name for name, (heard, _) in self._others.items() if now - heard > GONE_S]
+        for name in silent:
+            del self._others[name]
+        if silent:
+            self._share_out()
+
+    def _share_out(self) -> None:
+        """Let every instance know what the other routers have on it."""
+        total: dict[str, Load] = {}
+        for _, load in self._others.values():
+            for instance, (requests, prefill, decodes) in load.items():
+                before = total.get(instance, (0, 0, 0))
+                total[instance] = (before[0] + requests, before[1] + prefill, before[2] + decodes)
+        for pool in self._pools.all():
+            for member in pool.members.values():
+                member.take_others(total.get(member.id, (0, 0, 0)))
+
+    async def _listen(self) -> None:
+        """`hear`, again and again."""
+        while not self._link.stopping.is_set():
+            try:
+                await self.hear()
+            except FAILURES as error:
+                self._link.failed(error)
+            except Exception:
+                log.exception("reading what other routers tell failed")
+            await asyncio.sleep(AGAIN_S)
+
+    def tasks(self) -> list[Awaitable[None]]:
+        return [self._listen(), self._link.every(TELL_S, self.tell)]
+
+
+def _three(counts: Any) -> Load:
+    requests, prefill_tokens, decodes = (int(count) for count in counts)
+    return requests, prefill_tokens, decodes

@@ -1,0 +1,82 @@
+"""Pools, policies and sessions from Redis, shared with the other routers; receipts and loads go there."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client.core import Metric
+
+from router.metrics import of_redis
+from router.serving.pools import Pools
+from router.serving.sessions import Sessions
+from router.sync.live_state import Live
+from router.sync.peers import Peers
+from router.sync.redis_link import FAILURES, Link
+from router.sync.reporter import FLUSH_S, REPORT_S, Reporter
+from router.sync.session_directory import TAKE_UP_S, Directory
+from router.sync.token_bucket_store import Lender
+from router.telemetry.recorder import Recorder
+
+log = logging.getLogger("weir.router")
+
+FIRST_POLL_S = 2.0
+
+
+class Shared:
+    def __init__(self, redis_url: str, router_id: str, url: str) -> None:
+        self.id = router_id
+        self.pools = Pools()
+        self.recorder = Recorder()
+        self.link = Link(redis_url)
+        self.live = Live(self.link, self.pools, router_id)
+        self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
+        self.peers = Peers(self.link, self.pools, router_id)
+        self.pools.gate.lender = Lender(self.link, self.peers)
+        self.directory = Directory(self.link, self.pools, self.peers)
+        self.sessions = Sessions(self.directory)
+
+    @property
+    def looked_at(self) -> float | None:
+        return self.live.polled_at
+
+    async def start(self) -> None:
+        try:
+            async with asyncio.timeout(FIRST_POLL_S):
+                await self.live.poll()
+                await self.live.samples()
+        except FAILURES as error:
+            self.link.failed(error)
+        for warning in self.pools.gate.warnings():
+            log.warning("%s", warning)
+
+    def tasks(self) -> list[Awaitable[None]]:
+        return [
+            *self.live.tasks(),
+            *self.peers.tasks(),
+            self.link.every(TAKE_UP_S, self.directory.take_up),
+            self.link.every(REPORT_S, self.reporter.report),
+            self.link.every(FLUSH_S, self.reporter.flush),
+        ]
+
+    def end(self) -> None:
+        self.link.stopping.set()
+
+    async def leave(self) -> None:
+        with contextlib.suppress(*FAILURES):
+            await self.peers.leave()
+            await self.reporter.leave()
+        await self.link.close()
+
+    def degraded(self) -> list[str]:
+        return self.live.degraded()
+
+    def health(self) -> Mapping[str, Any]:
+        return {"redis": self.link.up, "unreadable": self.live.unreadable}
+
+    def metrics(self) -> Iterable[Metric]:
+        return of_redis(self.live, self.recorder, self.peers)
+
+    def page(self, path: str, client: str) -> bytes | None:
+        return None

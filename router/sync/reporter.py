@@ -1,0 +1,192 @@
+"""What this router tells Redis: that it lives, its load, what it measured; receipts and sessions in batches."""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import msgpack
+
+from router.contract import wire
+from router.pool.pool import Pool
+from router.request.call import Call
+from router.serving.pools import Pools
+from router.sync.live_state import Live
+from router.sync.redis_link import Link
+from router.telemetry.prefix_metrics import indexes
+from router.telemetry.receipts import encoded
+from router.telemetry.recorder import Recorder
+from router.telemetry.traffic import Traffic
+
+REPORT_S = 1.0
+FLUSH_S = 0.2
+BATCH = 100  # receipts in one command
+SESSIONS_BATCH = 500  # in one command, some milliseconds' work for it and for Redis
+SLICE = 8  # receipts written in one go: whoever asks meanwhile waits for no more than these
+KEY_TTL_S = 60  # of weir:router:<id>; its age is told by the time inside
+ID_TTL_S = 3600  # a router that has been gone for so long is forgotten
+RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: with more traffic they live shorter
+SHORTEST_TTL_S = 60
+
+# One command per batch, its receipts in one value: a client's time goes into building commands, and two per receipt, or
+# a word for each part of each, would be the dearest thing that the router does. ARGV: receipts kept in the stream, TTL,
+# entries of traffic kept, their salt, then packed (key, receipt, what it was decided from, pool, entry or nothing) for
+# each: the whole receipt is put together there. A Redis that was lost and came back gets the salt of whoever is first.
+_KEEP_RECEIPTS = """
+redis.call('SET', KEYS[3], ARGV[4], 'NX')
+local salt = redis.call('GET', KEYS[3])
+local words = cmsgpack.unpack(ARGV[5])
+for i = 1, #words, 5 do
+  local brief, further = words[i + 1], words[i + 2]
+  local whole = further == '' and brief or string.sub(brief, 1, -2) .. ',' .. further
+  redis.call('SET', words[i], whole, 'EX', ARGV[2])
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', brief)
+  if words[i + 4] ~= '' and salt == ARGV[4] then
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'p', words[i + 3], 't', words[i + 4])
+  end
+end
+return salt
+"""
+
+# (key, instance, TTL) for each
+_KEEP_SESSIONS = """
+local words = cmsgpack.unpack(ARGV[1])
+for i = 1, #words, 3 do
+  redis.call('SET', words[i], words[i + 1], 'EX', words[i + 2])
+end
+"""
+
+
+class Reporter:
+    def __init__(self, router_id: str, url: str, link: Link, live: Live, pools: Pools, recorder: Recorder) -> None:
+        self._id = router_id
+        self._url = url
+        self._link = link
+        self._live = live
+        self._pools = pools
+        self._recorder = recorder
+        self._traffic = Traffic(recorder.traffic)
+        self._started_at = time.time()
+        self._reporting = asyncio.Lock()
+        self._rate = 0.0  # receipts a second, of the last minute or so
+        self._flushed_at = time.monotonic()
+        live.on_version = self.acknowledge
+        live.on_removed = recorder.forget_pool
+
+    async def report(self) -> None:
+        """One at a time: of two at once the older could be written last."""
+        async with self._reporting:
+            await self._report(time.time())
+
+    async def _report(self, now: float) -> None:
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.set(wire.router_key(self._id), wire.encode(self.document(now)), ex=KEY_TTL_S)
+            pipe.zadd(wire.ROUTERS, {self._id: now})
+            pipe.zremrangebyscore(wire.ROUTERS, 0, now - ID_TTL_S)
+            uses: dict[Any, Any] = self._pools.gate.uses()
+            if uses:
+                pipe.hset(wire.KEYS_USED, mapping=uses)
+            await pipe.execute()
+
+    async def acknowledge(self, pool: Pool) -> None:
+        """A version is in force: say so at once, on the channel and in the router's own value."""
+        await self.report()
+        ack = {"router": self._id, "pool": pool.name, "version": pool.version, "at": pool.acked_at}
+        await self._link.client.publish(wire.ACKS, wire.encode(ack))
+
+    def document(self, now: float) -> dict[str, Any]:
+        """As wire.py's weir:router:<id>."""
+        return {
+            "id": self._id,
+            "at": now,
+            "started_at": self._started_at,
+            "pid": os.getpid(),
+            "url": self._url,
+            "pools": {pool.name: _served(pool) for pool in self._pools.all()},
+            "degraded": self._live.degraded(),
+            "unreadable": self._live.unreadable,
+            "inflight": self._inflight(),
+            "classes": self._recorder.classes(now),
+            "indexes": indexes(self._pools.all()),
+        }
+
+    def _inflight(self) -> dict[str, list[int]]:
+        return {
+            member.id: [member.requests, member.prefill_tokens, member.decodes]
+            for pool in self._pools.all()
+            for member in pool.members.values()
+            if member.requests
+        }
+
+    async def flush(self) -> None:
+        """A batch of each in turn: a backlog of the one, as after an outage, does not keep the other waiting."""
+        while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
+            for pool in self._pools.all():
+                await self._flush_sessions(pool)
+            await self._flush_receipts()
+
+    async def _flush_sessions(self, pool: Pool) -> None:
+        changed = pool.affinity.take_changed(SESSIONS_BATCH)
+        if not changed:
+            return
+        words: list[str | int] = []
+        for session, (instance, ttl_s) in changed.items():
+            words += (wire.affinity_key(pool.name, session), instance, ttl_s)
+        try:
+            await self._link.client.eval(_KEEP_SESSIONS, 0, msgpack.packb(words, use_bin_type=False))
+        except BaseException:
+            pool.affinity.give_back(changed)
+            raise
+
+    async def _flush_receipts(self) -> None:
+        pending = self._recorder.pending
+        batch = [pending.popleft() for _ in range(min(BATCH, len(pending)))]
+        if not batch:
+            return
+        try:
+            await self._traffic.agree(self._link)
+            await self._keep(batch)
+        except BaseException:
+            pending.extendleft(reversed(batch))
+            raise
+
+    async def _keep(self, batch: list[Call]) -> None:
+        traffic = self._traffic
+        words: list[str | bytes] = []
+        entries = 0
+        for place, call in enumerate(batch):
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
+            entry = traffic.entry(call)
+            entries += bool(entry)
+            words += (wire.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
+        keys = (wire.RECEIPTS, wire.TRAFFIC, wire.TRAFFIC_SALT)
+        limits = (wire.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
+        packed = msgpack.packb(words, use_bin_type=False)  # Redis knows no other
+        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
+        traffic.flushed(entries, salt.decode())
+
+    def _ttl_s(self, count: int) -> int:
+        now = time.monotonic()
+        elapsed = max(now - self._flushed_at, 0.001)
+        self._flushed_at = now
+        self._rate += (count / elapsed - self._rate) * min(1.0, elapsed / 60)
+        wanted = RECEIPT_KEYS / max(self._rate, 0.001)
+        return int(min(wire.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
+
+    async def leave(self) -> None:
+        """A graceful end: what is pending is written, and nobody waits for this router any more."""
+        await self.flush()
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.zrem(wire.ROUTERS, self._id)
+            pipe.delete(wire.router_key(self._id), wire.seen_key(self._id))
+            await pipe.execute()
+
+
+def _served(pool: Pool) -> dict[str, Any]:
+    return {
+        "policy": pool.policy_name,
+        "version": pool.version,
+        "acked_at": pool.acked_at,
+        "fleet_at": pool.fleet_at,
+    }

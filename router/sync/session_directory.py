@@ -1,0 +1,72 @@
+"""Where sessions live by the word of other routers, and of this one before it was started again, as Redis has it.
+
+What is there when a pool is new here is taken up once. From then on only other routers can know more, so a router that
+is alone asks nothing: a look-up costs a request more than all that is decided about it.
+"""
+
+import asyncio
+import time
+from typing import cast
+from weakref import WeakSet
+
+from router.contract import wire
+from router.pool.affinity import Bound
+from router.pool.endpoint import Member
+from router.pool.pool import Pool
+from router.request.call import Call
+from router.serving.pools import Pools
+from router.sync.peers import Peers
+from router.sync.redis_link import FAILURES, Link
+
+LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
+AT_ONCE = 1_000  # keys
+TAKE_UP_S = 1.0  # between two looks for new pools
+RECHECK_S = 5.0  # with other routers about, a binding older than this may have moved
+
+
+class Directory:
+    def __init__(self, link: Link, pools: Pools, peers: Peers) -> None:
+        self._link = link
+        self._pools = pools
+        self._peers = peers
+        self._taken_up: WeakSet[Pool] = WeakSet()
+
+    def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool:
+        return call.session_shared and self._link.up and self._may_know_more(call, bound)
+
+    def _may_know_more(self, call: Call, bound: Bound | None) -> bool:
+        if not len(self._peers):
+            return bound is None and call.pool not in self._taken_up
+        return bound is None or call.at - bound.used_at > RECHECK_S
+
+    async def take_up(self) -> None:
+        """A step, every TAKE_UP_S."""
+        for pool in list(self._pools.all()):
+            if pool not in self._taken_up:
+                await self._take_up(pool)
+                self._taken_up.add(pool)
+
+    async def _take_up(self, pool: Pool) -> None:
+        prefix = wire.affinity_key(pool.name, "")
+        cursor = -1
+        while cursor:
+            cursor, keys = await self._link.client.scan(max(cursor, 0), match=f"{prefix}*", count=AT_ONCE)
+            sessions = [str(key, "utf-8", "replace").removeprefix(prefix) for key in cast(list[bytes], keys)]
+            instances = await self._link.mget([wire.affinity_key(pool.name, session) for session in sessions])
+            for session, instance in zip(sessions, instances, strict=True):
+                if instance is not None:
+                    pool.affinity.taken_up(session, instance, time.time())
+
+    def sent(self, call: Call, member: Member) -> None:
+        self._peers.sent(call, member)
+
+    async def look_up(self, call: Call) -> str | None:
+        """The instance that another router has put down for the session."""
+        try:
+            async with asyncio.timeout(LOOK_UP_S):
+                return await self._link.get(wire.affinity_key(call.pool.name, call.session or ""))
+        except TimeoutError:
+            return None
+        except FAILURES as error:
+            self._link.failed(error)
+            return None

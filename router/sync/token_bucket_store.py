@@ -1,0 +1,95 @@
+"""The shared buckets of API keys, in Redis: one atomic command lends to whichever router asks."""
+
+import asyncio
+from collections.abc import Sequence, Sized
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from router.contract import wire
+from router.limits.token_buckets import Loan, Wish
+from router.sync.redis_link import FAILURES, Link
+
+ANSWER_S = 0.25  # a slow Redis must not hold requests back: until it answers, each router goes by a bucket of its own
+SLOW_S = 1.0  # for so long it is not asked again then
+
+# KEYS: the key's bucket. ARGV: for each kind its name, its limit per minute, what is needed, what is wanted. All kinds
+# are lent or none; a negative want gives back. By Redis' own clock, so that routers' clocks may differ. A bucket that
+# is not there is full: it lives for as long as it takes to fill.
+_LEND = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local held = redis.call('HGETALL', KEYS[1])
+local at, levels = now, {}
+for i = 1, #held, 2 do
+  if held[i] == 'at' then at = tonumber(held[i + 1]) else levels[held[i]] = tonumber(held[i + 1]) end
+end
+local wait = 0
+for i = 1, #ARGV, 4 do
+  local limit, need = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local level = math.min(limit, (levels[ARGV[i]] or limit) + math.max(0, now - at) * limit / 60)
+  levels[ARGV[i]] = level
+  if level < need then wait = math.max(wait, (need - level) * 60 / limit) end
+end
+local answer = {string.format('%.6f', wait)}
+for i = 1, #ARGV, 4 do
+  local limit, need, want = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+  local granted = 0
+  if wait == 0 then granted = math.min(want, levels[ARGV[i]]) end
+  levels[ARGV[i]] = math.min(limit, levels[ARGV[i]] - granted)
+  answer[#answer + 1] = string.format('%.6f', granted)
+  answer[#answer + 1] = string.format('%.6f', levels[ARGV[i]])
+end
+local set = {'at', string.format('%.6f', now)}
+for name, level in pairs(levels) do
+  set[#set + 1] = name
+  set[#set + 1] = string.format('%.6f', level)
+end
+redis.call('HSET', KEYS[1], unpack(set))
+redis.call('EXPIRE', KEYS[1], 61)
+return answer
+"""
+
+
+class Lender:
+    def __init__(self, link: Link, others: Sized) -> None:
+        """`others`: the other routers that are alive."""
+        self._link = link
+        self._others = others
+        self.routers = 1  # who share a limit: as many as there were when Redis last answered
+        self._sha = ""
+        self._slow_until = 0.0  # s, of the loop
+
+    async def borrow(self, key_id: str, wishes: Sequence[Wish]) -> Loan | None:
+        """None when Redis does not answer."""
+        loop = asyncio.get_running_loop()
+        if not self._link.up or loop.time() < self._slow_until:
+            return None
+        words: list[str] = []
+        for wish in wishes:
+            words += (wish.kind, str(wish.limit), repr(float(wish.needed)), repr(float(wish.wanted)))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                loan = _loan(await self._run(wire.limit_key(key_id), words))
+            self.routers = len(self._others) + 1
+            return loan
+        except TimeoutError:
+            self._slow_until = loop.time() + SLOW_S
+        except FAILURES as error:
+            self._link.failed(error)
+        return None
+
+    async def _run(self, name: str, words: list[str]) -> Any:
+        client = self._link.client
+        if self._sha:
+            try:
+                return await client.evalsha(self._sha, 1, name, *words)
+            except NoScriptError:  # Redis was lost and came back empty
+                pass
+        self._sha = await client.script_load(_LEND)
+        return await client.evalsha(self._sha, 1, name, *words)
+
+
+def _loan(answer: list[bytes]) -> Loan:
+    wait, *rest = (float(word) for word in answer)
+    return Loan(wait, tuple(rest[::2]), tuple(rest[1::2]))

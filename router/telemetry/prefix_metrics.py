@@ -1,0 +1,104 @@
+"""What there is to say of the prefix indexes: for /metrics, and for the instances' pages by weir:router:<id>."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from router.pool.endpoint import Member
+from router.pool.pool import Pool
+from router.prefix.exact.index import TIERS
+
+_PREFIX = "weir_router_"
+_INSTANCE = ("pool", "instance")
+
+
+def indexes(pools: Iterable[Pool]) -> dict[str, dict[str, Any]]:
+    """By instance, as wire.py has it: of those whose KV events are followed, or that have answered requests."""
+    now = time.time()
+    return {
+        member.id: _figures(pool, member, now)
+        for pool in pools
+        for member in pool.members.values()
+        if member.feed is not None or member.approximate.n
+    }
+
+
+def _figures(pool: Pool, member: Member, now: float) -> dict[str, Any]:
+    feed, belief = member.feed, member.belief
+    record = member.exact if belief.index == "exact" else member.approximate
+    figures = {
+        "index": belief.index,
+        "why": belief.why,
+        "n": record.n,
+        "predicted": record.predicted,
+        "actual": record.actual,
+        "error": record.error,
+    }
+    if feed is not None and pool.told.index is not None:
+        figures |= {
+            "blocks": list(pool.told.index.blocks(member.id)),
+            "age_s": round(now - feed.confirmed_at, 3) if feed.confirmed_at is not None else None,
+            "event_at": feed.event_at,
+            "gaps": feed.gaps,
+            "replayed": feed.replayed,
+            "purges": feed.purges,
+        }
+    return figures
+
+
+def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:
+    listed = list(pools)
+    yield from _of_pools(listed)
+    yield from _of_predictions(listed)
+    yield from _of_instances(listed)
+
+
+def _of_pools(pools: Iterable[Pool]) -> Iterator[Metric]:
+    size = GaugeMetricFamily(_PREFIX + "index_bytes", "Memory of the exact prefix index", labels=("pool",))
+    left = CounterMetricFamily(_PREFIX + "untokenized_requests", "Left to the approximate index", labels=("pool",))
+    for pool in pools:
+        if pool.told.index is not None:
+            size.add_metric((pool.name,), pool.told.index.bytes)
+            left.add_metric((pool.name,), pool.told.untokenized)
+    yield from (size, left)
+
+
+def _of_predictions(pools: Iterable[Pool]) -> Iterator[Metric]:
+    tokens = CounterMetricFamily(
+        _PREFIX + "index_tokens", "Cached prompt tokens, as predicted and as reported", labels=("pool", "index", "kind")
+    )
+    error = HistogramMetricFamily(
+        _PREFIX + "index_error_tokens", "Difference of the two per request", labels=("pool", "index")
+    )
+    for pool in pools:
+        for index, outcomes in pool.told.outcomes.items():
+            tokens.add_metric((pool.name, index, "predicted"), outcomes.predicted)
+            tokens.add_metric((pool.name, index, "actual"), outcomes.actual)
+            error.add_metric((pool.name, index), outcomes.cumulative(), outcomes.error)
+    yield from (tokens, error)
+
+
+def _of_instances(pools: Iterable[Pool]) -> Iterator[Metric]:
+    believed = GaugeMetricFamily(_PREFIX + "index_believed", "1 for the one in force", labels=(*_INSTANCE, "index"))
+    blocks = GaugeMetricFamily(_PREFIX + "index_blocks", "KV blocks, as told by events", labels=(*_INSTANCE, "tier"))
+    age = GaugeMetricFamily(_PREFIX + "index_age_seconds", "Since it was known to be up to date", labels=_INSTANCE)
+    gaps = CounterMetricFamily(_PREFIX + "index_gaps", "Gaps in its events", labels=_INSTANCE)
+    replayed = CounterMetricFamily(_PREFIX + "index_replayed_batches", "Batches of events sent again", labels=_INSTANCE)
+    purges = CounterMetricFamily(_PREFIX + "index_purges", "Times that its part was emptied", labels=_INSTANCE)
+    now = time.time()
+    for pool in pools:
+        for member in pool.members.values():
+            key, feed = (pool.name, member.id), member.feed
+            believed.add_metric((*key, member.belief.index), 1)
+            if feed is None or pool.told.index is None:
+                continue
+            for tier, count in zip(TIERS, pool.told.index.blocks(member.id), strict=True):
+                blocks.add_metric((*key, tier), count)
+            if feed.confirmed_at is not None:
+                age.add_metric(key, now - feed.confirmed_at)
+            gaps.add_metric(key, feed.gaps)
+            replayed.add_metric(key, feed.replayed)
+            purges.add_metric(key, feed.purges)
+    yield from (believed, blocks, age, gaps, replayed, purges)

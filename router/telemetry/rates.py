@@ -1,0 +1,40 @@
+"""What a pool's answers show of its engines' pace (router/pool/pace.py)."""
+
+from router.policy.types import UNKNOWN, Rates
+from router.pool.pace import Pace
+from router.request.call import Call
+
+
+class Estimates:
+    """Of one pool."""
+
+    def __init__(self) -> None:
+        self.rates = UNKNOWN
+        self._pace = Pace()
+
+    def ended(self, call: Call) -> Rates:
+        """Take up what one request has shown; what is known by then."""
+        if self._pace.prefill(*lone_prefill(call)) | self._transfer(call):
+            sizes = (member.kv.get("bytes_per_token") for member in call.pool.members.values())
+            self.rates = self._pace.rates(next((float(size) for size in sizes if isinstance(size, int | float)), 0.0))
+        return self.rates
+
+    def _transfer(self, call: Call) -> bool:
+        offload = call.offload
+        if offload is None or offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
+            return False
+        self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
+        return True
+
+
+def lone_prefill(call: Call) -> tuple[int, float]:
+    """(new tokens, seconds) of a prompt that was computed with nothing beside it; zeros when there was none."""
+    offload = call.offload
+    if offload is not None and offload.outcome == "ok":
+        if not offload.alone or offload.prefill_ms is None:
+            return 0, 0.0
+        return offload.prefill_tokens or 0, offload.prefill_ms / 1000
+    usage = call.usage
+    if not call.alone or call.ttft_ms is None or usage is None or usage.prompt_tokens is None:
+        return 0, 0.0
+    return usage.prompt_tokens - (usage.cached_tokens or 0), call.ttft_ms / 1000

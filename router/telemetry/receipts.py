@@ -1,0 +1,98 @@
+"""Receipts: the record of one decision and what came of it (shape: wire.py)."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+
+from router.contract import wire
+from router.policy.candidates import Candidates
+from router.request.call import Call
+from router.request.offload import Offload
+from router.upstream.usage import Usage
+
+# Of a request that was refused before there was one
+_UNDECIDED: Any = SimpleNamespace(
+    route=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
+)
+_UNTOLD = Usage()
+
+
+def receipt(call: Call, router: str) -> dict[str, Any]:
+    """Everything but what the decision was made from."""
+    usage = call.usage or _UNTOLD
+    decision = call.decision or _UNDECIDED
+    made = {
+        "schema": wire.SCHEMA,
+        "request_id": call.id,
+        "at": call.at,
+        "router": router,
+        "pool": call.pool.name or None,
+        "model": call.pool.model or None,
+        "endpoint": call.endpoint,
+        "policy": call.policy,
+        "version": call.version,
+        "session": call.session_key,
+        "key": call.key.name if call.key is not None else None,
+        "prompt_tokens": call.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "actual_prompt_tokens": usage.prompt_tokens,
+        "output_tokens": usage.output_tokens,
+        "retries": call.retries,
+        "attempts": [
+            {"instance": attempt.instance, "status": attempt.status, "error": attempt.error}
+            for attempt in call.attempts
+        ],
+        "stream": call.streamed,
+        "status": call.status,
+        "outcome": call.outcome,
+        "error": call.error,
+        "code": call.code,
+        "queue_ms": _rounded(call.queued_s * 1000),
+        "first_byte_ms": _rounded((call.first_byte - call.started) * 1000) if call.first_byte is not None else None,
+        "ttft_ms": _rounded(call.ttft_ms),
+        "tpot_ms": _rounded(call.tpot_ms),
+        "e2e_ms": _rounded(call.e2e_ms),
+        "route": decision.route,
+        "class": decision.request_class,
+        "flow": call.flow if call.decision is not None else None,
+        "instance": decision.instance or None,
+        "rule": decision.rule,
+        "reasons": decision.reasons,
+        "index": call.index if call.decision is not None else None,
+        "predicted_cached": decision.cached_tokens,
+        "new_tokens": decision.new_tokens,
+    }
+    return made if call.offload is None else made | _offload(call.offload)
+
+
+def _offload(offload: Offload) -> dict[str, Any]:
+    """Of a prefill elsewhere, which the policy wanted."""
+    return {
+        "prefill_instance": offload.prefill,
+        "prefill_ms": _rounded(offload.prefill_ms),
+        "transfer_ms": _rounded(offload.transfer_ms),
+        "transfer_bytes": offload.transfer_bytes,
+        "offload": offload.outcome or "cancelled",
+        "offload_reason": offload.reason,
+    }
+
+
+def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
+    """As JSON: the receipt without what the decision was made from, and that, as further members of it up to its end;
+    empty when nothing was decided."""
+    brief = orjson.dumps(receipt(call, router))
+    candidates = call.decision.candidates if call.decision is not None else None
+    if not isinstance(candidates, Candidates):
+        return brief, b""
+    return brief, orjson.dumps({"inputs": candidates.inputs(), "candidates": candidates.columns()})[1:]
+
+
+def whole(call: Call, router: str) -> bytes:
+    brief, further = encoded(call, router)
+    return b"%b,%b" % (brief[:-1], further) if further else brief
+
+
+def _rounded(value: float | None) -> float | None:
+    """To three digits; round() would write the number out and read it again."""
+    return int(value * 1000 + 0.5) / 1000 if value is not None else None

@@ -1,0 +1,96 @@
+"""What became of each request: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
+
+from collections import Counter, deque
+from typing import Any
+
+from router.http.api_paths import UNCOMPUTED
+from router.policy.types import Decision
+from router.request.call import Call
+from router.telemetry.rates import Estimates
+from router.telemetry.tally import Tally
+from router.telemetry.traffic import is_recorded
+
+PENDING = 10_000  # receipts kept while Redis is away; the oldest go first
+NO_CLASS = "unknown"  # of a request that was refused before it had one, or that asked nothing of a model
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.pending: deque[Call] = deque()
+        self.lost = 0  # receipts dropped because Redis was away
+        self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
+        self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
+        self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
+        self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
+        self.estimates: dict[str, Estimates] = {}  # by pool
+        self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
+        self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
+
+    def _tally(self, pool: str, request_class: str) -> Tally:
+        key = (pool, request_class)
+        tally = self.tallies.get(key)
+        if tally is None:
+            tally = self.tallies[key] = Tally()
+        return tally
+
+    def _estimates(self, pool: str) -> Estimates:
+        estimates = self.estimates.get(pool)
+        if estimates is None:
+            estimates = self.estimates[pool] = Estimates()
+        return estimates
+
+    def decided(self, call: Call, decision: Decision) -> None:
+        self._tally(call.pool.name, _class(call, decision)).window.started(call.at)
+
+    def ended(self, call: Call) -> None:
+        pool, decision = call.pool.name, call.decision
+        self._tally(pool, _class(call, decision)).ended(call)
+        if decision is not None and decision.instance:
+            self.decisions[pool, decision.instance, decision.rule] += 1
+        if pool:
+            call.pool.rates = self._estimates(pool).ended(call)
+        if call.offload is not None:
+            self.offloads[pool, call.offload.connector, call.offload.outcome or "cancelled"] += 1
+        if call.code:
+            self.errors[pool, call.code] += 1
+        for attempt in call.attempts[:-1]:
+            self.retries[pool, attempt.instance] += 1
+        self.pending.append(call)
+        if len(self.pending) > PENDING:
+            self.traffic["dropped"] += is_recorded(self.pending.popleft())
+            self.lost += 1
+
+    def classes(self, now: float) -> dict[str, dict[str, Any]]:
+        """{pool: {class: Window}} as in wire.py."""
+        documents: dict[str, dict[str, Any]] = {}
+        for (pool, request_class), tally in self.tallies.items():
+            if request_class != NO_CLASS:
+                documents.setdefault(pool, {})[request_class] = tally.window.document(now)
+        return documents
+
+    def outcomes(self) -> dict[tuple[str, str, str], int]:
+        """(pool, class, outcome): how many since the start."""
+        return {
+            (*key, outcome): count for key, tally in self.tallies.items() for outcome, count in tally.outcomes.items()
+        }
+
+    def tokens(self) -> dict[tuple[str, str], int]:
+        """(pool, kind): how many since the start."""
+        total: Counter[tuple[str, str]] = Counter()
+        for (pool, _), tally in self.tallies.items():
+            for kind, count in tally.tokens.items():
+                total[pool, kind] += count
+        return dict(total)
+
+    def forget_pool(self, pool: str) -> None:
+        """A pool is no more; the labels of an experiment's would otherwise stay for ever."""
+        tables: list[dict[Any, Any]] = [self.tallies, self.retries, self.errors, self.decisions, self.offloads]
+        for table in tables:
+            for key in [key for key in table if key[0] == pool]:
+                del table[key]
+        self.estimates.pop(pool, None)
+
+
+def _class(call: Call, decision: Decision | None) -> str:
+    """For the figures, in which what no model computed would pass for a quick request."""
+    return NO_CLASS if decision is None or call.endpoint in UNCOMPUTED else decision.request_class

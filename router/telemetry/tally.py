@@ -1,0 +1,41 @@
+"""What one class of one pool has seen: the last minute for the dashboard, and since the start for /metrics."""
+
+from collections import Counter
+
+from router.request.call import Call
+from router.telemetry.histogram import Histogram
+from router.telemetry.window import Window
+
+
+class Tally:
+    __slots__ = ("e2e", "outcomes", "tokens", "tpot", "ttft", "window")
+
+    def __init__(self) -> None:
+        self.window = Window()
+        self.outcomes: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()  # by kind
+        self.ttft = Histogram()
+        self.tpot = Histogram()
+        self.e2e = Histogram()
+
+    def ended(self, call: Call) -> None:
+        self.outcomes[call.outcome] += 1
+        if call.decision is not None:
+            self.window.ended(call, call.at + call.e2e_ms / 1000)
+        if call.outcome == "ok":
+            self.e2e.observe(call.e2e_ms)
+            if call.ttft_ms is not None:
+                self.ttft.observe(call.ttft_ms)
+            if call.tpot_ms is not None:
+                self.tpot.observe(call.tpot_ms)
+        self._count_tokens(call)
+
+    def _count_tokens(self, call: Call) -> None:
+        usage, decision, tokens = call.usage, call.decision, self.tokens
+        if usage is None or decision is None:
+            return
+        tokens["prompt"] += usage.prompt_tokens or 0
+        tokens["output"] += usage.output_tokens or 0
+        if usage.cached_tokens is not None:
+            tokens["cached"] += usage.cached_tokens
+            tokens["cached_predicted"] += decision.cached_tokens

@@ -1,0 +1,112 @@
+"""Recorded traffic: of each finished request the lengths, the times, and salted hashes of session and prompt blocks.
+
+Prompts are not kept, and what is kept cannot be matched against a prompt that somebody knows: the key of the hashes is
+a random value that lives in Redis only. All routers use the same, so equal prefixes have equal hashes everywhere.
+"""
+
+import os
+from base64 import b64encode
+from collections import Counter
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import orjson
+
+from router.contract import wire
+from router.http.api_paths import LIMITS
+from router.prefix.chain import CHUNK_BYTES
+from router.request.call import Call
+
+if TYPE_CHECKING:
+    from router.sync.redis_link import Link
+
+HASH_BYTES = 8
+SALT_BYTES = 16
+BLOCK_BYTES = CHUNK_BYTES * wire.TRAFFIC_BLOCK_CHUNKS
+BLOCK_IDS = BLOCK_BYTES // 4  # prompts of token ids are rendered as four bytes each
+REMEMBERED = 4_096  # prompts whose salted blocks are not made again when a session's next turn continues them
+SIZE_WEIGHT = 0.01  # of one entry in the mean size
+
+
+class Traffic:
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts  # entries "written" and "dropped"
+        self._mean_bytes = 0.0
+        self._take("")
+
+    async def agree(self, link: "Link") -> None:
+        """Take the salt that is in Redis, put one there when there is none."""
+        if not self.salt:
+            await link.client.set(wire.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
+            self._take(await link.get(wire.TRAFFIC_SALT) or "")
+
+    def _take(self, salt: str) -> None:
+        self.salt = salt  # hex; empty until Redis has been asked
+        self._key = salt.encode()[: blake2b.MAX_KEY_SIZE]
+        self._known: dict[bytes, bytes] = {}  # by a prompt's last block, its salted blocks; least recently used first
+
+    def entry(self, call: Call) -> bytes:
+        """As wire.py's Traffic; empty for what is not recorded."""
+        if not is_recorded(call):
+            return b""
+        usage = call.usage
+        known = usage.prompt_tokens if usage is not None else None
+        made = orjson.dumps(
+            {
+                "schema": wire.SCHEMA,
+                "at": call.at,
+                "pool": call.pool.name,
+                "model": call.pool.model,
+                "session": self._session(call),
+                "input_tokens": known if known is not None else call.prompt_tokens,
+                "output_tokens": usage.output_tokens if usage is not None else None,
+                "block_tokens": BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
+                "blocks": b64encode(self._blocks(call.blocks)).decode(),
+                "outcome": call.outcome,
+                "policy": call.policy,
+                "version": call.version,
+                "ttft_ms": call.ttft_ms,
+                "tpot_ms": call.tpot_ms,
+            }
+        )
+        self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)
+        return made
+
+    def _session(self, call: Call) -> str:
+        if call.session is None:
+            return ""
+        return self._salted(f"{call.pool.name}\0{call.session}".encode("utf-8", "surrogatepass")).hex()
+
+    def _salted(self, value: bytes) -> bytes:
+        return blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()
+
+    def _blocks(self, blocks: bytes) -> bytes:
+        """A block's hash stands for all before it, so one that is known saves the work for the whole prefix."""
+        if not blocks:
+            return b""
+        known, end = b"", len(blocks)
+        while end and not (known := self._known.pop(blocks[end - HASH_BYTES : end], b"")):
+            end -= HASH_BYTES
+        new = [self._salted(blocks[i : i + HASH_BYTES]) for i in range(end, len(blocks), HASH_BYTES)]
+        made = self._known[blocks[-HASH_BYTES:]] = known + b"".join(new)
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return made
+
+    @property
+    def kept(self) -> int:
+        """How many entries the stream may hold: fewer when they are large."""
+        return min(wire.TRAFFIC_KEPT, int(wire.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
+
+    def flushed(self, entries: int, salt: str) -> None:
+        """So many have been handed to Redis, which takes them only while it holds the salt that they were made with."""
+        if salt == self.salt:
+            self._counts["written"] += entries
+        else:
+            self._counts["dropped"] += entries
+            self._take(salt)
+
+
+def is_recorded(call: Call) -> bool:
+    """Experiments play recorded traffic, prompts and generated answers; theirs is none."""
+    return call.endpoint in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

@@ -1,0 +1,95 @@
+"""What ended in the last minute, per pool and class: counts and sketches in slots. Time is an argument."""
+
+from collections import Counter, deque
+from typing import Any
+
+from router.contract import sketch, wire
+from router.request.call import Call
+
+SLOT_S = 10.0
+SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap")
+
+
+class _Slot:
+    __slots__ = ("began", "counts", "hits", "refusals", "sketches", "started")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.started: Counter[int] = Counter()  # by second
+        self.counts: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()  # by code, "" when an engine refused
+        self.hits = [0, 0.0]  # how many, sum of their cached shares
+        self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
+
+
+class Window:
+    """One class of one pool."""
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque()
+
+    def _slot(self, now: float) -> _Slot:
+        slots = self._slots
+        if not slots or now - slots[-1].began >= SLOT_S:
+            slots.append(_Slot(now))
+            self._forget(now)
+        return slots[-1]
+
+    def _forget(self, now: float) -> None:
+        while self._slots and now - self._slots[0].began >= wire.WINDOW_S:
+            self._slots.popleft()
+
+    def started(self, now: float) -> None:
+        self._slot(now).started[int(now)] += 1
+
+    def ended(self, call: Call, now: float) -> None:
+        slot = self._slot(now)
+        slot.counts["n"] += 1
+        slot.counts[call.outcome] += 1
+        if call.outcome == "refused":
+            slot.refusals[call.code] += 1
+        if call.retries:
+            slot.counts["retries"] += call.retries
+        _sketch(slot, call)
+
+    def document(self, now: float) -> dict[str, Any]:
+        """As wire.py's Window."""
+        self._forget(now)
+        counts: Counter[str] = Counter()
+        refusals: Counter[str] = Counter()
+        for slot in self._slots:
+            counts.update(slot.counts)
+            refusals.update(slot.refusals)
+        recent = int(now) - 10
+        began = sum(n for slot in self._slots for second, n in slot.started.items() if second > recent)
+        sketches = {name: sketch.merge(slot.sketches[name] for slot in self._slots) for name in SKETCHES}
+        return {
+            "n": counts["n"],
+            "started_10s": began,
+            **{name: counts[name] for name in ("ok", "error", "refused", "cancelled", "retries")},
+            "refusals": dict(refusals),
+            **{name: {str(bucket): n for bucket, n in values.items()} for name, values in sketches.items()},
+            "hit_share": {
+                "n": sum(int(slot.hits[0]) for slot in self._slots),
+                "sum": round(sum(slot.hits[1] for slot in self._slots), 6),
+            },
+        }
+
+
+def _sketch(slot: _Slot, call: Call) -> None:
+    """Latencies of what was served, since a refusal is quick; new tokens and hits of whatever was decided."""
+    sketches, add = slot.sketches, sketch.add
+    if call.outcome == "ok":
+        add(sketches["e2e"], call.e2e_ms)
+        if call.ttft_ms is not None:
+            add(sketches["ttft"], call.ttft_ms)
+        if call.tpot_ms is not None:
+            add(sketches["tpot"], call.tpot_ms)
+    if call.decision is not None:
+        share = call.decision.cached_tokens / call.prompt_tokens if call.prompt_tokens else 0.0
+        add(sketches["new_tokens"], call.decision.new_tokens)
+        add(sketches["hit_percent"], share * 100)
+        slot.hits[0] += 1
+        slot.hits[1] += share
+    if call.pause_s is not None:
+        add(sketches["reuse_gap"], call.pause_s)

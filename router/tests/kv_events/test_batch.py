@@ -1,0 +1,99 @@
+"""What engines send, read: maps and arrays, ints and bytes, every medium."""
+
+import struct
+
+import msgpack
+import pytest
+
+from router.kv_events.batch import Cleared, Removed, Stored, Undecodable, decode
+from router.prefix.exact.index import DEVICE, DISK, HOST
+
+STORED = {
+    "type": "BlockStored",
+    "block_hashes": [11, 12],
+    "parent_block_hash": 10,
+    "token_ids": [1, 2, 3, 4],
+    "block_size": 2,
+    "lora_id": None,
+    "medium": "GPU",
+}
+
+
+def events(*raw: object) -> list:
+    return list(decode(msgpack.packb([12.5, list(raw), 0])).events)
+
+
+def only(raw: object) -> object:
+    (event,) = events(raw)
+    return event
+
+
+def test_a_stored_event_has_names_parent_tokens_and_tier() -> None:
+    event = only(STORED)
+    assert isinstance(event, Stored)
+    assert event.tokens == struct.pack("<4I", 1, 2, 3, 4)
+    assert (event.block_size, event.tier, len(event.names), event.extras) == (2, DEVICE, 2, ())
+    assert event.parent is not None
+    assert event.parent not in event.names
+
+
+def test_an_array_says_the_same_as_a_map() -> None:
+    assert only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU"]) == only(STORED)
+    assert only(["BlockRemoved", [11], "CPU"]) == only({"type": "BlockRemoved", "block_hashes": [11], "medium": "CPU"})
+    assert only(["AllBlocksCleared"]) == Cleared()
+
+
+def test_a_name_in_bytes_is_known_by_its_last_eight() -> None:
+    long = {**STORED, "block_hashes": [b"x" * 24 + (11).to_bytes(8, "big"), b"y" * 24 + (12).to_bytes(8, "big")]}
+    assert only(long) == only(STORED)
+
+
+@pytest.mark.parametrize(
+    ("medium", "tier"),
+    [(None, DEVICE), ("GPU", DEVICE), ("gpu", DEVICE), ("CPU", HOST), ("STORAGE", DISK), ("FS", DISK), ("SSD", DISK)],
+)
+def test_each_medium_is_a_tier(medium: str | None, tier: int) -> None:
+    event = only({"type": "BlockRemoved", "block_hashes": [1], "medium": medium})
+    assert isinstance(event, Removed)
+    assert event.tier == tier
+
+
+def test_what_is_hashed_into_a_block_besides_its_tokens_is_kept() -> None:
+    salted = only({**STORED, "extra_keys": [None, ["salt"]]})
+    older = only({**STORED, "lora_name": "adapter"})
+    assert isinstance(salted, Stored)
+    assert isinstance(older, Stored)
+    assert [bool(extra) for extra in salted.extras] == [False, True]
+    assert [bool(extra) for extra in older.extras] == [True, True]
+
+
+def test_layers_with_a_window_are_told_apart() -> None:
+    whole = only({**STORED, "group_idx": 0, "kv_cache_spec_kind": "full_attention"})
+    window = only({**STORED, "group_idx": 1, "kv_cache_spec_kind": "sliding_window"})
+    assert isinstance(whole, Stored)
+    assert isinstance(window, Stored)
+    assert (whole.whole, whole.group, window.whole, window.group) == (True, 0, False, 1)
+
+
+def test_kinds_of_events_that_are_new_are_left_out() -> None:
+    assert events({"type": "BlockMoved", "where": "to"}, ["Anything", 1], STORED) == [only(STORED)]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(7),
+        msgpack.packb([1.0]),
+        msgpack.packb(["now", []]),
+        msgpack.packb([1.0, [{"no": "type"}]]),
+        msgpack.packb([1.0, [{**STORED, "token_ids": [1]}]]),
+        msgpack.packb([1.0, [{**STORED, "token_ids": [-1, 2, 3, 4]}]]),
+        msgpack.packb([1.0, [{**STORED, "block_size": 0}]]),
+        msgpack.packb([1.0, [{**STORED, "block_hashes": [1.5]}]]),
+    ],
+)
+def test_anything_else_is_refused_in_words(payload: bytes) -> None:
+    with pytest.raises(Undecodable, match="not a batch of KV events"):
+        decode(payload)

@@ -1,0 +1,165 @@
+"""A feed from real simulated engines over real ZMQ."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from router.kv_events import feed as feeds
+from router.kv_events.discovery import discover
+from router.kv_events.sources import NoEvents
+from router.tests.kv_events.conftest import Sim, following
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 8 blocks
+
+
+async def test_what_an_engine_stores_is_found_by_its_prompt(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await followed.until(lambda: not followed.feed.trouble)
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT) == 128)
+        assert followed.held(PROMPT[:256] + "something else " * 30) == 64
+        assert (followed.feed.complete, followed.feed.block_size, followed.feed.trouble) == (True, 16, "")
+
+
+async def test_what_was_stored_before_is_replayed(sim: Sim) -> None:
+    for number in range(5):
+        await sim.ask(f"{number}" * 64 + PROMPT)
+    async with following(sim.url) as followed:
+        await followed.until(lambda: followed.feed.confirmed_at)
+        assert [followed.held(f"{number}" * 64 + PROMPT) for number in range(5)] == [144] * 5
+        assert followed.feed.complete
+        assert followed.feed.replayed == 5
+
+
+async def test_evicted_blocks_leave_the_index(start_sim: Callable[..., Sim]) -> None:
+    sim = start_sim(**{"kv-blocks": 24})
+    async with following(sim.url) as followed:
+        for number in range(6):
+            await sim.ask(f"{number}" * 64 + PROMPT)
+        await followed.until(lambda: followed.held("5" * 64 + PROMPT) == 144)
+        assert followed.held("0" * 64 + PROMPT) == 0
+        assert sum(followed.index.blocks("a")) <= 24
+
+
+async def test_a_reset_of_the_cache_empties_its_part(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT))
+        async with httpx.AsyncClient(base_url=sim.url) as client:
+            await client.post("/reset_prefix_cache")
+        await sim.ask("something else " * 40)
+        await followed.until(lambda: followed.held("something else " * 40))
+        assert followed.held(PROMPT) == 0
+        assert (followed.feed.complete, followed.feed.purges) == (True, 1)
+
+
+async def test_a_batch_that_was_lost_on_the_way_is_asked_for(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await followed.until(lambda: not followed.feed.trouble)
+        live, dropped = followed.feed._live, []
+
+        def drop_two(frames: list[bytes]) -> None:
+            if len(dropped) < 2:
+                dropped.append(frames)
+            else:
+                live(frames)
+
+        assert followed.feed._events is not None
+        followed.feed._events._take = drop_two
+        for number in range(3):
+            await sim.ask(f"{number}" * 64 + PROMPT)
+        await followed.until(lambda: followed.held("2" * 64 + PROMPT) == 144)
+        assert [followed.held(f"{number}" * 64 + PROMPT) for number in range(2)] == [144, 144]
+        assert followed.feed.complete
+
+
+async def test_a_lost_last_batch_is_found_by_asking(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await followed.until(lambda: not followed.feed.trouble)
+        assert followed.feed._events is not None
+        followed.feed._events._take = lambda frames: None
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT) == 128)
+
+
+async def test_a_gap_without_a_replay_endpoint_empties_its_part(sim: Sim) -> None:
+    source = await discover(sim.url)
+    await sim.ask("before " * 40)
+    without = type(source)(source.endpoint, None, source.topic)
+    async with following(sim.url, without) as followed:
+        await followed.until(lambda: followed.feed._events is not None and followed.feed._events.connected)
+        number = 0
+        while not followed.feed.batches:  # a subscription takes a moment to arrive
+            number += 1
+            await sim.ask(f"{number:08}" * 8 + PROMPT)
+            await asyncio.sleep(0.02)
+        assert not followed.feed.complete
+        assert followed.held(f"{number:08}" * 8 + PROMPT) == 144
+        assert followed.held("before " * 40) == 0
+
+
+async def test_events_that_the_index_fails_at_empty_its_part(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with following(sim.url) as followed:
+        await sim.ask("before " * 40)
+        await followed.until(lambda: followed.held("before " * 40))
+        with monkeypatch.context() as broken:
+            broken.setattr(followed.index, "store", lambda *event: {}[event])
+            await sim.ask(PROMPT)
+            await followed.until(lambda: not followed.feed.complete)
+        assert followed.held("before " * 40) == 0
+        await sim.ask("after " * 40)
+        await followed.until(lambda: followed.held("after " * 40))
+
+
+async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "ANSWER_S", 0.2)
+    source = await discover(sim.url)
+    await sim.ask("before " * 40)
+    silent = type(source)(source.endpoint, "tcp://127.0.0.1:9", source.topic)
+    async with following(sim.url, silent) as followed:
+        number = 0
+        while not followed.feed.batches:
+            number += 1
+            await sim.ask(f"{number:08}" * 8 + PROMPT)
+            await asyncio.sleep(0.02)
+        assert not followed.feed.complete
+        assert followed.held("before " * 40) == 0
+
+
+async def test_an_engine_that_dies_empties_its_part_and_is_followed_again(start_sim: Callable[..., Sim]) -> None:
+    sim = start_sim()
+    async with following(sim.url) as followed:
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT))
+        sim.kill()
+        await followed.until(lambda: followed.feed.trouble)
+        assert followed.held(PROMPT) == 0
+        again = start_sim(port=sim.port)
+        await followed.until(lambda: not followed.feed.trouble)
+        assert followed.held(PROMPT) == 0
+        await again.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT) == 128)
+
+
+async def test_an_engine_without_events_says_so(start_sim: Callable[..., Sim]) -> None:
+    async with following("http://127.0.0.1:9") as followed:
+        await followed.until(lambda: "does not say where" in followed.feed.trouble)
+    with pytest.raises(NoEvents, match="no connection"):
+        await discover("http://127.0.0.1:9")
+
+
+async def test_events_that_are_taken_late_are_not_believed(sim: Sim) -> None:
+    async with following(sim.url) as followed:
+        await sim.ask(PROMPT)
+        await followed.until(lambda: followed.held(PROMPT) and not followed.feed.trouble)
+        assert followed.feed.event_at is not None
+        followed.feed._measure_delay(followed.feed.event_at + 3.0)
+        followed.feed._measure_delay(followed.feed.event_at + 90.0)
+        assert "behind" in followed.feed.trouble
+        await followed.until(lambda: not followed.feed.trouble)  # it is asked, and there is nothing more

@@ -1,0 +1,103 @@
+"""Batches in order, whatever comes late, twice or not at all."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.kv_events.sequence import Sequence
+
+
+class Engine:
+    """Sends batches and replays those that it still has."""
+
+    def __init__(self, *, replays: bool = True) -> None:
+        self.applied: list[int] = []
+        self.lost_at: list[int] = []  # how many had been applied
+        self.asked: list[int] = []
+        self.replays = replays
+        self.sequence = Sequence(lambda payload: self.applied.append(int(payload)), self._lose, self._ask)
+
+    def _lose(self) -> None:
+        self.lost_at.append(len(self.applied))
+
+    def _ask(self, number: int) -> bool:
+        self.asked.append(number)
+        return self.replays
+
+    def live(self, *numbers: int) -> None:
+        for number in numbers:
+            self.sequence.live(number, b"%d" % number)
+
+    def replay(self, *numbers: int) -> None:
+        for number in numbers:
+            self.sequence.replayed_one(number, b"%d" % number)
+        self.sequence.replay_ended()
+
+
+def test_batches_in_order_are_applied_as_they_come() -> None:
+    engine = Engine()
+    engine.live(0, 1, 2)
+    assert (engine.applied, engine.asked, engine.sequence.gaps) == ([0, 1, 2], [], 0)
+
+
+def test_a_gap_is_asked_for_and_filled() -> None:
+    engine = Engine()
+    engine.live(0, 3, 4)
+    assert (engine.applied, engine.asked) == ([0], [1])
+    engine.replay(1, 2, 3)
+    assert engine.applied == [0, 1, 2, 3, 4]
+    assert (engine.sequence.gaps, engine.sequence.replayed, engine.lost_at) == (1, 2, [])
+
+
+def test_what_the_engine_no_longer_has_is_lost_and_the_rest_goes_on() -> None:
+    engine = Engine()
+    engine.live(0, 5)
+    engine.replay(3, 4, 5)
+    assert (engine.applied, engine.lost_at) == ([0, 3, 4, 5], [1])
+
+
+def test_without_replay_a_gap_is_a_loss_at_once() -> None:
+    engine = Engine(replays=False)
+    engine.live(0, 2, 3)
+    assert (engine.applied, engine.lost_at) == ([0, 2, 3], [1])
+
+
+def test_a_replay_that_never_ends_is_given_up() -> None:
+    engine = Engine()
+    engine.live(0, 2)
+    engine.sequence.replay_ended()
+    assert (engine.applied, engine.lost_at) == ([0, 2], [1])
+
+
+def test_a_gap_found_while_another_question_is_under_way_is_asked_for_again() -> None:
+    engine = Engine()
+    engine.live(0)
+    engine.sequence.confirm()
+    engine.live(2)
+    engine.replay()  # the answer to the first question: nothing then
+    assert engine.asked == [1, 1]
+    engine.replay(1, 2)
+    assert (engine.applied, engine.lost_at) == ([0, 1, 2], [])
+
+
+def test_what_was_seen_is_not_taken_again() -> None:
+    engine = Engine()
+    engine.sequence.start()
+    engine.replay(0, 1, 2)
+    assert engine.sequence.live(1, b"1") is False
+    engine.live(3)
+    assert engine.applied == [0, 1, 2, 3]
+
+
+@given(st.lists(st.integers(0, 11), max_size=30), st.integers(0, 11), st.booleans())
+def test_in_any_order_nothing_is_applied_twice_and_gaps_are_said(
+    numbers: list[int], kept_from: int, replays: bool
+) -> None:
+    engine = Engine(replays=replays)
+    for number in numbers:
+        engine.live(number)
+        if engine.sequence.asking:
+            engine.replay(*range(max(kept_from, engine.sequence.next), number + 1))
+    steps = zip([-1, *engine.applied], engine.applied, strict=False)
+    jumps = [place for place, (before, after) in enumerate(steps) if after != before + 1]
+    assert engine.applied == sorted(set(engine.applied))
+    assert jumps == engine.lost_at

@@ -1,0 +1,192 @@
+"""What the router reads in a request's body: model, prompt, session, stream options. Pure."""
+
+import array
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+import orjson
+import xxhash
+
+from router.http.api_paths import UNCOMPUTED
+from router.policy.value import value
+
+
+class InvalidBody(ValueError):
+    """The message says what the body should have been."""
+
+
+@value
+class Prompt:
+    model: str  # empty when the body names none
+    rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
+    token_ids: int | None  # how many, when the prompt came as token ids; else the number of tokens is an estimate
+    session: str | None
+    stream: bool
+    usage_asked: bool  # the client wants the usage chunk of a stream
+    document: dict[str, Any] = field(default_factory=dict)  # the body
+
+
+def read(body: bytes, endpoint: str) -> Prompt:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidBody(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidBody("the body must be a JSON object")
+    model = document.get("model", "")
+    if not isinstance(model, str):
+        raise InvalidBody("model must be text")
+    rendered, token_ids = RENDERERS[endpoint](document)
+    options = document.get("stream_options")
+    usage_asked = isinstance(options, dict) and options.get("include_usage") is True
+    stream = document.get("stream") is True
+    return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
+
+
+def session_of(document: dict[str, Any]) -> str | None:
+    for name in (document.get("user"), document.get("session_id")):
+        if isinstance(name, str) and name:
+            return name
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return None
+    named = (metadata.get("session_id"), metadata.get("user_id"))
+    return next((name for name in named if isinstance(name, str) and name), None)
+
+
+def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
+    """The body of a stream with `stream_options.include_usage`: spliced in where that is enough, else written again.
+    `document` is the body as it was read."""
+    if "stream_options" not in document:
+        start = body.index(b"{") + 1
+        return b"%b%b%b" % (body[:start], b'"stream_options":{"include_usage":true},', body[start:])
+    options = document["stream_options"]
+    given = options if isinstance(options, dict) else {}
+    return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
+
+
+# One function per endpoint: (rendered prompt, number of token ids or None)
+
+
+def _completions(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return _text_or_ids(document.get("prompt"))
+
+
+def _chat(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return _joined([*_tools(document), *_messages(document.get("messages"))]), None
+
+
+def _messages_api(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    system = document.get("system")
+    head = [_message("system", _content(system))] if system else ()
+    return _joined([*_tools(document), *head, *_messages(document.get("messages"))]), None
+
+
+def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    instructions = document.get("instructions")
+    head = [_message("system", _content(instructions))] if instructions else ()
+    given = document.get("input")
+    turns = [_message("user", given)] if isinstance(given, str) else _messages(given)
+    return _joined([*_tools(document), *head, *turns]), None
+
+
+def _scores(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    """One text beside each of several, by any of the names that the rerank and score APIs have for the two."""
+    sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
+    texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
+    return _joined([f"{_content(text)}\n" for text in texts]), None
+
+
+def _pooled(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return _chat(document) if "messages" in document else _text_or_ids(document.get("input"))
+
+
+def _nothing(document: dict[str, Any]) -> tuple[bytes, int | None]:
+    return b"", 0
+
+
+RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
+    "/v1/chat/completions": _chat,
+    "/v1/completions": _completions,
+    "/v1/responses": _responses,
+    "/v1/messages": _messages_api,
+    "/v1/embeddings": _pooled,
+    **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
+    **dict.fromkeys(UNCOMPUTED, _nothing),
+}
+
+
+def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
+    if isinstance(prompt, str):
+        return prompt.encode(), None
+    if not isinstance(prompt, list) or not prompt:
+        return b"", None
+    if isinstance(prompt[0], int):
+        return _packed(prompt), len(prompt)
+    parts = [_text_or_ids(part) for part in prompt]
+    counts = [count for _, count in parts if count is not None]
+    return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None
+
+
+def _packed(ids: list[Any]) -> bytes:
+    try:
+        return array.array("I", ids).tobytes()
+    except (TypeError, OverflowError):  # the engine will say what is wrong with them
+        return orjson.dumps(ids)
+
+
+def _joined(parts: list[str]) -> bytes:
+    return "".join(parts).encode()  # no lone surrogates: the parser takes none
+
+
+def _tools(document: dict[str, Any]) -> list[str]:
+    """Templates put the tools before the conversation."""
+    tools = document.get("tools")
+    return [_written(tools)] if tools else []
+
+
+def _messages(messages: object) -> list[str]:
+    parts: list[str] = []
+    for message in messages if isinstance(messages, list) else ():
+        if not isinstance(message, dict):
+            parts.append(_written(message))
+            continue
+        role, content = message.get("role"), message.get("content")
+        text = content if isinstance(content, str) else _content(content)
+        parts.append(_message(role if isinstance(role, str) else "", text))
+        if content is None or "tool_calls" in message:
+            parts += _besides(message)
+    return parts
+
+
+def _besides(message: dict[str, Any]) -> list[str]:
+    """What a message says other than by its content."""
+    calls = message.get("tool_calls") or (message if "content" not in message else None)
+    return [_written(calls)] if calls else []
+
+
+def _message(role: str, content: str) -> str:
+    return f"<|{role}|>\n{content}\n"
+
+
+def _content(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join([_part(part) for part in content])
+    return "" if content is None else _written(content)
+
+
+def _part(part: object) -> str:
+    """A text as it is. Anything else by its hash: an image's base64 says nothing about its number of tokens."""
+    text = part.get("text") if isinstance(part, dict) else part
+    if isinstance(text, str):
+        return text
+    written = orjson.dumps(part)
+    return written.decode() if len(written) <= 1024 else xxhash.xxh64_hexdigest(written)
+
+
+def _written(found: object) -> str:
+    return orjson.dumps(found).decode()

@@ -1,0 +1,99 @@
+"""One engine's endpoint: its keep-alive connections, the last used taken first."""
+
+import asyncio
+import ssl
+from functools import cached_property
+from math import inf
+from urllib.parse import urlsplit
+
+from router.timers import Deadlines
+from router.upstream.connection import Connection
+from router.upstream.errors import ConnectFailed, ConnectionBroken
+
+MAX_IDLE = 512  # connections kept per instance
+IDLE_S = 30.0
+
+
+class Upstream:
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.url = url
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.authority = parts.netloc.rpartition("@")[2].encode()
+        self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
+        self._idle: list[Connection] = []
+        self.connections: set[Connection] = set()
+        self._closed = False
+
+    @cached_property
+    def deadlines(self) -> Deadlines[Connection]:
+        """For the first bytes of answers."""
+        return Deadlines(asyncio.get_running_loop(), Connection.expire)
+
+    async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
+        """Send a request; the connection once its answer has begun. The caller releases it. Raises UpstreamError."""
+        reused = self._reuse()
+        while True:
+            connection = reused or await self._connect(connect_timeout_s)
+            connection.start(request, first_byte_timeout_s)
+            try:
+                await connection.first_bytes()
+            except BaseException as error:
+                connection.release()
+                if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
+                    raise
+                # It was closed while we wrote: the engine never saw the request, and the others are as old.
+                reused = None
+            else:
+                return connection
+
+    def _reuse(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    async def _connect(self, timeout_s: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self, loop), self.host, self.port, ssl=self._ssl
+                )
+        except TimeoutError:
+            raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
+        except OSError as error:
+            raise ConnectFailed(f"no connection to {self.url}: {error.strerror or error}") from None
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        if self._closed or connection.closed or len(self._idle) >= MAX_IDLE:
+            connection.abort()
+            return
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not connection.busy and connection in self._idle:
+            self._idle.remove(connection)
+
+    def close_idle(self, now: float, idle_s: float = IDLE_S) -> None:
+        """Close what has been idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
+        while self._idle and now - self._idle[0].idle_since >= idle_s:
+            self._idle.pop(0).abort()
+
+    def check_host(self) -> None:
+        """Where one connection finds the host gone, the idle ones would too, each in its own time."""
+        if not all([connection.check_host() for connection in list(self.connections)]):
+            self.close_idle(0.0, -inf)
+
+    def close(self, running_too: bool = False) -> None:
+        """Close the idle connections, the others as they end; with `running_too` at once (their engine is gone)."""
+        self._closed = True
+        for connection in list(self.connections):
+            if running_too or not connection.busy:
+                connection.abort()
+        self._idle.clear()

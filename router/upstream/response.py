@@ -1,0 +1,23 @@
+"""What carries an answer to the relay: a connection to one engine, or one put together from two."""
+
+from typing import Protocol
+
+from router.upstream.connection import EventSink, Headers, Sink
+
+
+class Answering(Protocol):
+    status: int
+    headers: Headers
+
+    @property
+    def done(self) -> bool: ...
+
+    async def read(self) -> bytes: ...
+
+    async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes: ...
+
+    def resume(self) -> None: ...
+
+    def check_quiet(self, passed_s: float, limit_s: float) -> None: ...
+
+    def release(self) -> None: ...

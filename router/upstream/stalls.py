@@ -1,0 +1,21 @@
+"""Answers that have begun and may fall silent: one look at all of them a second, nothing per chunk."""
+
+from router.upstream.response import Answering
+
+CHECK_S = 1.0
+
+
+class Stalls:
+    def __init__(self) -> None:
+        self._limits: dict[Answering, float] = {}  # s
+
+    def watch(self, connection: Answering, limit_s: float) -> None:
+        self._limits[connection] = limit_s
+
+    def forget(self, connection: Answering) -> None:
+        self._limits.pop(connection, None)
+
+    def check(self) -> None:
+        """To be called every CHECK_S; those that have been silent for their limit fail."""
+        for connection, limit_s in self._limits.items():
+            connection.check_quiet(CHECK_S, limit_s)

@@ -1,0 +1,162 @@
+"""What an engine says it used, and the usage chunk that the client of a stream did not ask for. Pure."""
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from router.policy.value import value
+
+TAIL = 16 * 1024  # bytes at the end of an answer in which its usage is looked for
+LONGEST = 4096  # bytes of a usage object
+HELD = 64 * 1024  # a longer unfinished event is passed on as it is
+
+# Inside a JSON text the quotes would be escaped, so this is a key and never something that the model wrote.
+_KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
+# With objects in it, but none in those, and no text: what all engines send. Anything else goes the slow way.
+_FLAT = re.compile(rb'\{[^{}"]*(?:"\w+"[^{}"]*(?:\{[^{}]*\}[^{}"]*)?)*\}')
+_END = re.compile(rb"\r?\n\r?\n")
+_DECODER = json.JSONDecoder()
+
+
+@value
+class Usage:
+    """Counts in tokens; None where the engine does not say."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+def find(data: bytes) -> Usage | None:
+    """The last usage object in a part of an answer, whichever API it is written in; None without one."""
+    end = len(data)
+    while (start := data.rfind(b'"usage"', 0, end)) >= 0:
+        raw = _object_after(data, start)
+        if raw is not None:
+            return parse(raw)
+        end = start
+    return None
+
+
+def find_first(data: bytes) -> Usage | None:
+    match = _KEY.search(data)
+    raw = _object_after(data, match.start()) if match is not None else None
+    return parse(raw) if raw is not None else None
+
+
+def parse(raw: dict[str, Any]) -> Usage:
+    if "prompt_tokens" in raw:  # chat, completions, embeddings
+        details = raw.get("prompt_tokens_details")
+        return Usage(_count(raw, "prompt_tokens"), _count(details, "cached_tokens"), _count(raw, "completion_tokens"))
+    if "input_tokens_details" in raw:  # responses
+        details = raw["input_tokens_details"]
+        return Usage(_count(raw, "input_tokens"), _count(details, "cached_tokens"), _count(raw, "output_tokens"))
+    return _anthropic(raw)
+
+
+def _anthropic(raw: dict[str, Any]) -> Usage:
+    """There `input_tokens` leaves out what was read from or written to the cache."""
+    new, cached = _count(raw, "input_tokens"), _count(raw, "cache_read_input_tokens")
+    written = _count(raw, "cache_creation_input_tokens")
+    prompt = new + (cached or 0) + (written or 0) if new is not None else None
+    return Usage(prompt, cached, _count(raw, "output_tokens"))
+
+
+def combined(first: Usage | None, last: Usage | None) -> Usage | None:
+    """Anthropic streams tell the prompt's tokens at the start and the answer's at the end."""
+    if first is None or last is None:
+        return last or first
+    return Usage(
+        last.prompt_tokens if last.prompt_tokens is not None else first.prompt_tokens,
+        last.cached_tokens if last.cached_tokens is not None else first.cached_tokens,
+        last.output_tokens if last.output_tokens is not None else first.output_tokens,
+    )
+
+
+def _count(raw: object, key: str) -> int | None:
+    value = raw.get(key) if isinstance(raw, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
+    """The object that is the value of the usage key at `start`, None when there is none or not all of it."""
+    match = _KEY.match(data, start)
+    if match is None:
+        return None
+    flat = _FLAT.match(data, match.end())
+    if flat is not None and (found := _loaded(flat.group())) is not None:
+        return found
+    try:
+        value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _loaded(raw: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class Strip:
+    """Takes the usage chunk out of a stream whose client did not ask for it.
+
+    The chunk has no choices. Bytes pass through as they came; only the unfinished event at the end of what has come is
+    kept until the rest of it is there, since it might be that chunk.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        if self._held:
+            data, self._held = self._held + data, b""
+        if not data.endswith((b"\n\n", b"\r\n\r\n")):
+            data = self._hold(data)
+        return _without_usage(data) if b'"usage"' in data else data
+
+    def finish(self) -> bytes:
+        """What is left at the end of the stream."""
+        data, self._held = self._held, b""
+        return _without_usage(data)
+
+    def _hold(self, data: bytes) -> bytes:
+        bare, crlf = data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")
+        end = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+        if len(data) - end > HELD:
+            return data
+        self._held = data[end:]
+        return data[:end]
+
+
+def _without_usage(data: bytes) -> bytes:
+    """Only the events with a usage key are looked at: usually one, among the last of many."""
+    end = len(data)
+    while (key := data.rfind(b'"usage"', 0, end)) >= 0:
+        start, stop = _event_around(data, key)
+        if _is_usage_chunk(data[start:stop]):
+            data = data[:start] + data[stop:]
+        end = start
+    return data
+
+
+def _event_around(data: bytes, position: int) -> tuple[int, int]:
+    """Where the event begins and where it ends, its blank line included."""
+    bare, crlf = data.rfind(b"\n\n", 0, position), data.rfind(b"\r\n\r\n", 0, position)
+    start = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+    end = _END.search(data, position)
+    return start, end.end() if end is not None else len(data)
+
+
+def _is_usage_chunk(event: bytes) -> bool:
+    if b'"choices"' not in event or not _KEY.search(event):
+        return False
+    chunk = _loaded(event.strip().removeprefix(b"data:"))
+    return chunk is not None and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
