@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from router.policy.schema import document
 from router.policy.strategies import ROUTES
-from router.policy.types import Decision, Policy, Rates, Request
-from router.pool.endpoint import Member
+from router.policy.types import Decision, Policy, Rates, RoutingRequest
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, chunk_hashes
@@ -63,42 +63,42 @@ class Bench:
         self.pool = Pool("demo")
         self.pool.rates = RATES
         self.pool.take_fleet({"at": 1.0, "model": "bench", "instances": [_entry(number) for number in range(size)]})
-        self.members = list(self.pool.members.values())
-        for member in self.members:
-            self.load(member)
+        self.endpoints = list(self.pool.endpoints.values())
+        for endpoint in self.endpoints:
+            self.load(endpoint)
         system = self.rng.randbytes(8_192)
-        for member in self.members[: size // 2]:
-            self.pool.index.insert(member.id, 1, chunk_hashes(system))
+        for endpoint in self.endpoints[: size // 2]:
+            self.pool.index.insert(endpoint.id, 1, chunk_hashes(system))
         rest = PROMPT_TOKENS * BYTES_PER_TOKEN - len(system)
         self.calls = [self.call(number, system + self.rng.randbytes(rest)) for number in range(SESSIONS)]
 
-    def load(self, member: Member) -> None:
+    def load(self, endpoint: Endpoint) -> None:
         below = self.rng.randrange
         sample = {"at": time.time(), "kv_usage": self.rng.random() * 0.9, "waiting": below(9)}
-        member.take_sample(sample, time.time())
-        member.take_others((below(40), below(60_000), below(30)))
+        endpoint.take_sample(sample, time.time())
+        endpoint.take_others((below(40), below(60_000), below(30)))
 
     def call(self, number: int, prompt: bytes) -> Call:
         call = Call(f"req-{number}", "/v1/completions", time.time(), 0.0, pool=self.pool, turn=number)
         call.prompt = Prompt("bench", prompt, None, None, stream=True, usage_asked=True)
         call.prompt_tokens, call.chunks = PROMPT_TOKENS, self.pool.chains.hashes(prompt)
         call.session = call.session_key = f"s{number}"
-        home = self.rng.choice(self.members)
+        home = self.rng.choice(self.endpoints)
         self.pool.index.insert(home.id, 1, call.chunks[: len(call.chunks) * 9 // 10])
         if number % 2:
             self.pool.affinity.bind(call.session, home.id, call.at, 1_800)
             self.pool.affinity.answered(call.session, PROMPT_TOKENS * 9 // 10)
         return call
 
-    def decide(self, request: Request) -> Decision:
-        self.members[self.rng.randrange(len(self.members))].touch()
+    def decide(self, request: RoutingRequest) -> Decision:
+        self.endpoints[self.rng.randrange(len(self.endpoints))].touch()
         return self.pool.decide(request, {}, 0.0)
 
     def decided(self, number: int) -> Decision:
         return self.decide(self.sessions.request(self.calls[number % SESSIONS]))
 
     def taken_up(self, number: int) -> None:
-        self.sessions.sent(self.calls[number % SESSIONS], self.members[number // SESSIONS % len(self.members)])
+        self.sessions.sent(self.calls[number % SESSIONS], self.endpoints[number // SESSIONS % len(self.endpoints)])
 
 
 def _entry(number: int) -> dict[str, object]:

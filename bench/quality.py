@@ -33,7 +33,7 @@ from pathlib import Path
 
 from bench.peers import PEERS, Setting, Unavailable, process, serving
 from bench.router import free_ports
-from controlplane.experiments.replay.drive import Load
+from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.experiments.results import records, stats
@@ -82,7 +82,7 @@ class Arm:
         return {(seed, i): one for seed, run in self.runs.items() for i, one in run.found.items() if one.ttft_ms}
 
 
-def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rate: float) -> Load:
+def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rate: float) -> OfferedLoad:
     """`rate`: requests per second at load 1, of a trace with arrivals."""
     whole = registry.read((Path(options.data) / FILES[trace]).read_bytes(), seed)
     window = options.window - 1
@@ -94,7 +94,7 @@ def stretch(options: argparse.Namespace, trace: str, seed: int, load: float, rat
         chosen = at_rate(fitting[start : start + options.requests], load * rate)
     numbered = [replace(one, index=index) for index, one in enumerate(chosen)]
     writer = PromptWriter(salt=f"{trace}{seed}")
-    return Load(numbered, whole.pacing, 1e9, options.time_scale or TIME_SCALES[trace], MODEL, writer)
+    return OfferedLoad(numbered, whole.pacing, 1e9, options.time_scale or TIME_SCALES[trace], MODEL, writer)
 
 
 def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:
@@ -170,7 +170,7 @@ def weir(setting: Setting) -> Iterator[object]:
         yield running
 
 
-def play(options: argparse.Namespace, name: str, load: Load) -> Outcome:
+def play(options: argparse.Namespace, name: str, load: OfferedLoad) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as made, engines(options, load.time_scale) as ports:
         folder = Path(made)
         with router(name, ports, folder) as urls:

@@ -15,9 +15,9 @@ from statistics import fmean
 from controlplane.experiments.results import stats
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import BUILT_IN
-from controlplane.traces.types import Trace
+from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import EngineModel, Outcome, TwinFleet
+from controlplane.twin.simulation.types import EngineModel, TwinFleet, TwinOutcome
 from fleet.engine.law import law_of
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, kv_blocks, profile
 from fleet.engine.scheduler import Limits
@@ -40,8 +40,8 @@ COLUMNS = (
 
 
 def measured(
-    fleet: TwinFleet, trace: Trace, policy: Policy, shadow: Policy | None, seed: int, repeats: int
-) -> tuple[float, Outcome]:
+    fleet: TwinFleet, trace: LoadedTrace, policy: Policy, shadow: Policy | None, seed: int, repeats: int
+) -> tuple[float, TwinOutcome]:
     """CPU seconds, the least of so many times, and what came of it."""
     least = float("inf")
     for _ in range(repeats):
@@ -51,7 +51,7 @@ def measured(
     return least, outcome
 
 
-def row(name: str, seed: int, seconds: float, outcome: Outcome) -> str:
+def row(name: str, seed: int, seconds: float, outcome: TwinOutcome) -> str:
     ok = [one for one in outcome.requests if one.outcome == "ok"]
     ttft = sorted(one.ttft_s for one in ok if one.ttft_s is not None)
     tpot = [one.tpot_s for one in ok if one.tpot_s is not None]
@@ -72,9 +72,9 @@ def row(name: str, seed: int, seconds: float, outcome: Outcome) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def trace_of(options: argparse.Namespace, seed: int) -> Trace:
+def trace_of(options: argparse.Namespace, seed: int) -> LoadedTrace:
     whole = registry.read(options.trace.read_bytes(), seed) if options.trace else BUILT_IN["agentic-demo"]()
-    return Trace(whole.format, whole.requests[: options.requests], whole.pacing)
+    return LoadedTrace(whole.format, whole.requests[: options.requests], whole.pacing)
 
 
 def fleet_of(options: argparse.Namespace) -> TwinFleet:

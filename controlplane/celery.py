@@ -51,6 +51,6 @@ app.user_options["worker"].add(
     click.Option(("--node",), default="", help="Watch the engines of this host as that node (manage.py node).")
 )
 app.steps["worker"].add(worker.Beat)
-app.steps["worker"].add(worker.Watch)
+app.steps["worker"].add(worker.BeatWatch)
 app.steps["consumer"].add(worker.Presence)
 app.autodiscover_tasks()

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from controlplane.fleet_ops.checks import Start, check
+from controlplane.fleet_ops.checks import StartPreview, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
@@ -24,7 +24,7 @@ SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     subject: str
     good: bool
     text: str
@@ -50,40 +50,44 @@ def environment(documented: tuple[str, ...]) -> dict[str, str]:
     return shown | {name: "(no such setting; see docs/settings.md)" for name in sorted(strange)}
 
 
-def data_folder() -> Finding:
+def data_folder() -> DoctorFinding:
     folder = Path(settings.DATA_DIR)
     if not os.access(folder, os.W_OK):
-        return Finding("data folder", False, f"{folder} cannot be written", "change its owner or set WEIR_DATA_DIR")
+        return DoctorFinding(
+            "data folder", False, f"{folder} cannot be written", "change its owner or set WEIR_DATA_DIR"
+        )
     free = shutil.disk_usage(folder).free // 1_000_000
     text = f"{folder}, {free} MB free"
-    return Finding("data folder", free >= ROOM_MB, text, f"free at least {ROOM_MB} MB")
+    return DoctorFinding("data folder", free >= ROOM_MB, text, f"free at least {ROOM_MB} MB")
 
 
-def database() -> Finding:
+def database() -> DoctorFinding:
     engine = connection.vendor
     try:
         executor = MigrationExecutor(connection)
         behind = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError as error:
-        return Finding("database", False, f"{engine}: {error}", "check DATABASE_URL and that the server runs")
+        return DoctorFinding("database", False, f"{engine}: {error}", "check DATABASE_URL and that the server runs")
     text = f"{engine}, {len(behind)} migrations to run" if behind else f"{engine}, up to date"
-    return Finding("database", not behind, text, "manage.py migrate (manage.py up does it)")
+    return DoctorFinding("database", not behind, text, "manage.py migrate (manage.py up does it)")
 
 
-def redis_server() -> Finding:
+def redis_server() -> DoctorFinding:
     url = masked("REDIS_URL", settings.REDIS_URL)
     try:
         client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1)
         version = client.info("server").get("redis_version", "?")
     except (redis.RedisError, ValueError) as error:
-        return Finding("Redis", False, f"{url}: {error}", "start `make run` (it brings one), or check REDIS_URL")
-    return Finding("Redis", True, f"{url}, version {version}")
+        return DoctorFinding("Redis", False, f"{url}: {error}", "start `make run` (it brings one), or check REDIS_URL")
+    return DoctorFinding("Redis", True, f"{url}, version {version}")
 
 
-def ports() -> Finding:
+def ports() -> DoctorFinding:
     taken = [port for port in Options().listens if _answers(port)]
     text = f"in use: {', '.join(map(str, taken))}" if taken else "8000 and 8080 are free"
-    return Finding("ports", not taken, text, "if that is not Weir itself: --web-port and --router-port of manage.py up")
+    return DoctorFinding(
+        "ports", not taken, text, "if that is not Weir itself: --web-port and --router-port of manage.py up"
+    )
 
 
 def _answers(port: int) -> bool:
@@ -92,39 +96,43 @@ def _answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def open_files() -> Finding:
+def open_files() -> DoctorFinding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Finding("open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}")
+    return DoctorFinding(
+        "open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}"
+    )
 
 
-def chromium() -> Finding:
+def chromium() -> DoctorFinding:
     found = next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
     )
     advice = "only for `make test-browser` and `make screenshots`: apt-get install chromium"
-    return Finding("Chromium", bool(found), found or "not found", advice)
+    return DoctorFinding("Chromium", bool(found), found or "not found", advice)
 
 
-def kubernetes() -> list[Finding]:
+def kubernetes() -> list[DoctorFinding]:
     """Of a node that is a namespace: whether its API server is there and lets it do what it does."""
     namespace = settings.KUBERNETES_NAMESPACE
     if not namespace:
         return []
     from fleet.kubernetes import rights  # half a second to load, for those who have a cluster
-    from fleet.kubernetes.api import Api, KubernetesError
+    from fleet.kubernetes.api import KubernetesApi, KubernetesError
 
     try:
-        api = Api(namespace, settings.KUBERNETES_CONTEXT)
+        api = KubernetesApi(namespace, settings.KUBERNETES_CONTEXT)
         version, missing = api.version(), rights.missing(api)
         api.close()
     except KubernetesError as error:
-        return [Finding("Kubernetes", False, str(error), "check KUBECONFIG, and docs/kubernetes.md for the rights")]
+        return [
+            DoctorFinding("Kubernetes", False, str(error), "check KUBECONFIG, and docs/kubernetes.md for the rights")
+        ]
     text = f"{api.server}, {version}, namespace {namespace}"
     text += f", may not {', '.join(missing)}" if missing else ""
-    return [Finding("Kubernetes", not missing, text, "give the role that docs/kubernetes.md lists")]
+    return [DoctorFinding("Kubernetes", not missing, text, "give the role that docs/kubernetes.md lists")]
 
 
-def engines() -> list[Finding]:
+def engines() -> list[DoctorFinding]:
     """What the pools of the fleet that run on this host need, and only what is missing of it."""
     try:
         found = [check(pool) for pool in services.current_spec().pools]
@@ -133,13 +141,13 @@ def engines() -> list[Finding]:
     return [_of_pool(start) for start in found]
 
 
-def _of_pool(start: Start) -> Finding:
+def _of_pool(start: StartPreview) -> DoctorFinding:
     subject = f"pool {start.pool}"
     if start.elsewhere:
-        return Finding(subject, True, f"runs on {start.elsewhere}: run doctor there")
+        return DoctorFinding(subject, True, f"runs on {start.elsewhere}: run doctor there")
     text = "; ".join(f"{one.subject}: {one.text}" for one in start.missing)
     advice = "; ".join(dict.fromkeys(one.advice for one in start.missing))
-    return Finding(subject, not start.missing, text or "has what it needs", advice)
+    return DoctorFinding(subject, not start.missing, text or "has what it needs", advice)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)
+CHECKS: tuple[Callable[[], DoctorFinding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)

@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from controlplane.accounts.decorators import RoleMissing
 from controlplane.accounts.permissions import who_can
 from controlplane.api import problems
-from controlplane.api.problems import Problem, request_id_of
+from controlplane.api.problems import ApiProblem, request_id_of
 
 
 def _is_api(request: HttpRequest) -> bool:
@@ -21,13 +21,13 @@ def _is_api(request: HttpRequest) -> bool:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
-        return problems.response(request, Problem(400, detail=str(exception)))
+        return problems.response(request, ApiProblem(400, detail=str(exception)))
     return _standalone("errors/400.html", request, 400)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
-        return problems.response(request, Problem(403, detail=str(exception)))
+        return problems.response(request, ApiProblem(403, detail=str(exception)))
     role = exception.role if isinstance(exception, RoleMissing) else ""
     context = {"role": role, "helpers": who_can(role or "admin"), "request_id": request_id_of(request)}
     return render(request, "errors/403.html", context, status=403)
@@ -35,14 +35,14 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     if _is_api(request):
-        return problems.response(request, Problem(403, detail=reason))
+        return problems.response(request, ApiProblem(403, detail=reason))
     return render(request, "errors/csrf.html", {"request_id": request_id_of(request)}, status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
         detail = f"nothing is served at {request.path}; see /api/v1/openapi.json"
-        return problems.response(request, Problem(404, detail=detail))
+        return problems.response(request, ApiProblem(404, detail=detail))
     # Django's own text for an unknown URL is a dump of the URL configuration.
     said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
     return render(request, "errors/404.html", {"said": said, "request_id": request_id_of(request)}, status=404)
@@ -54,13 +54,13 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
         return unavailable(request)
     if _is_api(request):
-        return problems.response(request, Problem(500, detail="the error is in the log under this request id"))
+        return problems.response(request, ApiProblem(500, detail="the error is in the log under this request id"))
     return _standalone("errors/500.html", request, 500)
 
 
 def unavailable(request: HttpRequest) -> HttpResponse:
     if _is_api(request):
-        return problems.response(request, Problem(503, detail="the database does not answer or cannot be written"))
+        return problems.response(request, ApiProblem(503, detail="the database does not answer or cannot be written"))
     return _standalone("errors/503.html", request, 503)
 
 

@@ -49,7 +49,7 @@ class Beat(bootsteps.StartStopStep):
             self.thread.stop()
 
 
-class Watch(bootsteps.StartStopStep):
+class BeatWatch(bootsteps.StartStopStep):
     """With `--node NAME`: looks at the engines of this host each second, without anybody's schedule."""
 
     def __init__(self, parent: Any, node: str = "", **options: Any) -> None:

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 
-class Wish(models.TextChoices):
+class DesiredState(models.TextChoices):
     """What the operator wants of one instance."""
 
     RUNNING = "running"
@@ -120,7 +120,7 @@ class Instance(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="instances")
     name = models.CharField(max_length=80, unique=True)  # "demo-0"
     ordinal = models.PositiveIntegerField()
-    desired = models.CharField(max_length=10, choices=Wish, default=Wish.RUNNING)
+    desired = models.CharField(max_length=10, choices=DesiredState, default=DesiredState.RUNNING)
     state = models.CharField(max_length=12, choices=State, default=State.STOPPED)
     reason = models.TextField(blank=True)  # why it is in that state, in words
     since = models.DateTimeField(default=timezone.now)  # in that state
@@ -155,7 +155,7 @@ class Instance(models.Model):
         ordering = ["pool", "ordinal"]
         constraints = [
             models.UniqueConstraint(fields=["pool", "ordinal"], name="one_instance_per_ordinal"),
-            models.CheckConstraint(condition=Q(desired__in=Wish.values), name="instance_desired_known"),
+            models.CheckConstraint(condition=Q(desired__in=DesiredState.values), name="instance_desired_known"),
             models.CheckConstraint(condition=Q(state__in=State.values), name="instance_state_known"),
         ]
         indexes = [

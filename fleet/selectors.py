@@ -3,7 +3,7 @@
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from fleet.models import Fleet, Instance, InstanceEvent, Pool, State, Wish
+from fleet.models import DesiredState, Fleet, Instance, InstanceEvent, Pool, State
 from fleet.node import logs
 from fleet.snapshot import scale_of
 
@@ -40,8 +40,8 @@ def pool_ready(name: str) -> tuple[int, int]:
     if found is None:
         return 0, 0
     kept = found.instances.filter(retired="")
-    ready = kept.filter(state=State.READY, desired=Wish.RUNNING).count()
-    wanted = scale_of(found, timezone.now()).replicas - kept.exclude(desired=Wish.RUNNING).count()
+    ready = kept.filter(state=State.READY, desired=DesiredState.RUNNING).count()
+    wanted = scale_of(found, timezone.now()).replicas - kept.exclude(desired=DesiredState.RUNNING).count()
     # During a change with surge there are more than are wanted.
     return min(ready, wanted), wanted
 

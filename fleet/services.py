@@ -20,12 +20,12 @@ from fleet.control.publish import publish_fleet as publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import build
-from fleet.models import Fleet, Instance, Pool, PoolVersion, State, Wish
+from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
 from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import document as documents
 from fleet.spec import versions
-from fleet.spec.changes import Change, changes, in_words
+from fleet.spec.changes import FleetChange, changes, in_words
 from fleet.spec.fleet_spec import (
     MAX_REPLICAS,
     RESERVED_PREFIX,
@@ -57,7 +57,7 @@ class FleetChanged(FleetError):
 @dataclass(frozen=True, slots=True)
 class Applied:
     spec: FleetSpec
-    changes: tuple[Change, ...]
+    changes: tuple[FleetChange, ...]
     dry_run: bool
     warnings: tuple[str, ...] = ()  # what is accepted and will not work as things are
 
@@ -101,7 +101,7 @@ def _warnings(spec: FleetSpec) -> tuple[str, ...]:
     )
 
 
-def _write(spec: FleetSpec, found: tuple[Change, ...], actor: str, reason: str) -> None:
+def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: str) -> None:
     Fleet.objects.update_or_create(
         pk=1, defaults={"name": spec.name, "applied_at": timezone.now(), "applied_by": actor}
     )
@@ -155,9 +155,9 @@ def digest() -> str:
 def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
     """No new requests; those that run may finish. The process stays."""
     instance = selectors.instance(instance_name)
-    if instance.desired == Wish.STOPPED:
+    if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _wish(instance, Wish.DRAINED, "drain", actor, reason)
+    _wish(instance, DesiredState.DRAINED, "drain", actor, reason)
     if instance.state == State.READY:
         # Out of routing now, not at the reconciler's next look.
         move(instance, State.DRAINING, _because(f"drained by {actor}", reason), actor=actor)
@@ -168,16 +168,16 @@ def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
 def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Take requests again."""
     instance = selectors.instance(instance_name)
-    if instance.desired == Wish.STOPPED:
+    if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it instead")
-    _wish(instance, Wish.RUNNING, "undrain", actor, reason)
+    _wish(instance, DesiredState.RUNNING, "undrain", actor, reason)
     return instance
 
 
 def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Drain, stop, start: at once where nothing runs, and without waiting for the end of a back-off."""
     instance = selectors.instance(instance_name)
-    if instance.desired == Wish.STOPPED:
+    if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it instead")
     asked = _because(f"restart asked by {actor}", reason)[:300]
     _wish(instance, instance.desired, "restart", actor, reason, restart_asked=asked, failures=0, next_start_at=None)
@@ -187,14 +187,14 @@ def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
 def stop(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Drain, stop, and leave it so."""
     instance = selectors.instance(instance_name)
-    _wish(instance, Wish.STOPPED, "stop", actor, reason)
+    _wish(instance, DesiredState.STOPPED, "stop", actor, reason)
     return instance
 
 
 def start(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Run it again, without waiting for the end of a back-off."""
     instance = selectors.instance(instance_name)
-    _wish(instance, Wish.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
+    _wish(instance, DesiredState.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
     return instance
 
 
@@ -203,18 +203,18 @@ def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> I
     instance = selectors.instance(instance_name)
     if not can_sleep(instance):
         raise NotPossible(f"{instance_name} has no sleep: its kind or its options do not offer it")
-    if instance.desired == Wish.STOPPED:
+    if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _wish(instance, Wish.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
+    _wish(instance, DesiredState.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
     return instance
 
 
 def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Take the GPU's memory again, then requests."""
     instance = selectors.instance(instance_name)
-    if instance.desired != Wish.ASLEEP:
+    if instance.desired != DesiredState.ASLEEP:
         raise NotPossible(f"{instance_name} is not asleep")
-    _wish(instance, Wish.RUNNING, "wake", actor, reason, ordered_at=None)
+    _wish(instance, DesiredState.RUNNING, "wake", actor, reason, ordered_at=None)
     return instance
 
 

@@ -17,7 +17,7 @@ from fleet.plan.scaling import Scale, wanted
 from fleet.redis import connect
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
-from fleet.spec.versions import Standing, standings
+from fleet.spec.versions import VersionStatus, standings
 from router.contract import wire
 
 NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
@@ -68,10 +68,10 @@ def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]
     found = list(pools)
     hashes = {pool.name: config_hash(pool_spec(pool)) for pool in found}
     standing = standings(found, hashes)
-    return [_desired_of(pool, now, hashes[pool.name], standing.get(pool.name, Standing())) for pool in found]
+    return [_desired_of(pool, now, hashes[pool.name], standing.get(pool.name, VersionStatus())) for pool in found]
 
 
-def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: Standing) -> DesiredPool:
+def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: VersionStatus) -> DesiredPool:
     kind, scale = KINDS[pool.kind], scale_of(pool, now)
     options = build(kind.spec, pool.engine)
     return DesiredPool(

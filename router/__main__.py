@@ -13,7 +13,7 @@ from types import FrameType
 import uvicorn
 
 from router.app import Router
-from router.http.request_limits import Intake
+from router.http.request_limits import RequestLimits
 from router.options import arguments, source
 
 KEEP_ALIVE_S = 75  # longer than the balancers in front, so that they close first
@@ -21,7 +21,7 @@ BACKLOG = 2048
 LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
 
 
-class Server(uvicorn.Server):
+class RouterServer(uvicorn.Server):
     """uvicorn's, but a signal asks for a graceful end with exit status 0, and a second one ends at once."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -44,7 +44,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
-        return Intake(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return RequestLimits(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 def waiting(listener: socket.socket) -> Iterator[socket.socket]:
@@ -95,7 +95,7 @@ def main() -> int:
         return 2
     logging.getLogger("weir.router").info("router %s listens on %s", options.id, url)
     tame_garbage_collection()
-    Server(configuration(router, options.grace)).run(sockets=listeners)
+    RouterServer(configuration(router, options.grace)).run(sockets=listeners)
     return 0
 
 
@@ -111,7 +111,7 @@ def configuration(router: Router, grace_s: float) -> uvicorn.Config:
     return uvicorn.Config(
         router,
         interface="asgi3",
-        http=Intake,
+        http=RequestLimits,
         loop="uvloop",
         ws="none",
         lifespan="on",

@@ -11,17 +11,17 @@ import orjson
 
 from router.http import errors
 from router.http.asgi import AsgiClient, Receive, Send, answer
-from router.http.client import Incoming
-from router.http.errors import Refusal
+from router.http.client import IncomingRequest
+from router.http.errors import ErrorResponse
 from router.http.headers import request_id
-from router.http.protocol import Door, deadlines
+from router.http.protocol import RouterProtocol, deadlines
 from router.kv_events.listener import Listener
 from router.metrics import render
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.proxy import Proxy
 from router.serving.relay import own_lines
-from router.source import Source
+from router.source import PoolSource
 from router.timers import Deadlines
 from router.tokenize.prompt import RENDERERS
 from router.upstream.stalls import CHECK_S
@@ -36,7 +36,7 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Router:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PoolSource) -> None:
         self.source = source
         self.pools = source.pools
         self.recorder = source.recorder
@@ -54,7 +54,7 @@ class Router:
         }
 
     @cached_property
-    def idle(self) -> Deadlines[Door]:
+    def idle(self) -> Deadlines[RouterProtocol]:
         """Connections of clients between two requests."""
         return deadlines()
 
@@ -63,7 +63,7 @@ class Router:
             await self._lifespan(receive, send)
         elif scope["method"] == "POST" and scope["path"] in RENDERERS:
             peer = scope["client"][0] if scope["client"] else ""
-            incoming = Incoming(scope["path"], scope["query_string"], scope["headers"], peer)
+            incoming = IncomingRequest(scope["path"], scope["query_string"], scope["headers"], peer)
             await AsgiClient(receive, send).serve(incoming, self.handle)
         else:
             await self._other(scope, send)
@@ -72,8 +72,8 @@ class Router:
         call = Call(request_id(dict(scope["headers"])), scope["path"], 0.0, 0.0)
         try:
             kind, body = self._page(scope)
-        except Refusal as refusal:
-            lines, body = errors.answer(call.endpoint, refusal, call.id)
+        except ErrorResponse as refusal:
+            lines, body = errors.answer(call.api_path, refusal, call.id)
             await answer(send, refusal.status, lines + own_lines(call), body)
             return
         lines = b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(body))
@@ -90,15 +90,15 @@ class Router:
             return JSON, special
         raise self._wrong(scope, allow="GET, HEAD" if page is not None or model else "")
 
-    def _wrong(self, scope: dict[str, Any], allow: str) -> Refusal:
+    def _wrong(self, scope: dict[str, Any], allow: str) -> ErrorResponse:
         path, method = scope["path"], scope["method"]
         if dict(scope["headers"]).get(b"upgrade", b"").lower() == b"websocket":
-            return Refusal(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
+            return ErrorResponse(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
         allow = allow or ("POST" if path in RENDERERS else "")
         if allow:
-            return Refusal(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
+            return ErrorResponse(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
         known = ", ".join([*RENDERERS, *self._pages])
-        return Refusal(404, "not_found", f"there is no {path[:200]}; there are {known}")
+        return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {known}")
 
     # Pages
 
@@ -110,7 +110,7 @@ class Router:
         pool = self.pools.models().get(model)
         if pool is None:
             known = ", ".join(self.pools.models()) or "none"
-            raise Refusal(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
+            raise ErrorResponse(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
         return JSON, orjson.dumps(_described(model, pool))
 
     def _healthz(self) -> tuple[bytes, bytes]:
@@ -125,7 +125,7 @@ class Router:
                 "fleet_age_s": round(now - looked_at, 3) if looked_at is not None else None,
                 "fleet_at": pool.fleet_at,
                 "ready": pool.ready,
-                "instances": len(pool.members),
+                "instances": len(pool.endpoints),
             }
             for pool in self.pools.all()
         }
@@ -187,9 +187,9 @@ class Router:
         self.proxy.stalls.check()
         now = asyncio.get_running_loop().time()
         for pool in self.pools.all():
-            for member in pool.members.values():
-                member.upstream.close_idle(now)
-                member.upstream.check_host()
+            for endpoint in pool.endpoints.values():
+                endpoint.upstream.close_idle(now)
+                endpoint.upstream.check_host()
             pool.queue.look_again()
 
 

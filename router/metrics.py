@@ -15,9 +15,9 @@ from router.telemetry.histogram import Histogram
 from router.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
-    from router.source import Source
-    from router.sync.live_state import Live
-    from router.sync.peers import Peers
+    from router.source import PoolSource
+    from router.sync.live_state import LiveState
+    from router.sync.peers import RouterPeers
 
 PREFIX = "weir_router_"
 
@@ -25,7 +25,7 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class RouterCollector(Collector):
-    def __init__(self, source: "Source") -> None:
+    def __init__(self, source: "PoolSource") -> None:
         self._pools = source.pools
         self._recorder = source.recorder
         self._source = source
@@ -73,14 +73,14 @@ class RouterCollector(Collector):
         connections = _gauge("upstream_connections", "Connections to the engine, idle ones too", labels)
         chunks = _gauge("prefix_chunks", "Prompt chunks that it is believed to hold", labels)
         for pool in self._pools.all():
-            for member in pool.members.values():
-                key = (pool.name, member.id)
-                inflight.add_metric(key, member.requests)
-                prefill.add_metric(key, member.prefill_tokens)
-                decodes.add_metric(key, member.decodes)
-                breaker.add_metric(key, member.breaker.state != "closed")
-                connections.add_metric(key, len(member.upstream.connections))
-                chunks.add_metric(key, pool.index.chunks(member.id))
+            for endpoint in pool.endpoints.values():
+                key = (pool.name, endpoint.id)
+                inflight.add_metric(key, endpoint.requests)
+                prefill.add_metric(key, endpoint.prefill_tokens)
+                decodes.add_metric(key, endpoint.decodes)
+                breaker.add_metric(key, endpoint.breaker.state != "closed")
+                connections.add_metric(key, len(endpoint.upstream.connections))
+                chunks.add_metric(key, pool.index.chunks(endpoint.id))
         yield from (inflight, prefill, decodes, breaker, connections, chunks)
 
     def _pools_state(self) -> Iterator[Metric]:
@@ -111,7 +111,7 @@ class RouterCollector(Collector):
         yield from (prefill, transfer, setup)
 
 
-def of_redis(live: "Live", record: Recorder, peers: "Peers") -> Iterator[Metric]:
+def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Iterator[Metric]:
     yield _single("redis_up", "1 when Redis answered last", float(live.redis_up))
     yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
     yield _total("receipts_lost", "Receipts dropped while Redis was away", record.lost)
@@ -119,7 +119,7 @@ def of_redis(live: "Live", record: Recorder, peers: "Peers") -> Iterator[Metric]
     yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
     yield _total("unreadable_values", "Values in Redis that were not understood", live.unreadable)
     yield _single("other_routers", "Routers on the same Redis that are heard of", len(peers))
-    exchanged = {("heard",): peers.taken, ("told",): peers.told, ("dropped",): peers.untold}
+    exchanged = {("heard",): peers.taken, ("told",): peers.prompts_sent, ("dropped",): peers.untold}
     yield _counter("exchanged_prompts", "Prompts whose place routers tell each other", ("result",), exchanged)
 
 
@@ -128,7 +128,7 @@ def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:
     yield _counter("reloads", "Times that the policy and instances were read again", ("result",), counted)
 
 
-def render(source: "Source") -> bytes:
+def render(source: "PoolSource") -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RouterCollector(source))
     return generate_latest(registry)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from router.source import Source
+from router.source import PoolSource
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -66,18 +66,18 @@ def _fault_of_ports(options: argparse.Namespace) -> str:
     return ""
 
 
-def source(options: argparse.Namespace, url: str) -> Source:
+def source(options: argparse.Namespace, url: str) -> PoolSource:
     """`url`: where this router is reached. ValueError with one line that names the flag."""
     if options.instances is not None:
-        from router.standalone.file_source import Standalone
+        from router.standalone.file_source import FileSource
 
-        alone = Standalone(options.instances, options.policy, options.model or "", options.id, options.keys)
+        alone = FileSource(options.instances, options.policy, options.model or "", options.id, options.keys)
         alone.pools.gate.exposed = options.host not in LOOPBACK
         return alone
-    from router.sync.redis_source import Shared  # the Redis client is half of the time that a start takes
+    from router.sync.redis_source import RedisSource  # the Redis client is half of the time that a start takes
 
     try:
-        shared = Shared(options.redis, options.id, url)
+        shared = RedisSource(options.redis, options.id, url)
     except ValueError as error:
         raise ValueError(f"--redis {options.redis}: {error}") from None
     gate = shared.pools.gate

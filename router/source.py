@@ -10,7 +10,7 @@ from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
 
 
-class Source(Protocol):
+class PoolSource(Protocol):
     id: str  # the router's name
     pools: Pools  # kept up to date by the tasks below
     recorder: Recorder

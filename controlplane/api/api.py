@@ -4,7 +4,7 @@ from controlplane.api import handlers
 from controlplane.api.auth import token_or_session
 from controlplane.api.parser import StrictJson
 
-api = handlers.Api(
+api = handlers.WeirApi(
     title="Weir",
     version="1",
     description="Fleet, policies, experiments and live state. Errors are problem+json (RFC 9457). "

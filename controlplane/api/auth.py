@@ -12,7 +12,7 @@ from ninja.utils import check_csrf
 
 from controlplane.accounts.models import TOKEN_MARK, ApiToken, digest
 from controlplane.accounts.permissions import ROLE_SCOPES, Principal, role_of, scopes_of, who_can
-from controlplane.api.problems import Problem
+from controlplane.api.problems import ApiProblem
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -68,7 +68,7 @@ class TokenOrSession(AuthBase):
     def __call__(self, request: HttpRequest) -> Principal | None:
         principal = principal_of(request)
         if principal is not None and principal.kind == "user" and request.method not in SAFE and check_csrf(request):
-            raise Problem(403, detail="the CSRF token is missing or wrong: reload the page, or use an API token")
+            raise ApiProblem(403, detail="the CSRF token is missing or wrong: reload the page, or use an API token")
         return principal
 
 
@@ -79,10 +79,10 @@ def require(request: HttpRequest, scope: str) -> Principal:
     """The caller, who holds `scope`; Problem 403 that says what is missing and who can help."""
     principal = principal_of(request)
     if principal is None:
-        raise Problem(401)
+        raise ApiProblem(401)
     if scope in principal.scopes:
         return principal
     role = next(role for role, scopes in ROLE_SCOPES.items() if scope in scopes)
     detail = f"{principal.name} lacks the scope {scope}, which takes the role {role}"
     helpers = ", ".join(who_can("admin"))
-    raise Problem(403, detail=f"{detail}; ask {helpers}" if helpers else detail)
+    raise ApiProblem(403, detail=f"{detail}; ask {helpers}" if helpers else detail)

@@ -14,14 +14,14 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 
 from controlplane.api.openapi import describe_errors
-from controlplane.api.problems import Problem, response
+from controlplane.api.problems import ApiProblem, response
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.merge import disputes
 
 log = structlog.get_logger(__name__)
 
 
-class Api(NinjaAPI):
+class WeirApi(NinjaAPI):
     """ninja drops from validation errors what was sent; people look for exactly that."""
 
     def validation_error_from_error_contexts(self, error_contexts: list[ValidationErrorContext]) -> ValidationError:
@@ -63,8 +63,8 @@ def _unknown(model: Any, location: list[str]) -> str:
     return "no such field" + (f"; there are {', '.join(names)}" if names else "")
 
 
-def from_validation(error: ValidationError) -> Problem:
-    return Problem(422, errors=error.errors, detail="some fields are missing or not valid")
+def from_validation(error: ValidationError) -> ApiProblem:
+    return ApiProblem(422, errors=error.errors, detail="some fields are missing or not valid")
 
 
 def _plain(value: Any) -> Any:
@@ -75,62 +75,62 @@ def _plain(value: Any) -> Any:
         return repr(value)[:200]
 
 
-def from_http_error(error: HttpError) -> Problem:
+def from_http_error(error: HttpError) -> ApiProblem:
     """A body that could not be parsed carries its reason as the cause."""
     cause = error.__cause__
-    if isinstance(cause, Problem):
+    if isinstance(cause, ApiProblem):
         return cause
     if isinstance(cause, ValueError):
-        return Problem(error.status_code, detail=f"the body is not JSON: {cause}")
-    return Problem(error.status_code, detail=error.message)
+        return ApiProblem(error.status_code, detail=f"the body is not JSON: {cause}")
+    return ApiProblem(error.status_code, detail=error.message)
 
 
-def unauthenticated(_: Exception) -> Problem:
+def unauthenticated(_: Exception) -> ApiProblem:
     detail = "send an API token as `Authorization: Bearer weir_…`, or sign in"
-    return Problem(401, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="weir"'})
+    return ApiProblem(401, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="weir"'})
 
 
-def from_crash(error: Exception) -> Problem:
+def from_crash(error: Exception) -> ApiProblem:
     log.error("api.crashed", exc_info=error)
-    return Problem(500, detail="the error is in the log under this request id")
+    return ApiProblem(500, detail="the error is in the log under this request id")
 
 
-def from_database(error: Exception) -> Problem:
+def from_database(error: Exception) -> ApiProblem:
     log.error("api.database_away", exc_info=error)
-    return Problem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
+    return ApiProblem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
 
 
-def from_large_body(_: Exception) -> Problem:
-    return Problem(413, detail=f"the body may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
+def from_large_body(_: Exception) -> ApiProblem:
+    return ApiProblem(413, detail=f"the body may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
 
 
-def from_conflict(error: policy_errors.Conflict) -> Problem:
+def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
     fields = [
         {"path": d.path, "base": d.base, "theirs": d.theirs, "mine": d.mine}
         for d in disputes(error.base, error.theirs, error.mine)
         if error.mine
     ]
     status = 412 if error.kind in ("draft", "stale") else 409
-    return Problem(status, detail=str(error), conflicts=fields, current=error.current)
+    return ApiProblem(status, detail=str(error), conflicts=fields, current=error.current)
 
 
-def from_refusal(error: policy_errors.Refused) -> Problem:
+def from_refusal(error: policy_errors.PolicyInvalid) -> ApiProblem:
     fields = [{"path": e.path, "value": e.value, "message": e.message} for e in error.errors]
-    return Problem(422, detail=str(error), errors=fields)
+    return ApiProblem(422, detail=str(error), errors=fields)
 
 
 def install(api: NinjaAPI) -> None:
-    table: dict[type[Exception], Callable[[Any], Problem]] = {
-        Problem: lambda error: error,
+    table: dict[type[Exception], Callable[[Any], ApiProblem]] = {
+        ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
-        policy_errors.Refused: from_refusal,
-        policy_errors.NotThere: lambda error: Problem(404, detail=str(error)),
+        policy_errors.PolicyInvalid: from_refusal,
+        policy_errors.NoSuchPolicy: lambda error: ApiProblem(404, detail=str(error)),
         ValidationError: from_validation,
         AuthenticationError: unauthenticated,
         HttpError: from_http_error,
-        Http404: lambda error: Problem(404, detail=str(error)),
+        Http404: lambda error: ApiProblem(404, detail=str(error)),
         RequestDataTooBig: from_large_body,
-        PermissionDenied: lambda error: Problem(403, detail=str(error)),
+        PermissionDenied: lambda error: ApiProblem(403, detail=str(error)),
         OperationalError: from_database,
         DatabaseError: from_crash,
         Exception: from_crash,
@@ -139,5 +139,5 @@ def install(api: NinjaAPI) -> None:
         api.add_exception_handler(kind, _handler(convert))
 
 
-def _handler(convert: Callable[[Any], Problem]) -> Callable[[HttpRequest, Any], HttpResponse]:
+def _handler(convert: Callable[[Any], ApiProblem]) -> Callable[[HttpRequest, Any], HttpResponse]:
     return lambda request, error: response(request, convert(error))

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.api.auth import principal_of
 from controlplane.api.models import IdempotentAnswer
-from controlplane.api.problems import Problem, response
+from controlplane.api.problems import ApiProblem, response
 
 KEPT = timedelta(hours=24)
 GIVEN_UP = timedelta(minutes=2)  # a claim without an answer that is older was left by a process that died
@@ -33,7 +33,7 @@ class Idempotency:
             return self.get_response(request)
         if not 0 < len(key) <= KEY_MAX:
             error = {"path": "Idempotency-Key", "value": key[:KEY_MAX], "message": f"1 to {KEY_MAX} characters"}
-            return response(request, Problem(422, errors=[error]))
+            return response(request, ApiProblem(422, errors=[error]))
         return self._once(request, f"{principal.kind}:{principal.user_id}:{principal.name}"[:80], key)
 
     def _once(self, request: HttpRequest, owner: str, key: str) -> HttpResponseBase:
@@ -85,14 +85,18 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
 
 def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) -> HttpResponse:
     if kept is None:  # deleted between our claim and this look: its request failed
-        return response(request, Problem(409, detail="the first request with this key has just failed; send it again"))
+        return response(
+            request, ApiProblem(409, detail="the first request with this key has just failed; send it again")
+        )
     if kept.request_sha256 != sha256:
-        return response(request, Problem(422, detail="this Idempotency-Key was used for another request"))
+        return response(request, ApiProblem(422, detail="this Idempotency-Key was used for another request"))
     if kept.status == 0:
         wait = {"Retry-After": "1"}
-        return response(request, Problem(409, detail="the first request with this key is still running", headers=wait))
+        return response(
+            request, ApiProblem(409, detail="the first request with this key is still running", headers=wait)
+        )
     if not kept.body and kept.status not in (204, 304):
-        return response(request, Problem(409, detail="this was done; its answer held a secret and was not kept"))
+        return response(request, ApiProblem(409, detail="this was done; its answer held a secret and was not kept"))
     answer = HttpResponse(kept.body.encode(), status=kept.status, headers=kept.headers)
     answer.headers["Idempotent-Replayed"] = "true"
     return answer

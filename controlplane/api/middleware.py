@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponseBase
 
-from controlplane.api.problems import CONTENT_TYPE, Problem, response
+from controlplane.api.problems import CONTENT_TYPE, ApiProblem, response
 
 
 class ApiProblems:
@@ -19,6 +19,6 @@ class ApiProblems:
             return answer
         if answer.status_code == 405:
             allowed = answer.headers.get("Allow", "")
-            problem = Problem(405, detail=f"allowed here: {allowed}", headers={"Allow": allowed})
+            problem = ApiProblem(405, detail=f"allowed here: {allowed}", headers={"Allow": allowed})
             return response(request, problem)
         return answer

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from django.http import HttpRequest
 from ninja.parser import Parser
 
-from controlplane.api.problems import Problem
+from controlplane.api.problems import ApiProblem
 from router.contract.strict_json import unique_keys
 
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash followed by letters
@@ -37,5 +37,5 @@ class StrictJson(Parser):
         # curl -d without a header says "form"; reading JSON from it is a kindness that CSRF forbids for sessions,
         # so the header is asked for.
         if kind != "application/json" and not kind.endswith("+json"):
-            raise Problem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
+            raise ApiProblem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
         return loads(request.body)

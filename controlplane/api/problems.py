@@ -53,7 +53,7 @@ class ProblemOut(Schema):
     current: str = Field("", description="The ETag to send instead, after 409 and 412")
 
 
-class Problem(Exception):
+class ApiProblem(Exception):
     """Raise it anywhere under an operation; `errors` are dicts of path, value, message."""
 
     def __init__(
@@ -79,7 +79,7 @@ def request_id_of(request: HttpRequest) -> str:
     return str(getattr(request, "request_id", "") or structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
-def response(request: HttpRequest, problem: Problem) -> HttpResponse:
+def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
     body = {
         "type": "about:blank",
         "title": problem.title,

@@ -10,14 +10,14 @@ PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class AuditFilters:
     actor: str = ""
     action: str = ""
     subject: str = ""
     before: int | None = None  # only entries older than the one with this id
 
 
-def entries(filters: Filters) -> QuerySet[AuditEntry]:
+def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
     rows = AuditEntry.objects.order_by("-pk")
     if filters.actor:
         rows = rows.filter(actor_name=filters.actor)
@@ -30,7 +30,7 @@ def entries(filters: Filters) -> QuerySet[AuditEntry]:
     return rows
 
 
-def page(filters: Filters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
+def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
     """Up to `size` entries, and the id to continue before; None at the end."""
     rows = list(entries(filters)[: size + 1])
     return rows[:size], rows[size - 1].pk if len(rows) > size else None

@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.audit.models import AuditEntry
-from controlplane.audit.selectors import Filters, known, page
+from controlplane.audit.selectors import AuditFilters, known, page
 from controlplane.policies.drafts.merge import differences
 
 BIGGEST_ID = 2**63 - 1
@@ -16,7 +16,7 @@ BIGGEST_ID = 2**63 - 1
 @require_GET
 def audit_log(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "").strip()[:200] for name in ("actor", "action", "subject")}
-    rows, older = page(Filters(**asked, before=_cursor(request.GET.get("before", ""))))
+    rows, older = page(AuditFilters(**asked, before=_cursor(request.GET.get("before", ""))))
     kept = urlencode({name: value for name, value in asked.items() if value})
     context = {
         "entries": [{"entry": row, "changes": changes(row)} for row in rows],

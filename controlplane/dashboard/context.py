@@ -20,14 +20,14 @@ USERS = ("/users/", "Users")  # of administrators only
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NavLink:
     href: str
     label: str
     current: bool  # the page is here or below
     exact: bool  # the page is here
 
 
-def navigation(request: HttpRequest) -> dict[str, list[Link]]:
+def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
     """`account_navigation` is the menu behind the reader's name."""
     user = getattr(request, "user", None)
     account = (
@@ -38,9 +38,9 @@ def navigation(request: HttpRequest) -> dict[str, list[Link]]:
     return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
 
 
-def _links(pages: tuple[tuple[str, str], ...], path: str) -> list[Link]:
+def _links(pages: tuple[tuple[str, str], ...], path: str) -> list[NavLink]:
     return [_link(href, label, path) for href, label in pages]
 
 
-def _link(href: str, label: str, path: str) -> Link:
-    return Link(href, label, current=path.startswith(href), exact=path == href)
+def _link(href: str, label: str, path: str) -> NavLink:
+    return NavLink(href, label, current=path.startswith(href), exact=path == href)

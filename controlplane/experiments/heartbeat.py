@@ -11,11 +11,11 @@ LOST_S = 15.0  # a run that has not been heard of for so long has lost its worke
 LOOK_S = 0.5
 
 
-class Stopped(Exception):
+class RunStopped(Exception):
     """The run is no longer wanted: its experiment was cancelled, or the reaper took it for lost."""
 
 
-class Pulse:
+class RunHeartbeat:
     """Called often by whatever the run is waiting for; writes every BEAT_S, looks every LOOK_S."""
 
     def __init__(self, run: Run) -> None:
@@ -43,7 +43,7 @@ class Pulse:
     def _look(self) -> None:
         alive = Run.objects.filter(pk=self.run.pk, status=RUNNING, experiment__status=RUNNING)
         if not alive.exists():
-            raise Stopped
+            raise RunStopped
 
     def _write(self, step: str, done: int | None) -> None:
         values = {"heartbeat_at": timezone.now()}

@@ -24,7 +24,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LabelledProblem:
     """One fault as the page tells it."""
 
     field: str  # of the form
@@ -41,24 +41,24 @@ class Told:
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
-def told(faults: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[Told]:
+def told(faults: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[LabelledProblem]:
     """Faults by path, of a body whose arms are `choices` that were ticked and then lines that were typed."""
     return [_told(path.split("."), message, raw, choices) for path, message in faults.items()]
 
 
-def _told(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> Told:
+def _told(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> LabelledProblem:
     name, *rest = path
     items = raw.get(name)
     if not rest or not rest[0].isdigit() or not isinstance(items, list) or int(rest[0]) >= len(items):
-        return Told(name, ".".join(rest), message)
+        return LabelledProblem(name, ".".join(rest), message)
     at = int(rest[0])
     item, words = items[at], [_within(".".join(rest[1:]))]
     if name != "arms":
-        return Told(name, _joined(item if isinstance(item, str) else f"number {at + 1}", *words), message)
+        return LabelledProblem(name, _joined(item if isinstance(item, str) else f"number {at + 1}", *words), message)
     if isinstance(item, str) and item in choices:
-        return Told("arms", _joined(item, *words), message)
+        return LabelledProblem("arms", _joined(item, *words), message)
     ticked = sum(isinstance(other, str) and other in choices for other in items[:at])
-    return Told("more_arms", _joined(f"line {at - ticked + 1}", *words), message)
+    return LabelledProblem("more_arms", _joined(f"line {at - ticked + 1}", *words), message)
 
 
 def _within(path: str) -> str:

@@ -7,7 +7,7 @@ import structlog
 from django.utils import timezone
 
 from controlplane.experiments import services
-from controlplane.experiments.heartbeat import Pulse, Stopped
+from controlplane.experiments.heartbeat import RunHeartbeat, RunStopped
 from controlplane.experiments.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Experiment, Run
 from controlplane.experiments.modes import replay, twin
 from controlplane.experiments.modes.run_inputs import RunFailed
@@ -55,7 +55,7 @@ def execute(run: Run, experiment: Experiment) -> str:
     try:
         _perform(run, experiment)
         end(run, DONE)
-    except Stopped:
+    except RunStopped:
         experiment.refresh_from_db()
         end(run, CANCELLED, experiment.cause or "stopped")
     except RunFailed as error:
@@ -71,7 +71,7 @@ def execute(run: Run, experiment: Experiment) -> str:
 
 def _perform(run: Run, experiment: Experiment) -> None:
     arm = next(arm for arm in experiment.arms if arm["name"] == run.arm)
-    pulse = Pulse(run)
+    pulse = RunHeartbeat(run)
     pulse.beat("reading the trace")
     MODES[experiment.mode](run, experiment, arm, pulse)
 

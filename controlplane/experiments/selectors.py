@@ -17,7 +17,7 @@ def experiments() -> QuerySet[Experiment]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ExperimentProgress:
     """How far an experiment is."""
 
     runs_done: int
@@ -28,12 +28,12 @@ class Progress:
     took_s: float | None  # since it began, None while queued
 
 
-def progress_of(experiment: Experiment, now: datetime | None = None) -> Progress:
+def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:
     now = now or timezone.now()
     runs = list(experiment.runs.all())
     known = max((run.total for run in runs), default=0)
     began = experiment.started_at
-    return Progress(
+    return ExperimentProgress(
         runs_done=sum(run.status in ENDED for run in runs),
         runs=len(runs),
         requests_done=sum(run.done for run in runs),

@@ -17,7 +17,7 @@ from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.policies import selectors as policies
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
@@ -107,7 +107,7 @@ def _policy_version(name: str, number: int | None) -> tuple[int, dict[str, Any]]
     try:
         policy = policies.policy(name)
         version = policies.live_version(policy) if number is None else policies.version(policy, number)
-    except NotThere as error:
+    except NoSuchPolicy as error:
         raise LookupError(str(error)) from None
     return version.number, version.document
 

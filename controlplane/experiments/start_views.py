@@ -15,7 +15,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import body_of, curl_of, example_body
-from controlplane.experiments.labels import LABELS, Told, told
+from controlplane.experiments.labels import LABELS, LabelledProblem, told
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results.report import shown
 from controlplane.experiments.views import permissions
@@ -221,7 +221,7 @@ def _arm_choices() -> list[tuple[str, str]]:
     return [*routes, *live]
 
 
-def _by_field(faults: Iterable[Told]) -> dict[str, str]:
+def _by_field(faults: Iterable[LabelledProblem]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for fault in faults:
         found.setdefault(fault.field, []).append(fault.beside)

@@ -65,7 +65,7 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def progress_words(progress: selectors.Progress) -> dict[str, Any]:
+def progress_words(progress: selectors.ExperimentProgress) -> dict[str, Any]:
     return {
         "runs": f"{progress.runs_done}/{progress.runs} runs",
         "requests": f"{progress.requests_done:,}/{progress.requests:,} requests" if progress.requests else "",

@@ -10,7 +10,7 @@ from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
 from fleet.control import forget, nodes, rollback
-from fleet.kinds.option import Problem, suggestion
+from fleet.kinds.option import OptionProblem, suggestion
 from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied
 from fleet.snapshot import pool_spec
@@ -56,7 +56,7 @@ def apply(
 def _check_policies(spec: FleetSpec) -> None:
     known = tuple(Policy.objects.values_list("name", flat=True))
     problems = [
-        Problem(f"spec.pools[{index}].policy", pool.policy, f"no such policy{suggestion(pool.policy, known)}")
+        OptionProblem(f"spec.pools[{index}].policy", pool.policy, f"no such policy{suggestion(pool.policy, known)}")
         for index, pool in enumerate(spec.pools)
         if known and pool.policy not in known
     ]

@@ -4,41 +4,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fleet.kinds import KINDS
-from fleet.kubernetes.preview import Preview, preview_pod
+from fleet.kubernetes.preview import PodPreview, preview_pod
 from fleet.models import Port
 from fleet.node import prerequisites
 from fleet.node.prepare import Prepared, preview, shell_line
-from fleet.node.prerequisites import Finding
+from fleet.node.prerequisites import Prerequisite
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
 HERE = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPreview:
     pool: str
     command: str = ""  # one line for a shell, the environment in front, secrets hidden; empty: it is not started by us
     files: dict[str, str] = field(default_factory=dict)  # path → text that is written beforehand
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Prerequisite, ...] = ()
     elsewhere: str = ""  # the node to look at instead of this host
-    pod: Preview | None = None  # where that node is a namespace; then `command` is its container's
+    pod: PodPreview | None = None  # where that node is a namespace; then `command` is its container's
 
     @property
-    def missing(self) -> tuple[Finding, ...]:
+    def missing(self) -> tuple[Prerequisite, ...]:
         return tuple(finding for finding in self.findings if not finding.good)
 
 
-def start_of(pool: PoolSpec) -> Start:
+def start_of(pool: PoolSpec) -> StartPreview:
     """Of its first instance; the others differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
-def starts(spec: FleetSpec, pools: Iterable[str]) -> list[Start]:
+def starts(spec: FleetSpec, pools: Iterable[str]) -> list[StartPreview]:
     wanted = set(pools)
     return [start_of(pool) for pool in spec.pools if pool.name in wanted]
 
 
-def check(pool: PoolSpec) -> Start:
+def check(pool: PoolSpec) -> StartPreview:
     pod = _as_pod(pool)
     if pod is not None:
         return pod
@@ -48,20 +48,20 @@ def check(pool: PoolSpec) -> Start:
     return replace(_as_process(pool, made), findings=found, elsewhere=elsewhere)
 
 
-def _as_process(pool: PoolSpec, made: Prepared) -> Start:
-    return Start(pool.name, shell_line(made), made.files)
+def _as_process(pool: PoolSpec, made: Prepared) -> StartPreview:
+    return StartPreview(pool.name, shell_line(made), made.files)
 
 
-def _as_pod(pool: PoolSpec) -> Start | None:
+def _as_pod(pool: PoolSpec) -> StartPreview | None:
     pod = preview_pod(pool) if KINDS[pool.kind].launched else None
-    return None if pod is None else Start(pool.name, pod.command, elsewhere=pod.node, pod=pod)
+    return None if pod is None else StartPreview(pool.name, pod.command, elsewhere=pod.node, pod=pod)
 
 
-def _look(pool: PoolSpec, made: Prepared) -> list[Finding]:
+def _look(pool: PoolSpec, made: Prepared) -> list[Prerequisite]:
     held = Port.objects.filter(instance__name=f"{pool.name}-0")
     ports = {port.use: port.number for port in held.filter(instance__pid=None)}
     return prerequisites.check(made.requires, ports)
 
 
-def check_all(spec: FleetSpec) -> list[Start]:
+def check_all(spec: FleetSpec) -> list[StartPreview]:
     return [check(pool) for pool in spec.pools]

@@ -14,30 +14,30 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import tasks
 from fleet.calibration import selectors
-from fleet.calibration.words import Load, in_words, loads_of
+from fleet.calibration.words import FittedLoad, in_words, loads_of
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownCalibration:
     last: Calibration | None  # however it went
     measured: Calibration | None  # the newest that is done
     stale: tuple[str, ...]
     words: list[tuple[str, str]]
-    loads: list[Load]
+    loads: list[FittedLoad]
 
 
-def shown(instance: Instance) -> Shown | None:
+def shown(instance: Instance) -> ShownCalibration | None:
     """None of a kind that is never measured: a store, or an engine whose law is known."""
     if not can_be_measured(instance):
         return None
     last, measured = selectors.last_asked(instance.name), selectors.newest(instance.name)
     if measured is None:
-        return Shown(last, None, (), [], [])
+        return ShownCalibration(last, None, (), [], [])
     chunk = measured.limits["max_num_batched_tokens"]
-    return Shown(
+    return ShownCalibration(
         last,
         measured,
         selectors.stale(measured, instance.pool, timezone.now()),

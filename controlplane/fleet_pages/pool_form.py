@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import Option, Problem, options_of
+from fleet.kinds.option import Option, OptionProblem, options_of
 
 POOL_FIELDS = (
     Option("name", "text", None, "Name", "", None, None, (), "Lower-case letters, digits and dashes; it stays."),
@@ -18,7 +18,7 @@ PREFIX = "engine."
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PoolField:
     option: Option
     name: str  # of the input
     value: str  # as it is shown and typed
@@ -60,12 +60,12 @@ def _default(option: Option) -> str:
     return f"Default: {option.default}."
 
 
-def fields(pool: Mapping[str, Any], kind: Kind, errors: Mapping[str, str]) -> tuple[list[Field], list[Field]]:
+def fields(pool: Mapping[str, Any], kind: Kind, errors: Mapping[str, str]) -> tuple[list[PoolField], list[PoolField]]:
     """(of the pool, of its engine), with what the pool says and what is wrong with it."""
     engine = pool.get("engine") or {}
-    common = [Field(one, one.name, shown(pool.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS]
+    common = [PoolField(one, one.name, shown(pool.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS]
     own = [
-        Field(one, PREFIX + one.name, shown(engine.get(one.name)), errors.get(PREFIX + one.name, ""))
+        PoolField(one, PREFIX + one.name, shown(engine.get(one.name)), errors.get(PREFIX + one.name, ""))
         for one in options_of(kind.spec)
     ]
     return common, own
@@ -143,7 +143,7 @@ def with_pool(document: Mapping[str, Any], pool: Mapping[str, Any], replaces: st
 _OURS = tuple(one.name for one in POOL_FIELDS)
 
 
-def errors_of(problems: Sequence[Problem], place: int) -> tuple[dict[str, str], list[Problem]]:
+def errors_of(problems: Sequence[OptionProblem], place: int) -> tuple[dict[str, str], list[OptionProblem]]:
     """(field → message, the problems that belong to no field of this pool)."""
     path = f"spec.pools[{place}]."
     ours = {one.path.removeprefix(path): one.message for one in problems if one.path.startswith(path)}

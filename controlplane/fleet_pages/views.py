@@ -22,7 +22,7 @@ from controlplane.fleet_pages.pool_form import shown as as_typed
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
-from fleet.models import Instance, Node, Pool, State, Wish
+from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
@@ -149,15 +149,15 @@ START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
 
 def verbs(row: InstanceRow) -> tuple[Verb, ...]:
     """What makes sense for it now."""
-    if row.instance.desired == Wish.STOPPED:
+    if row.instance.desired == DesiredState.STOPPED:
         return (START,)
     if row.instance.state in (State.FAILED, State.STOPPED):
         return START, STOP
-    if row.instance.desired == Wish.ASLEEP:
+    if row.instance.desired == DesiredState.ASLEEP:
         return WAKE, RESTART, STOP
     sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
     measure = (CALIBRATE,) if can_be_measured(row.instance) else ()
-    return (UNDRAIN if row.instance.desired == Wish.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
+    return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
 
 
 @operator_required

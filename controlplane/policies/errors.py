@@ -22,17 +22,17 @@ class FieldError:
     message: str  # holds the allowed range
 
 
-class Refused(PolicyError):
+class PolicyInvalid(PolicyError):
     def __init__(self, message: str, errors: tuple[FieldError, ...] = ()) -> None:
         super().__init__(message)
         self.errors = errors
 
 
-class NothingToPublish(Refused):
+class NothingToPublish(PolicyInvalid):
     pass
 
 
-class NotThere(PolicyError):
+class NoSuchPolicy(PolicyError):
     pass
 
 

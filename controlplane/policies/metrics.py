@@ -14,7 +14,7 @@ FEW = 20  # fewer observations than this are marked
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class LiveMetric:
     """One live figure; `value` None when nothing was observed."""
 
     label: str  # what it is, with its window: "p90 of new tokens, 60 s"
@@ -28,7 +28,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveMetrics:
     """What Redis says about some pools right now."""
 
     windows: tuple[dict[str, Any], ...]  # one per router, pool and class
@@ -36,7 +36,7 @@ class Live:
     samples: tuple[dict[str, Any], ...]  # of the pools' instances, none older than OFFLINE_S
 
 
-def policy_metrics(pools: Iterable[str]) -> dict[str, Figure]:
+def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
     """The figures of these pools together; empty when Redis is away."""
     try:
         live = read(list(pools))
@@ -45,7 +45,7 @@ def policy_metrics(pools: Iterable[str]) -> dict[str, Figure]:
     return {key: compute(live) for key, compute in METRICS.items()}
 
 
-def read(pools: list[str], now: float | None = None) -> Live:
+def read(pools: list[str], now: float | None = None) -> LiveMetrics:
     now = time.time() if now is None else now
     client: Any = connect()
     names = [n.decode() for n in client.zrangebyscore(wire.ROUTERS, now - wire.ROUTER_GONE_S, "+inf")]
@@ -55,7 +55,7 @@ def read(pools: list[str], now: float | None = None) -> Live:
     samples = _decoded([wire.instance_key(name) for name in instances])
     windows = [w for r in routers for pool in pools for w in ((r.get("classes") or {}).get(pool) or {}).values()]
     fresh = tuple(s for s in samples if now - float(s.get("at") or 0) < wire.OFFLINE_S)
-    return Live(tuple(windows), _sent(routers, set(instances)), fresh)
+    return LiveMetrics(tuple(windows), _sent(routers, set(instances)), fresh)
 
 
 def _decoded(keys: list[str]) -> list[dict[str, Any]]:
@@ -75,33 +75,33 @@ def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple
     return total
 
 
-def _quantile(live: Live, name: str, share: float, label: str, unit: str, scale: float = 1.0) -> Figure:
+def _quantile(live: LiveMetrics, name: str, share: float, label: str, unit: str, scale: float = 1.0) -> LiveMetric:
     merged = sketch.merge(window.get(name) or {} for window in live.windows)
     value = sketch.quantile(merged, share)
-    return Figure(label, None if value is None else value * scale, unit, sketch.count(merged))
+    return LiveMetric(label, None if value is None else value * scale, unit, sketch.count(merged))
 
 
-def _most(values: Iterable[Any], label: str, unit: str) -> Figure:
+def _most(values: Iterable[Any], label: str, unit: str) -> LiveMetric:
     known = [float(value) for value in values if value is not None]
-    return Figure(label, max(known) if known else None, unit)
+    return LiveMetric(label, max(known) if known else None, unit)
 
 
-def _prefill_ratio(live: Live) -> Figure:
+def _prefill_ratio(live: LiveMetrics) -> LiveMetric:
     label = "most prefill on one instance ÷ the mean of all, now"
     prefill = [load[1] for load in live.inflight.values()]
-    return Figure(label, max(prefill) * len(prefill) / sum(prefill) if any(prefill) else None, "ratio")
+    return LiveMetric(label, max(prefill) * len(prefill) / sum(prefill) if any(prefill) else None, "ratio")
 
 
-def _retries(live: Live) -> Figure:
+def _retries(live: LiveMetrics) -> LiveMetric:
     label = f"requests retried, {wire.WINDOW_S} s"
     if not live.windows:
-        return Figure(label, None, "per minute")
+        return LiveMetric(label, None, "per minute")
     per_minute = sum(int(w.get("retries") or 0) for w in live.windows) * 60 / wire.WINDOW_S
-    return Figure(label, per_minute, "per minute")
+    return LiveMetric(label, per_minute, "per minute")
 
 
 _60 = f"{wire.WINDOW_S} s"
-METRICS: dict[str, Callable[[Live], Figure]] = {
+METRICS: dict[str, Callable[[LiveMetrics], LiveMetric]] = {
     "class.new_tokens_p90": lambda m: _quantile(m, "new_tokens", 0.9, f"p90 of new tokens, {_60}", "tokens"),
     "class.hit_share_p50": lambda m: _quantile(m, "hit_percent", 0.5, f"median cached share, {_60}", "share", 0.01),
     "session.reuse_gap_p90_s": lambda m: _quantile(m, "reuse_gap", 0.9, f"p90 pause of a session, {_60}", "s"),

@@ -7,7 +7,7 @@ from typing import Any
 import redis
 from django.db.models import QuerySet
 
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication.acks import live_routers
 from fleet.models import Pool
@@ -34,7 +34,7 @@ def orphans() -> list[Pool]:
 def policy(name: str) -> Policy:
     found = Policy.objects.filter(name=name).first()
     if found is None:
-        raise NotThere(f"there is no policy {name}")
+        raise NoSuchPolicy(f"there is no policy {name}")
     return found
 
 
@@ -42,7 +42,7 @@ def live_version(policy: Policy) -> PolicyVersion:
     """The version with the highest number; every policy has one from its creation on."""
     found = policy.versions.order_by("-number").first()
     if found is None:
-        raise NotThere(f"policy {policy.name} has no version")
+        raise NoSuchPolicy(f"policy {policy.name} has no version")
     return found
 
 
@@ -53,7 +53,7 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 def version(policy: Policy, number: int) -> PolicyVersion:
     found = policy.versions.filter(number=number).first() if number <= NUMBER_MAX else None
     if found is None:
-        raise NotThere(f"policy {policy.name} has no version {number}")
+        raise NoSuchPolicy(f"policy {policy.name} has no version {number}")
     return found
 
 

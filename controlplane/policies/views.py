@@ -19,7 +19,7 @@ from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
 from controlplane.policies.drafts.editor import pretty, route_of, sections
 from controlplane.policies.drafts.values import shown
-from controlplane.policies.errors import Conflict, NotThere, Refused
+from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.policies.publication.scope import scope_of
@@ -32,14 +32,14 @@ HISTORY = 100  # versions on the policy's page; older ones by number
 def find(name: str) -> Policy:
     try:
         return selectors.policy(name)
-    except NotThere as error:
+    except NoSuchPolicy as error:
         raise Http404(str(error)) from None
 
 
 def find_version(policy: Policy, number: int) -> PolicyVersion:
     try:
         return selectors.version(policy, number)
-    except NotThere as error:
+    except NoSuchPolicy as error:
         raise Http404(str(error)) from None
 
 
@@ -90,7 +90,7 @@ def create(request: HttpRequest) -> HttpResponse:
     try:
         document = services.default_document(typed["route"])
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
-    except Refused as error:
+    except PolicyInvalid as error:
         errors = {fault.path.partition(".")[0]: fault.message for fault in error.errors}
         context = _list_context(request, typed=typed, errors=errors)
         return render(request, "policies/list.html", context, status=422)
@@ -233,7 +233,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
             return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
         return _confirm_rollback(request, policy, live, target, {"said": [str(error)]}, status=412)
-    except Refused as error:
+    except PolicyInvalid as error:
         return _confirm_rollback(request, policy, live, target, told(error), status=422)
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
@@ -263,7 +263,7 @@ def _confirm_rollback(
     return render(request, "policies/rollback.html", context, status=status)
 
 
-def told(error: Refused) -> dict[str, Any]:
+def told(error: PolicyInvalid) -> dict[str, Any]:
     """What is wrong with the reason goes to its field, all else to the top of the page."""
     reason = [fault.message for fault in error.errors if fault.path == "reason"]
     others = [f"{fault.path}: {fault.message}" for fault in error.errors if fault.path != "reason"]

@@ -10,11 +10,11 @@ BEAT_S = 0.5
 LOST_S = 15.0  # a preview that has not been heard of for so long has lost its worker
 
 
-class Stopped(Exception):
+class PreviewStopped(Exception):
     """It is no longer wanted: it was cancelled, or the reaper took it for lost."""
 
 
-class Pulse:
+class PreviewHeartbeat:
     """Called often while it is computed; writes every BEAT_S."""
 
     def __init__(self, preview_id: int) -> None:
@@ -27,4 +27,4 @@ class Pulse:
             return
         self._written = time.monotonic()
         if not self._running.update(done=done, heartbeat_at=timezone.now()):
-            raise Stopped
+            raise PreviewStopped

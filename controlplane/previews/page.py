@@ -24,7 +24,7 @@ AS_USUAL = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} req
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class PreviewPanel:
     """What a preview had said of a version, in a few words."""
 
     preview: int
@@ -49,7 +49,7 @@ def panel(
     }
 
 
-def standing(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> presenting.Standing:
+def standing(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> presenting.PreviewStatus:
     return presenting.standing(
         found,
         live=policies.live_version(policy).number,
@@ -92,11 +92,13 @@ def _label(entry: library.Entry) -> str:
     return f"{entry.name}: {entry.source}{size}"
 
 
-def foreseen(policy: Policy) -> dict[int, Foreseen]:
+def foreseen(policy: Policy) -> dict[int, PreviewPanel]:
     """Of every version that was previewed, by its number."""
     versions = policies.history(policy).defer("document")
     return {
-        number: Foreseen(preview.pk, f"{presenting.share(preview.result['changed']['share'])} of decisions elsewhere")
+        number: PreviewPanel(
+            preview.pk, f"{presenting.share(preview.result['changed']['share'])} of decisions elsewhere"
+        )
         for number, preview in selectors.previews_of_versions(policy, versions).items()
     }
 

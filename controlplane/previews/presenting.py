@@ -20,7 +20,7 @@ MOST_INSTANCES = 100  # rows of the table; those whose requests change most
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PreviewRow:
     """One quantile of one latency in one class."""
 
     title: str
@@ -40,7 +40,7 @@ class ClassTable:
     few: bool
     elsewhere: str  # share of the class's decisions that change
     counts: tuple[tuple[str, int, str], ...]  # (sign, how many, verdict), for the heading
-    rows: tuple[Row, ...]
+    rows: tuple[PreviewRow, ...]
 
 
 def sentence(result: Mapping[str, Any]) -> str:
@@ -115,9 +115,9 @@ def _class_table(name: str, found: Mapping[str, Any], changed: Mapping[str, Any]
     )
 
 
-def _row(metric: Mapping[str, Any]) -> Row:
+def _row(metric: Mapping[str, Any]) -> PreviewRow:
     known = metric["difference"] is not None
-    return Row(
+    return PreviewRow(
         title=METRICS[metric["metric"]].title,
         live=ms(metric["live"]),
         draft=ms(metric["draft"]),
@@ -198,7 +198,7 @@ def deviation(found: Mapping[str, Any] | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PreviewStatus:
     """What a preview was made of against what is there now."""
 
     current: bool
@@ -207,7 +207,7 @@ class Standing:
 
 def standing(
     preview: Mapping[str, Any], *, live: int, draft_revision: int | None, draft_sha256: str | None
-) -> Standing:
+) -> PreviewStatus:
     """`draft_revision` is None when no draft is open."""
     reasons = []
     if preview["live_version"] != live:
@@ -216,11 +216,11 @@ def standing(
         reasons.append(f"of revision {preview['draft_revision']} of a draft that is no longer open")
     elif preview["draft_sha256"] != draft_sha256:
         reasons.append(f"of revision {preview['draft_revision']}, and the draft is now revision {draft_revision}")
-    return Standing(not reasons, "; ".join(reasons))
+    return PreviewStatus(not reasons, "; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPreview:
     """All that the page says of one preview; the result's parts are empty until there is one."""
 
     active: bool
@@ -229,7 +229,7 @@ class Shown:
     progress: str
     said: str  # to a screen reader when the state changes
     line: str
-    standing: Standing
+    standing: PreviewStatus
     doubts: tuple[str, ...]  # what speaks against all of it
     gaps: tuple[str, ...]  # classes of which nothing is said
     sentence: str = ""
@@ -241,13 +241,13 @@ class Shown:
     deviation: str = ""
 
 
-def shown(preview: Mapping[str, Any], stands: Standing) -> Shown:
+def shown(preview: Mapping[str, Any], stands: PreviewStatus) -> ShownPreview:
     progress = _progress(preview)
     result = preview["result"]
     told = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
     warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
-    base = Shown(
+    base = ShownPreview(
         active=preview["status"] in ACTIVE,
         done=str(preview["done"]),
         total=str(max(preview["total"], 1)),

@@ -7,10 +7,10 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.previews import services, source, subprocess
 from controlplane.previews.analysis import trust
-from controlplane.previews.analysis.compute import Computed, Job
-from controlplane.previews.heartbeat import Pulse, Stopped
+from controlplane.previews.analysis.compute import Computed, PreviewInputs
+from controlplane.previews.heartbeat import PreviewHeartbeat, PreviewStopped
 from controlplane.previews.models import DONE, FAILED, Preview
-from controlplane.previews.source import Part
+from controlplane.previews.source import TrafficPart
 from controlplane.previews.subprocess import Broken
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
@@ -31,7 +31,7 @@ def run_preview(preview_id: int) -> None:
     preview = Preview.objects.select_related("policy").get(pk=preview_id)
     try:
         _perform(preview)
-    except Stopped:
+    except PreviewStopped:
         services.send_next()
     except NotModelled as error:
         services.end(preview_id, FAILED, str(error), trust=[trust.caution("not_modelled", str(error))])
@@ -50,7 +50,7 @@ def _perform(preview: Preview) -> None:
     parts = [
         source.take(preview.trace_name, preview.max_requests, seed, preview.trace["until"]) for seed in preview.seeds
     ]
-    computed = subprocess.compute_apart(_job(preview, twin, parts), Pulse(preview.pk).beat)
+    computed = subprocess.compute_apart(_job(preview, twin, parts), PreviewHeartbeat(preview.pk).beat)
     services.end(
         preview.pk,
         DONE,
@@ -62,9 +62,9 @@ def _perform(preview: Preview) -> None:
     )
 
 
-def _job(preview: Preview, twin: Modelled, parts: list[Part]) -> Job:
+def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:
     live = policies.version(preview.policy, preview.live_version)
-    return Job(
+    return PreviewInputs(
         fleet=twin.fleet,
         pool=preview.pool,
         live=documents.parse(live.document),
@@ -74,7 +74,7 @@ def _job(preview: Preview, twin: Modelled, parts: list[Part]) -> Job:
     )
 
 
-def _trust(preview: Preview, own: Pool, twin: Modelled, part: Part, computed: Computed) -> list[trust.Caution]:
+def _trust(preview: Preview, own: Pool, twin: Modelled, part: TrafficPart, computed: Computed) -> list[trust.Caution]:
     told = [request.measured for request in part.trace.requests if request.measured is not None]
     by_class = {name: found["n"] for name, found in computed.effect["classes"].items()}
     return [

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.policies import selectors as policies
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
 from controlplane.previews.models import DONE, Preview
@@ -25,7 +25,7 @@ def previews(policy: Policy) -> QuerySet[Preview]:
 def preview(policy: Policy, number: int) -> Preview:
     found = previews(policy).filter(pk=number).first() if number <= NUMBER_MAX else None
     if found is None:
-        raise NotThere(f"policy {policy.name} has no preview {number}; the newest ones are kept")
+        raise NoSuchPolicy(f"policy {policy.name} has no preview {number}; the newest ones are kept")
     return found
 
 

@@ -18,12 +18,12 @@ from controlplane.celery import app as celery
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services
 from controlplane.policies.drafts.checks import check_document
-from controlplane.policies.errors import FieldError, Refused
+from controlplane.policies.errors import FieldError, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source
 from controlplane.previews.analysis import trust
 from controlplane.previews.models import CANCELLED, ENDED, FAILED, QUEUED, RUNNING, Preview
-from controlplane.previews.source import Part
+from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
@@ -61,7 +61,7 @@ def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match:
     live = policies.live_version(policy)
     document = check_document(draft.document)
     if documents.sha256(document) == live.sha256:
-        raise Refused(f"the draft equals v{live.number}, which is live: nothing would change")
+        raise PolicyInvalid(f"the draft equals v{live.number}, which is live: nothing would change")
     pool = _pool(policy, asked.pool)
     part = _part(asked, pool)
     made = _unsaved(draft, live, document, pool, part, asked)
@@ -135,28 +135,28 @@ def _pool(policy: Policy, asked: str) -> Pool:
     names = ", ".join(found)
     if not found:
         message = f"no pool routes by policy {policy.name}, so there is no fleet to preview it on"
-        raise Refused(message, (FieldError("pool", asked or None, message),))
+        raise PolicyInvalid(message, (FieldError("pool", asked or None, message),))
     if asked and asked not in found:
         message = f"pool {asked} does not route by policy {policy.name}; allowed are {names}"
-        raise Refused(message, (FieldError("pool", asked, message),))
+        raise PolicyInvalid(message, (FieldError("pool", asked, message),))
     if asked or len(found) == 1:
         return found[asked or next(iter(found))]
     counts = source.recorded_counts()
     return max(found.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
-def _part(asked: Asked, pool: Pool) -> Part:
+def _part(asked: Asked, pool: Pool) -> TrafficPart:
     seed = asked.seeds[0]
     try:
         if not asked.trace:
             return source.choose(pool.name, asked.max_requests, seed)
         return source.take(asked.trace, asked.max_requests, seed)
     except (library.TraceError, BadTrace) as error:
-        raise Refused(str(error), (FieldError("trace", asked.trace, str(error)),)) from None
+        raise PolicyInvalid(str(error), (FieldError("trace", asked.trace, str(error)),)) from None
 
 
 def _unsaved(
-    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: Part, asked: Asked
+    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: TrafficPart, asked: Asked
 ) -> Preview:
     return Preview(
         policy=draft.policy,
@@ -174,7 +174,7 @@ def _unsaved(
     )
 
 
-def _key(preview: Preview, part: Part, twin: Modelled) -> str:
+def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
     """Of everything that the result and what is said of it follow from."""
     text = (preview.live_version, preview.live_sha256, preview.draft_sha256, preview.pool, part.name, preview.seeds)
     model = (

@@ -10,19 +10,19 @@ import redis
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.traces import generated, library, recorded_traffic
 from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 BUILT_IN = "agentic-demo"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TrafficPart:
     """The requests of a trace that are played."""
 
     name: str
     source: str  # built-in, upload, folder or recorded
     requests: int  # that there were to choose from
-    trace: Trace
+    trace: LoadedTrace
     until: str = ""  # of what is being recorded: the newest entry, which names the part for good
 
     @property
@@ -50,7 +50,7 @@ def recorded_counts() -> dict[str, int]:
         return {}
 
 
-def choose(pool: str, count: int, seed: int) -> Part:
+def choose(pool: str, count: int, seed: int) -> TrafficPart:
     """When no trace was named."""
     try:
         part = take(f"{library.RECORDED}{pool}", count, seed)
@@ -59,17 +59,17 @@ def choose(pool: str, count: int, seed: int) -> Part:
     return part if len(part.trace.requests) >= min(count, LEAST_REQUESTS) else take(BUILT_IN, count, seed)
 
 
-def take(name: str, count: int, seed: int, until: str = "") -> Part:
+def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
     """At most `count` requests: the newest of a recording, the first of any other trace. NoSuchTrace, BadTrace."""
     if name.startswith(library.RECORDED):
         return _take_recorded(name, count, seed, until)
     source = "built-in" if name in generated.BUILT_IN else library.entry(name).source
     trace = library.load(name, seed)
     found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
-    return Part(name, source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
+    return TrafficPart(name, source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
 
 
-def _take_recorded(name: str, count: int, seed: int, until: str) -> Part:
+def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
     pool = name.removeprefix(library.RECORDED)
     try:
         lines, newest = recorded_traffic.newest_of(pool, count, until)
@@ -78,7 +78,7 @@ def _take_recorded(name: str, count: int, seed: int, until: str) -> Part:
     if not lines:
         raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
     trace = registry.read(b"\n".join(lines), seed)
-    return Part(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)
+    return TrafficPart(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)
 
 
 def _from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:

@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from controlplane.previews.analysis.compute import Computed, Job, compute
+from controlplane.previews.analysis.compute import Computed, PreviewInputs, compute
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
@@ -23,7 +23,7 @@ class Broken(Exception):
     """The computation ended with an error, which the message names."""
 
 
-def compute_apart(job: Job, beat: Callable[[int], None]) -> Computed:
+def compute_apart(job: PreviewInputs, beat: Callable[[int], None]) -> Computed:
     """`beat` is called all the while; what it raises ends the computation. Raises Broken."""
     ours, theirs = Pipe()
     with ours:

@@ -11,7 +11,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import conflicts, views
-from controlplane.policies.errors import Conflict, FieldError, NotThere, Refused
+from controlplane.policies.errors import Conflict, FieldError, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from controlplane.policies.views import find
 from controlplane.previews import page, selectors, services
@@ -24,7 +24,7 @@ NOT_SAVED = "the draft could not be saved: see beside “Save draft”"
 def find_preview(policy: Policy, number: int) -> Preview:
     try:
         return selectors.preview(policy, number)
-    except NotThere as error:
+    except NoSuchPolicy as error:
         raise Http404(str(error)) from None
 
 
@@ -40,19 +40,19 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
             views.save(request, policy)
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
-    except Refused as error:
+    except PolicyInvalid as error:
         return views.refused(request, policy, error)
     try:
         preview = services.start(policy, actor_of(request), asked(request.POST))
     except Conflict as error:
         messages.info(request, f"{error}.")
         return redirect("policy", name=name)
-    except Refused as error:
+    except PolicyInvalid as error:
         return _not_started(request, policy, error)
     return redirect("preview", name=name, number=preview.pk)
 
 
-def _not_started(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
+def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
     draft = policies.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
@@ -68,7 +68,7 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     if not problems:
         try:
             services.start(policy, actor_of(request), asked(request.POST))
-        except (Conflict, Refused) as error:
+        except (Conflict, PolicyInvalid) as error:
             problems = page.problems_of(error)
     context = {**saved, **_of_draft(request, policy), "problems": problems, "saved": saved}
     return views.saved_response(request, "previews/_started.html", context)
@@ -79,7 +79,7 @@ def asked(form: QueryDict) -> services.Asked:
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
-        raise Refused(f"seeds: {message}", (FieldError("seeds", form.get("seeds"), message),))
+        raise PolicyInvalid(f"seeds: {message}", (FieldError("seeds", form.get("seeds"), message),))
     seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
     return services.Asked(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
 

@@ -15,7 +15,7 @@ OUTCOMES = ("ok", "error", "refused", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class ReceiptFilters:
     """Empty matches everything."""
 
     pool: str = ""
@@ -29,7 +29,7 @@ class Filters:
         return all(not wanted or receipt.get(key) == wanted for key, wanted in asked.items())
 
 
-def recent(client: redis.Redis, filters: Filters, limit: int) -> list[dict[str, Any]]:
+def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dict[str, Any]]:
     """At most `limit` receipts (without candidates), newest first."""
     found: list[dict[str, Any]] = []
     for _, receipt in _newest_first(client):
@@ -40,7 +40,7 @@ def recent(client: redis.Redis, filters: Filters, limit: int) -> list[dict[str, 
     return found
 
 
-def newer_than(client: redis.Redis, filters: Filters, at: float, limit: int = LIMIT_MAX) -> int:
+def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: int = LIMIT_MAX) -> int:
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries = client.xrange(wire.RECEIPTS, min=since, count=limit)

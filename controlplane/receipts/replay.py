@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.policies import selectors
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from router.policy import replay
-from router.policy.replay import Outcome
+from router.policy.replay import ReplayedDecision
 from router.policy.schema import document as documents
 from router.policy.types import Candidate
 
@@ -28,7 +28,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplayRow:
     """One candidate in both decisions."""
 
     id: str
@@ -39,10 +39,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReplayComparison:
     rules: Rules
-    recorded: Outcome
-    recomputed: Outcome
+    recorded: ReplayedDecision
+    recomputed: ReplayedDecision
     own: bool  # the rules are those that made the recorded decision
     changed: tuple[str, ...]  # names of the fields that differ
 
@@ -66,21 +66,21 @@ class Comparison:
         ]
         return [(title, before, after, before != after) for title, before, after in pairs]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ReplayRow]:
         """Chosen ones first, in the order of the fleet otherwise."""
         then, now = self.recorded, self.recomputed
         made = [
-            Row(before.id, before, after, before.id == then.instance, after.id == now.instance)
+            ReplayRow(before.id, before, after, before.id == then.instance, after.id == now.instance)
             for before, after in zip(then.candidates, now.candidates, strict=True)
         ]
         return sorted(made, key=lambda row: not (row.chosen_then or row.chosen_now))
 
 
-def compare(receipt: Json, rules: Rules) -> Comparison:
+def compare(receipt: Json, rules: Rules) -> ReplayComparison:
     """NotReplayable when the receipt holds too little; InvalidDocument when the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
-    return Comparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
+    return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
 
 
 def _made_it(receipt: Json, rules: Rules) -> bool:
@@ -93,7 +93,7 @@ def own_rules(receipt: Json) -> Rules:
     """The version that made the decision. NotThere when it cannot be told any more."""
     name, version = str(receipt.get("policy") or ""), receipt.get("version")
     if str(receipt.get("pool") or "").startswith(EXPERIMENT):
-        raise NotThere("an experiment's arm decided, by a document of its own: name a policy to compare with")
+        raise NoSuchPolicy("an experiment's arm decided, by a document of its own: name a policy to compare with")
     if not version:
         return Rules("", 0, documents.default(), "the built-in default")
     return published(name, int(version))

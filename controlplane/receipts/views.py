@@ -10,9 +10,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.dashboard.step import latest
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts import explain
-from controlplane.receipts.reader import OUTCOMES, Filters, find, newer_than, recent, written_at
+from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, recent, written_at
 from controlplane.receipts.replay import compare, own_rules, published, versions
 from fleet.redis import connect
 from router.contract.wire import RECEIPT_TTL_S, RECEIPTS_KEPT
@@ -45,7 +45,7 @@ def receipts(request: HttpRequest) -> HttpResponse:
     return render(request, "requests/table.html" if part else "requests/list.html", context)
 
 
-def _rows(filters: Filters) -> dict[str, Any]:
+def _rows(filters: ReceiptFilters) -> dict[str, Any]:
     client = connect()
     frame = latest(client)
     columns = frame["instances"] if frame else {"id": [], "pool": []}
@@ -60,7 +60,7 @@ def _rows(filters: Filters) -> dict[str, Any]:
     }
 
 
-def _new_count(request: HttpRequest, filters: Filters) -> HttpResponse:
+def _new_count(request: HttpRequest, filters: ReceiptFilters) -> HttpResponse:
     try:
         since = float(request.GET["since"])
     except ValueError:
@@ -69,9 +69,9 @@ def _new_count(request: HttpRequest, filters: Filters) -> HttpResponse:
     return render(request, "requests/new.html", {"count": count, "since": since, "filters": filters})
 
 
-def asked_filters(request: HttpRequest) -> Filters:
+def asked_filters(request: HttpRequest) -> ReceiptFilters:
     keys = {"pool": "pool", "class": "request_class", "instance": "instance", "outcome": "outcome"}
-    return Filters(**{name: request.GET.get(key, "")[:200] for key, name in keys.items()})
+    return ReceiptFilters(**{name: request.GET.get(key, "")[:200] for key, name in keys.items()})
 
 
 @require_GET
@@ -104,7 +104,7 @@ def _replayed(request: HttpRequest, found: dict[str, Any]) -> dict[str, Any]:
     try:
         rules = published(name, int(number)) if by else own_rules(found)
         compared = compare(found, rules)
-    except (NotThere, NotReplayable, ValueError) as error:
+    except (NoSuchPolicy, NotReplayable, ValueError) as error:
         return {"by": by, "not_replayed": str(error), "versions": versions()}
     return {"by": f"{rules.policy}:{rules.version}", "comparison": compared, "versions": versions()}
 

@@ -8,7 +8,7 @@ from fleet.engine.blocks import Cleared, Removed, Stored
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 from fleet.simengine import tokens
 from router.prefix.blocks import block_hashes
@@ -53,7 +53,7 @@ class Load:
         chain = tokens.chain(data, SIZE)
         self.sent += 1
         self.engine.add_request(
-            Request(str(self.sent), len(prompt) // 4, answer, chain, content=data), self.engine.clock_s
+            EngineRequest(str(self.sent), len(prompt) // 4, answer, chain, content=data), self.engine.clock_s
         )
         self.live.append(str(self.sent))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from controlplane.traces.types import Trace, TraceRequest
+from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SYSTEM_PROMPTS = (1_536, 2_560, 3_584, 6_144)  # tokens
@@ -76,7 +76,7 @@ def blocks_of(number: int, system: int, tokens: int) -> tuple[range, ...]:
     return range(first, first + shared), range(own, own + math.ceil(tokens / BLOCK_TOKENS) - shared)
 
 
-def generate(seed: int = 1, duration_s: float = 1_200.0, every_s: float = 6.0, answer_s: float = 4.0) -> Trace:
+def generate(seed: int = 1, duration_s: float = 1_200.0, every_s: float = 6.0, answer_s: float = 4.0) -> LoadedTrace:
     """Sessions that start every `every_s` seconds on average; arrivals take an answer to last `answer_s`."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
     requests: list[TraceRequest] = []
@@ -88,7 +88,7 @@ def generate(seed: int = 1, duration_s: float = 1_200.0, every_s: float = 6.0, a
         start += draw.expovariate(1 / every_s)
     requests.sort(key=lambda request: (request.at_s, request.session))
     within = (request for request in requests if request.at_s < duration_s)
-    return Trace("generated", tuple(replace(r, index=i) for i, r in enumerate(within)), "closed_loop")
+    return LoadedTrace("generated", tuple(replace(r, index=i) for i, r in enumerate(within)), "closed_loop")
 
 
 def session_requests(seed: int, number: int, start_s: float, answer_s: float) -> Iterator[TraceRequest]:

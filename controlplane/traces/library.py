@@ -28,7 +28,7 @@ from controlplane.experiments import models
 from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.summary import summarise
-from controlplane.traces.types import BadTrace, Trace
+from controlplane.traces.types import BadTrace, LoadedTrace
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
@@ -96,7 +96,7 @@ def entry(name: str) -> Entry:
     return _row_entry(_row(name))
 
 
-def load(name: str, seed: int) -> Trace:
+def load(name: str, seed: int) -> LoadedTrace:
     """The trace; the seed places what its file leaves open (arrivals in a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 
 
-class Seen:
+class BlockIntervals:
     """Ids that have been added."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from controlplane.traces.seen import Seen
+from controlplane.traces.seen import BlockIntervals
 from controlplane.traces.types import Summary, TraceRequest
 
 HEAVY_NEW_TOKENS = 20_000
@@ -13,7 +13,7 @@ WARM_NEW_TOKENS = 5_000
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
     """For each request, in order, the prompt tokens that earlier requests have already brought (whole blocks)."""
-    seen = Seen()
+    seen = BlockIntervals()
     hits = []
     for request in requests:
         hits.append(min(_matched(request, seen) * request.block_tokens, request.input_tokens))
@@ -22,7 +22,7 @@ def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
     return hits
 
 
-def _matched(request: TraceRequest, seen: Seen) -> int:
+def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
     matched = 0
     for run in request.blocks:
         here = seen.matched(run)

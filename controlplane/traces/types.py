@@ -26,7 +26,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredLatency:
     """What the router told of a request that it served."""
 
     at: float  # arrival, Unix
@@ -50,14 +50,14 @@ class TraceRequest:
     blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
     block_tokens: int  # tokens per block
     think_s: float  # from the end of the session's previous answer to this request
-    measured: Measured | None = None  # of recorded traffic
+    measured: MeasuredLatency | None = None  # of recorded traffic
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class LoadedTrace:
     """A whole trace and whether its pace is that of sessions (closed loop) or of the clock (timestamps)."""
 
     format: str

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from django.utils import timezone
 
-from controlplane.twin.simulation.types import EngineModel, Transfers, TwinFleet
+from controlplane.twin.simulation.types import EngineModel, TransferModel, TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.words import API, law_of
 from fleet.engine.profiles import UnknownProfile, profile
@@ -16,9 +16,9 @@ from fleet.kinds import KINDS, sim
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import build
 from fleet.kinds.serving import BOTH
-from fleet.models import Calibration, Pool, State, Wish
+from fleet.models import Calibration, DesiredState, Pool, State
 from fleet.simengine.arguments import Arguments, parse_arguments
-from fleet.simengine.model import Model, model_of
+from fleet.simengine.model import SimModel, model_of
 from router.policy.types import Role
 
 
@@ -50,7 +50,7 @@ def _ordinals(pool: Pool) -> list[int]:
     rows = pool.instances.filter(retired="").order_by("ordinal")
     if not rows.exists():
         return list(range(pool.replicas))
-    return list(rows.filter(desired=Wish.RUNNING).values_list("ordinal", flat=True))
+    return list(rows.filter(desired=DesiredState.RUNNING).values_list("ordinal", flat=True))
 
 
 def _simulated(pool: Pool, ordinals: Iterable[int]) -> Modelled:
@@ -86,8 +86,8 @@ def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
     return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", anywhere, "python", ordinal)
 
 
-def _transfers(arguments: Arguments, model: Model) -> Transfers:
-    return Transfers(
+def _transfers(arguments: Arguments, model: SimModel) -> TransferModel:
+    return TransferModel(
         bytes_per_token=model.kv_bytes_per_token,
         setup_s=arguments.kv_setup_ms / 1e3,
         idle_bytes_per_s=arguments.kv_gb_per_s * 1e9,

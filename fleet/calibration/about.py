@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import httpx
 
 from fleet.calibration.ask import away
-from router.contract.engine_metrics import Scrape, figures
+from router.contract.engine_metrics import Scrape, parse_metrics
 
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EngineFacts:
     """None: the engine does not say."""
 
     window: int | None  # tokens of prompt and answer at most
@@ -26,17 +26,19 @@ class About:
     time_scale: float  # 10: it runs ten times faster than the engine that it stands for
 
 
-async def about(client: httpx.AsyncClient, model: str, models_path: str, metrics_path: str, names: Scrape) -> About:
+async def about(
+    client: httpx.AsyncClient, model: str, models_path: str, metrics_path: str, names: Scrape
+) -> EngineFacts:
     """NotAnswered."""
     try:
         listed = await client.get(models_path)
         page = (await client.get(metrics_path)).content
     except httpx.HTTPError as error:
         raise away(client, error) from None
-    read = figures(page, names)
+    read = parse_metrics(page, names)
     in_work = None if read.running is None else round(read.running + (read.waiting or 0))
     scale = _SCALE.search(page)
-    return About(
+    return EngineFacts(
         window=_window(listed, model),
         kv_blocks=read.kv_blocks,
         block_size=read.block_size,

@@ -29,7 +29,7 @@ class NotStreamed(AskError):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TokenTimes:
     sent_at: float  # seconds of the monotonic clock
     prompt_tokens: int
     marks: tuple[tuple[float, int], ...]  # (seconds of that clock, tokens of the answer so far)
@@ -39,7 +39,7 @@ class Heard:
         return self.marks[0][0] - self.sent_at
 
 
-async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> Heard:
+async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> TokenTimes:
     """Exactly so many tokens of answer. AskError."""
     body = {
         "model": model,
@@ -71,7 +71,7 @@ async def _check(answer: httpx.Response) -> None:
         raise NotStreamed("the engine does not stream: its answer is no text/event-stream")
 
 
-async def _hear(answer: httpx.Response, sent_at: float) -> Heard:
+async def _hear(answer: httpx.Response, sent_at: float) -> TokenTimes:
     prompt, tokens, marks = 0, 0, []
     async for at, event in _events(answer):
         if "error" in event:
@@ -86,7 +86,7 @@ async def _hear(answer: httpx.Response, sent_at: float) -> Heard:
             marks.append((at, tokens))
     if not marks or not prompt:
         raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
-    return Heard(sent_at, prompt, tuple(marks))
+    return TokenTimes(sent_at, prompt, tuple(marks))
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str, Any]]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fleet.calibration.nnls import nnls
-from fleet.calibration.point import Point
+from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import Law, chunk_pairs
 
 KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
@@ -44,7 +44,7 @@ class Fitted:
     n: int  # requests or groups of requests that were measured
 
 
-def fit(points: Sequence[Point], chunk_tokens: int) -> Fitted:
+def fit(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted:
     """`chunk_tokens`: the engine's max_num_batched_tokens. TooFewPoints."""
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
@@ -62,16 +62,18 @@ def fit(points: Sequence[Point], chunk_tokens: int) -> Fitted:
     return Fitted(law, api_s, _mean(ttft), _mean(tpot), sum(point.n for point in points))
 
 
-def ttft_s(point: Point, law: Law, api_s: float, chunk_tokens: int) -> float:
+def ttft_s(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> float:
     """Of a request alone."""
     return api_s + law.prefill_s(point.prompt_tokens, chunk=chunk_tokens)
 
 
-def tpot_s(point: Point, law: Law) -> float:
+def tpot_s(point: CalibrationPoint, law: Law) -> float:
     return law.step_s(point.concurrency, 0.0, round(point.context), point.concurrency)
 
 
-def errors(points: Sequence[Point], law: Law, api_s: float, chunk_tokens: int) -> tuple[list[float], list[float]]:
+def errors(
+    points: Sequence[CalibrationPoint], law: Law, api_s: float, chunk_tokens: int
+) -> tuple[list[float], list[float]]:
     """|fitted / measured - 1| of each TTFT, and of each TPOT."""
     first = [abs(ttft_s(one, law, api_s, chunk_tokens) / one.ttft_s - 1) for one in points if one.ttft_s]
     then = [abs(tpot_s(one, law) / one.tpot_s - 1) for one in points if one.tpot_s]
@@ -82,7 +84,7 @@ def _mean(values: list[float]) -> float:
     return statistics.fmean(values)
 
 
-def _rows(points: Sequence[Point], chunk_tokens: int, knee: float) -> list[Row]:
+def _rows(points: Sequence[CalibrationPoint], chunk_tokens: int, knee: float) -> list[Row]:
     """Of (api, fixed, weights, attention pair, KV token, allreduce token, decode)."""
     first = [(_prompt(point.prompt_tokens, chunk_tokens, knee), point.ttft_s) for point in points if point.ttft_s]
     then = [(_decode(point, knee), point.tpot_s) for point in points if point.tpot_s]
@@ -97,7 +99,7 @@ def _prompt(tokens: int, chunk_tokens: int, knee: float) -> list[float]:
     return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens), 0.0]
 
 
-def _decode(point: Point, knee: float) -> list[float]:
+def _decode(point: CalibrationPoint, knee: float) -> list[float]:
     decodes = float(point.concurrency)
     return [0.0, 1.0, _bend(point.concurrency, knee), 0.0, float(round(point.context)), decodes, decodes]
 
@@ -112,7 +114,7 @@ def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
     return nnls(scaled, [math.sqrt(weight) for weight in weights])
 
 
-def _first_weights(points: Sequence[Point]) -> list[float]:
+def _first_weights(points: Sequence[CalibrationPoint]) -> list[float]:
     """A time per token far below the others is one that was misheard; its relative error must not draw the law there
     before it can be told."""
     paces = [point.tpot_s for point in points if point.tpot_s]
@@ -134,7 +136,7 @@ def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
     return [share**2 * (min(1.0, limit / error) if error else 1.0) for share, error in zip(shares, off, strict=True)]
 
 
-def _best_knee(points: Sequence[Point], chunk_tokens: int, weights: Sequence[float]) -> float:
+def _best_knee(points: Sequence[CalibrationPoint], chunk_tokens: int, weights: Sequence[float]) -> float:
     def loss(knee: float) -> float:
         rows = _rows(points, chunk_tokens, knee)
         constants = _constants(rows, weights)

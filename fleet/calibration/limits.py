@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.calibration.about import About
+from fleet.calibration.about import EngineFacts
 
 # What vLLM's API server takes when it is not told: sequences, batched tokens (vllm/engine/arg_utils.py, 0.2x and 0.3x;
 # of GPUs those with 70 to 160 GB, as H100 and H200).
@@ -26,7 +26,7 @@ class EngineLimits:
     window: int  # tokens of prompt and answer at most
 
 
-def limits_of(spec: Any, about: About) -> EngineLimits:
+def limits_of(spec: Any, about: EngineFacts) -> EngineLimits:
     """`spec`: the options of the engine's kind. NoCache."""
     blocks, size = about.kv_blocks, about.block_size
     if not blocks or not size:

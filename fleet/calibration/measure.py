@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx
 
-from fleet.calibration.about import About, about
+from fleet.calibration.about import EngineFacts, about
 from fleet.calibration.fit import Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
 from fleet.calibration.plan import shots
-from fleet.calibration.point import Point
+from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.sweep import Sweep
 from fleet.kinds.kind import Kind
 
@@ -25,7 +25,7 @@ OTHERS = 0.02  # of the prompt tokens: less than that moves nothing
 POOR = 0.15  # of an error
 
 
-class Refused(Exception):
+class CannotCalibrate(Exception):
     pass
 
 
@@ -39,8 +39,8 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    points: list[Point]
+class Calibrated:
+    points: list[CalibrationPoint]
     fitted: Fitted
     limits: EngineLimits
     notes: tuple[str, ...]
@@ -53,23 +53,23 @@ async def measure(
     *,
     anyway: bool,
     transport: httpx.AsyncBaseTransport | None = None,
-) -> Measured:
+) -> Calibrated:
     """Refused, unless `anyway`; AskError, NoCache, TooFewPoints."""
     transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         before = await _look(client, target)
         if before.in_work and not anyway:
-            raise Refused(_busy(target.name, before.in_work))
+            raise CannotCalibrate(_busy(target.name, before.in_work))
         limits = limits_of(target.spec, before)
         plan = shots(limits.window, limits.kv_blocks * limits.block_size, limits.max_num_seqs)
         sweep = Sweep(client, target.model, seconds, before.time_scale, tell)
         points = await sweep.run(plan)
         after = await _look(client, target)
     fitted = fit(points, limits.max_num_batched_tokens)
-    return Measured(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
+    return Calibrated(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
 
 
-async def _look(client: httpx.AsyncClient, target: Target) -> About:
+async def _look(client: httpx.AsyncClient, target: Target) -> EngineFacts:
     kind = target.kind
     return await about(client, target.model, kind.models_path, kind.metrics_path, kind.scrape)
 
@@ -82,7 +82,7 @@ def _busy(name: str, running: int) -> str:
     )
 
 
-def _others(before: About, after: About, own: int) -> float:
+def _others(before: EngineFacts, after: EngineFacts, own: int) -> float:
     """0–1 share of the prompt tokens in that time that were not asked for here."""
     if before.prompt_tokens is None or after.prompt_tokens is None:
         return 0.0
@@ -90,7 +90,7 @@ def _others(before: About, after: About, own: int) -> float:
     return max(0.0, 1 - own / asked) if asked > 0 else 0.0
 
 
-def _notes(points: list[Point], fitted: Fitted, others: float) -> tuple[str, ...]:
+def _notes(points: list[CalibrationPoint], fitted: Fitted, others: float) -> tuple[str, ...]:
     late = sum(point.tpot_s is None for point in points)
     found = {
         f"{others:.0%} of the prompt tokens in that time were other requests'": others > OTHERS,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CalibrationPoint:
     """Requests of one length that were sent together, so often; each figure is the median of these times.
 
     Seconds are the engine's own: of a sim engine that runs ten times faster, ten times those of the wall clock.

@@ -17,7 +17,7 @@ from fleet import events, selectors
 from fleet.calibration.ask import AskError
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
-from fleet.calibration.measure import Measured, Refused, Target, measure
+from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import Calibration, Instance, State
@@ -84,7 +84,7 @@ def perform(calibration_id: int, tell: Callable[[str], None] = lambda text: None
     row = Calibration.objects.get(pk=calibration_id)
     try:
         measured = asyncio.run(measure(_target(row.instance), row.seconds, tell, anyway=anyway))
-    except (AskError, NoCache, NotPossible, Refused, TooFewPoints) as error:
+    except (AskError, NoCache, NotPossible, CannotCalibrate, TooFewPoints) as error:
         return _failed(row, str(error))
     except Instance.DoesNotExist:
         return _failed(row, f"{row.instance} is gone")
@@ -102,7 +102,7 @@ def _target(name: str) -> Target:
     return Target(name, instance.url, config["model"], kind, build(kind.spec, config["engine"]))
 
 
-def _done(row: Calibration, measured: Measured) -> bool:
+def _done(row: Calibration, measured: Calibrated) -> bool:
     fitted = measured.fitted
     _end(
         row,

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import httpx
 
-from fleet.calibration.ask import Heard, ask
+from fleet.calibration.ask import TokenTimes, ask
 from fleet.calibration.plan import ALONE, Shot, prompt
-from fleet.calibration.point import Point
+from fleet.calibration.point import CalibrationPoint
 
 SHARE = 0.08  # of all the time: what one shot may take, and be repeated
 MOST_ROUNDS = 9
@@ -48,7 +48,7 @@ class Sweep:
     tokens_per_word: float = 1.0
     prompt_tokens: int = 0  # that were asked for in all, about
 
-    async def run(self, shots: Sequence[Shot]) -> list[Point]:
+    async def run(self, shots: Sequence[Shot]) -> list[CalibrationPoint]:
         """The points in the plan's order. AskError."""
         samples: dict[Shot, list[Sample]] = {shot: [] for shot in shots}
         with contextlib.suppress(TimeoutError):  # what has been measured by then is what there is
@@ -89,7 +89,7 @@ class Sweep:
         asked = (self._ask(words, shot.output_tokens) for _ in range(shot.concurrency))
         return sample(await asyncio.gather(*asked), self.time_scale)
 
-    async def _ask(self, words: int, output_tokens: int) -> Heard:
+    async def _ask(self, words: int, output_tokens: int) -> TokenTimes:
         # Also of those that are cut off when the time is over: the engine has counted them.
         self.prompt_tokens += round(words * self.tokens_per_word)
         return await ask(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
@@ -99,7 +99,7 @@ def _is_larger(shot: Shot, other: Shot) -> bool:
     return shot.concurrency >= other.concurrency and shot.prompt_tokens >= other.prompt_tokens
 
 
-def sample(heard: Sequence[Heard], time_scale: float) -> Sample:
+def sample(heard: Sequence[TokenTimes], time_scale: float) -> Sample:
     """What a shot says; None for what it does not show."""
     begin = max(one.marks[0][0] for one in heard)
     end = min(one.marks[-1][0] for one in heard)
@@ -128,8 +128,8 @@ def _middle(marks: Sequence[tuple[float, int]]) -> float:
     return (marks[0][1] + marks[-1][1]) / 2 if marks else 0.0
 
 
-def _point(shot: Shot, found: Sequence[Sample]) -> Point:
-    return Point(
+def _point(shot: Shot, found: Sequence[Sample]) -> CalibrationPoint:
+    return CalibrationPoint(
         concurrency=shot.concurrency,
         prompt_tokens=round(statistics.median(one.prompt_tokens for one in found)),
         output_tokens=shot.output_tokens,

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.calibration.fit import tpot_s, ttft_s
-from fleet.calibration.point import Point
+from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import Law
 
 API = "api_s"  # among the constants, and not the law's
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class FittedLoad:
     """One point, in ms; None: not measured."""
 
     concurrency: int
@@ -42,15 +42,17 @@ def in_words(constants: Mapping[str, float]) -> list[tuple[str, str]]:
     ]
 
 
-def loads_of(points: Iterable[Mapping[str, Any]], constants: Mapping[str, float], chunk_tokens: int) -> list[Load]:
+def loads_of(
+    points: Iterable[Mapping[str, Any]], constants: Mapping[str, float], chunk_tokens: int
+) -> list[FittedLoad]:
     """`points` and `constants` as they are stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
     law = law_of(constants)
-    return [_load(Point(**values), law, constants[API], chunk_tokens) for values in points]
+    return [_load(CalibrationPoint(**values), law, constants[API], chunk_tokens) for values in points]
 
 
-def _load(point: Point, law: Law, api_s: float, chunk_tokens: int) -> Load:
+def _load(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> FittedLoad:
     alone, decoded = point.ttft_s is not None, point.tpot_s is not None
-    return Load(
+    return FittedLoad(
         concurrency=point.concurrency,
         prompt_tokens=point.prompt_tokens,
         n=point.n,

@@ -9,7 +9,7 @@ import redis
 
 from fleet import events
 from fleet.models import Instance, Pool, State
-from fleet.plan.autoscale import EVERY_S, Advice, Point, advise
+from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise
 from fleet.redis import connect
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
@@ -28,7 +28,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     client, key, at = connect(), wire.scaling_key(pool.name), now.timestamp()
     known = wire.decode(client.get(key)) or {"points": [], "changed_at": 0.0, "replicas": None}
     keep_s = max(spec.up_after_s, spec.down_after_s) + 2 * EVERY_S
-    points = [Point(**point) for point in known["points"] if at - point["at"] <= keep_s] + [look(client, pool, at)]
+    points = [LoadPoint(**point) for point in known["points"] if at - point["at"] <= keep_s] + [look(client, pool, at)]
     replicas = scale_of(pool, now).replicas
     changed_at = known["changed_at"] if known["replicas"] in (None, replicas) else at
     advice = advise(points, spec, replicas, changed_at, at)
@@ -46,11 +46,11 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
         events.record_pool(pool, "scale", text, "autoscaler", advice.why)
 
 
-def look(client: redis.Redis, pool: Pool, at: float) -> Point:
+def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     fresh = [sample for sample in samples_of(ready).values() if at - sample["at"] <= wire.OFFLINE_S]
     kv = [sample["kv_usage"] for sample in fresh if sample["kv_usage"] is not None]
-    return Point(
+    return LoadPoint(
         at=at,
         ready=len(ready),
         running=sum(sample["running"] or 0 for sample in fresh),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fleet.engine.blocks import BlockPool
 from fleet.engine.cruise import Cruise, run_s, steps_within
 from fleet.engine.law import API_S, Law
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, Plan, Scheduler
 
 
@@ -35,10 +35,10 @@ class StepResult:
     end_s: float
     steps: int
     scheduled: int  # tokens per step
-    emitted: list[Request]  # each got one token in every step
-    first: list[Request] = field(default_factory=list)  # of them, those whose first token this is
-    finished: list[Request] = field(default_factory=list)
-    resumed: list[tuple[Request, float]] = field(default_factory=list)  # with the seconds since their last token
+    emitted: list[EngineRequest]  # each got one token in every step
+    first: list[EngineRequest] = field(default_factory=list)  # of them, those whose first token this is
+    finished: list[EngineRequest] = field(default_factory=list)
+    resumed: list[tuple[EngineRequest, float]] = field(default_factory=list)  # with the seconds since their last token
 
     @property
     def duration_s(self) -> float:
@@ -79,15 +79,15 @@ class Engine:
         self.clock_s = 0.0  # the end of the last step
         self._api_s = api_s
         self._scheduler = Scheduler(self.pool, self.limits)
-        self._arriving: deque[Request] = deque()  # on their way through the API, in order
+        self._arriving: deque[EngineRequest] = deque()  # on their way through the API, in order
         self._plan: Plan | None = None  # the step in progress
         self._cruise: Cruise | None = None  # what the next steps have in common; None: look again
         self._leap = 0  # so many of them are alike indeed; 0: look again
-        self._requests: dict[str, Request] = {}
-        self._held: dict[str, Request] = {}  # finished, their blocks still in use
-        self._pulls: list[Request] = []  # to be taken by `take_pulls`
+        self._requests: dict[str, EngineRequest] = {}
+        self._held: dict[str, EngineRequest] = {}  # finished, their blocks still in use
+        self._pulls: list[EngineRequest] = []  # to be taken by `take_pulls`
 
-    def add_request(self, request: Request, now_s: float) -> None:
+    def add_request(self, request: EngineRequest, now_s: float) -> None:
         """Arrivals come in order of time; one that is late queues behind the others. Raises RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         room = self.pool.total * self.limits.block_size
@@ -99,7 +99,7 @@ class Engine:
         self._requests[request.id] = request
         self._leap = 0
 
-    def abort(self, request_id: str) -> Request | None:
+    def abort(self, request_id: str) -> EngineRequest | None:
         """Take a request out and free its blocks; None when it is not here (any more)."""
         request = self._requests.pop(request_id, None)
         if request is None:
@@ -112,12 +112,12 @@ class Engine:
             self._scheduler.release(request)
         return request
 
-    def take_pulls(self) -> list[Request]:
+    def take_pulls(self) -> list[EngineRequest]:
         """Requests that since the last call began to wait for KV from elsewhere; each is to be `pulled`, or aborted."""
         pulls, self._pulls = self._pulls, []
         return pulls
 
-    def pulled(self, request: Request, tokens: int, now_s: float) -> None:
+    def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
         """KV of so many tokens of its prompt has come: it goes on with the next step; 0 computes all of it here."""
         if request.is_over:
             return
@@ -126,7 +126,7 @@ class Engine:
         self._arriving.appendleft(request)
         self._leap = 0
 
-    def held(self, request_id: str) -> Request | None:
+    def held(self, request_id: str) -> EngineRequest | None:
         """A finished request whose blocks are kept for others."""
         return self._held.get(request_id)
 
@@ -241,7 +241,7 @@ class Engine:
         self._plan = plan
         return True
 
-    def _enqueue(self, request: Request) -> None:
+    def _enqueue(self, request: EngineRequest) -> None:
         """First come, first served; but who has its blocks already, since its KV was pulled, goes first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
@@ -260,7 +260,7 @@ class Engine:
                 self._prefilled(request, tokens, result)
         return result
 
-    def _prefilled(self, request: Request, tokens: int, result: StepResult) -> None:
+    def _prefilled(self, request: EngineRequest, tokens: int, result: StepResult) -> None:
         if request.computed + tokens < request.tokens:
             request.computed += tokens
             return
@@ -271,7 +271,7 @@ class Engine:
             result.first.append(request)
         self._emit(request, tokens, result)
 
-    def _emit(self, request: Request, computed: int, result: StepResult) -> None:
+    def _emit(self, request: EngineRequest, computed: int, result: StepResult) -> None:
         request.computed += computed
         request.generated += result.steps
         request.last_token_s = self.clock_s
@@ -282,7 +282,7 @@ class Engine:
             del self._requests[request.id]
             self._finish(request)
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: EngineRequest) -> None:
         if request.held:
             self._held[request.id] = request
             self._scheduler.retire(request)

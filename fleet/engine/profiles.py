@@ -17,7 +17,7 @@ class UnknownProfile(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelProfile:
     params: int  # weights that take part in each token's matrix products
     weight_bytes: float  # of the whole model
     kv_bytes_per_token: float  # of the whole model
@@ -50,17 +50,17 @@ class Profile:
     gpu: str
     model: str
     tp: int  # GPUs one instance spans
-    sizes: Model
+    sizes: ModelProfile
     peak: Peak
     fit: Fit
 
 
 MODELS = {
-    "Llama-3.1-8B": Model(6_979_321_856, 15_009_316_864, 131_072, 32, 32, 128),
-    "Llama-3.3-70B": Model(68_451_041_280, 139_003_428_864, 327_680, 80, 64, 128),
-    "Qwen3-8B": Model(6_945_767_424, 15_136_194_560, 147_456, 36, 32, 128),
-    "Qwen3-32B": Model(31_205_621_760, 63_967_068_160, 262_144, 64, 64, 128),
-    "Qwen3-30B-A3B": Model(2_730_491_904, 61_063_823_360, 98_304, 48, 32, 128, 57_982_058_496, 8 / 128),
+    "Llama-3.1-8B": ModelProfile(6_979_321_856, 15_009_316_864, 131_072, 32, 32, 128),
+    "Llama-3.3-70B": ModelProfile(68_451_041_280, 139_003_428_864, 327_680, 80, 64, 128),
+    "Qwen3-8B": ModelProfile(6_945_767_424, 15_136_194_560, 147_456, 36, 32, 128),
+    "Qwen3-32B": ModelProfile(31_205_621_760, 63_967_068_160, 262_144, 64, 64, 128),
+    "Qwen3-30B-A3B": ModelProfile(2_730_491_904, 61_063_823_360, 98_304, 48, 32, 128, 57_982_058_496, 8 / 128),
 }
 
 # Memory: the vendors' nominal sizes.

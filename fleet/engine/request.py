@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Request:
+class EngineRequest:
     """Mutable on purpose: the scheduler advances it in place, step by step.
 
     `chain` holds the hashes of all full blocks of prompt and answer (a simulated answer is known beforehand).

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.law import chunk_pairs
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,16 @@ class Plan:
     """What one step computes."""
 
     start_s: float
-    prefill: list[tuple[Request, int]] = field(default_factory=list)  # with the tokens of the chunk
-    decode: list[Request] = field(default_factory=list)
-    pulls: list[Request] = field(default_factory=list)  # admitted, but their KV has to come from elsewhere
+    prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # with the tokens of the chunk
+    decode: list[EngineRequest] = field(default_factory=list)
+    pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but their KV has to come from elsewhere
     preempted: int = 0
     pairs: float = 0.0  # see Law.step_s
     context: int = 0  # see Law.step_s
     tokens: int = 0
     end_s: float = 0.0
 
-    def add(self, request: Request, tokens: int) -> None:
+    def add(self, request: EngineRequest, tokens: int) -> None:
         self.tokens += tokens
         if request.is_decoding:
             self.decode.append(request)
@@ -48,9 +48,9 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self._size = limits.block_size
-        self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
-        self.pulling: list[Request] = []  # hold their blocks and wait for the KV that goes into them
+        self.running: list[EngineRequest] = []
+        self.waiting: deque[EngineRequest] = deque()
+        self.pulling: list[EngineRequest] = []  # hold their blocks and wait for the KV that goes into them
         self.blocked = False  # the first one waiting stays so until a running one ends
         self.cache_queries = 0  # prompt tokens looked up
         self.cache_hits = 0  # of them, found
@@ -66,12 +66,12 @@ class Scheduler:
             self._admit(plan, budget)
         return plan
 
-    def release(self, request: Request) -> None:
+    def release(self, request: EngineRequest) -> None:
         """Forget a request that is over, wherever it is."""
         self.retire(request)
         self.free(request)
 
-    def retire(self, request: Request) -> None:
+    def retire(self, request: EngineRequest) -> None:
         """As `release`, but its blocks stay in use until `free`."""
         for queue in (self.running, self.pulling, self.waiting):
             if request in queue:
@@ -79,10 +79,10 @@ class Scheduler:
                 break
         self.blocked = False
 
-    def free(self, request: Request) -> None:
+    def free(self, request: EngineRequest) -> None:
         self._give_back(request)
 
-    def pulled(self, request: Request, tokens: int) -> None:
+    def pulled(self, request: EngineRequest, tokens: int) -> None:
         """What it waited for has come, or not: `tokens` of its prompt are in its blocks now. It may be admitted."""
         self.pulling.remove(request)
         computed = min(tokens, request.prompt_tokens - 1)  # the first new token comes from the last one's logits
@@ -92,7 +92,7 @@ class Scheduler:
             self.grow(request, 0)
         self.pull_hits += request.pulled_tokens
 
-    def grow(self, request: Request, tokens: int) -> None:
+    def grow(self, request: EngineRequest, tokens: int) -> None:
         """Take the blocks for `tokens` more tokens; those that get full can be hit from now on, as in vLLM, which
         stores them when the step is scheduled."""
         size, end = self._size, request.computed + tokens
@@ -103,7 +103,7 @@ class Scheduler:
             self.pool.store(request.blocks, request.chain, request.stored, full, request.content)
             request.stored = full
 
-    def shortage(self, request: Request, tokens: int) -> int:
+    def shortage(self, request: EngineRequest, tokens: int) -> int:
         """Blocks to take before `tokens` more tokens have a place."""
         short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
         return short if short > 0 else 0
@@ -123,7 +123,7 @@ class Scheduler:
             index += 1
         return budget
 
-    def _make_room(self, request: Request, tokens: int, plan: Plan) -> bool:
+    def _make_room(self, request: EngineRequest, tokens: int, plan: Plan) -> bool:
         short = self.shortage(request, tokens)
         while short > self.pool.free:
             victim = self.running.pop()
@@ -133,14 +133,14 @@ class Scheduler:
                 return False
         return True
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, request: EngineRequest) -> None:
         self._give_back(request)
         request.computed = 0
         request.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(request)
 
-    def _give_back(self, request: Request) -> None:
+    def _give_back(self, request: EngineRequest) -> None:
         self.blocked = False
         self.pool.release(request.blocks)
         request.blocks = []
@@ -163,7 +163,7 @@ class Scheduler:
             budget -= tokens
         self.blocked = len(self.running) >= self.limits.max_num_seqs
 
-    def _reserve(self, request: Request) -> bool:
+    def _reserve(self, request: EngineRequest) -> bool:
         """Take what the cache holds of it; False when the rest would not fit: the whole prompt, not only a chunk."""
         size = self.limits.block_size
         # At least one token is computed: the first new token comes from its logits.
@@ -177,7 +177,7 @@ class Scheduler:
         request.computed = len(hits) * size
         return True
 
-    def _pulls(self, request: Request) -> bool:
+    def _pulls(self, request: EngineRequest) -> bool:
         """Whether it has to wait for KV from elsewhere first; then it takes all of its blocks and is asked for once."""
         wanted = min(request.pull_tokens, request.prompt_tokens) - request.computed
         request.pull_tokens = 0
@@ -189,7 +189,7 @@ class Scheduler:
         self.pulling.append(request)
         return True
 
-    def _start(self, request: Request, now_s: float) -> None:
+    def _start(self, request: EngineRequest, now_s: float) -> None:
         self.running.append(request)
         if not request.preemptions:  # a repeated prefill counts neither as a query nor as a hit
             request.scheduled_s = now_s

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fleet.kinds.option import Problem, build, check
+from fleet.kinds.option import OptionProblem, build, check
 from router.contract.engine_metrics import Scrape
 
 
@@ -82,10 +82,10 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.most(spec) is not None
 
 
-def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:
+def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[OptionProblem]:
     """Everything wrong with the options given for the kind: each by itself, then all of them together."""
     problems = check(kind.spec, given, path)
     if problems:
         return problems
     refused = kind.refuse(build(kind.spec, given))
-    return [Problem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]
+    return [OptionProblem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class OptionProblem:
     """One thing wrong with a document."""
 
     path: str  # spec.pools[0].engine.seed
@@ -79,11 +79,11 @@ def _option(field: "dataclasses.Field[Any]") -> Option:
     )
 
 
-def check(spec: type, given: Mapping[str, object], path: str) -> list[Problem]:
+def check(spec: type, given: Mapping[str, object], path: str) -> list[OptionProblem]:
     """Everything wrong with the given options; those left out take their defaults."""
     known = {known.name: known for known in options_of(spec)}
     problems = [
-        Problem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
+        OptionProblem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
         for name, value in given.items()
         if name not in known
     ]
@@ -91,7 +91,7 @@ def check(spec: type, given: Mapping[str, object], path: str) -> list[Problem]:
         if name in known:
             message = refusal(known[name], value)
             if message:
-                problems.append(Problem(f"{path}.{name}", value, message))
+                problems.append(OptionProblem(f"{path}.{name}", value, message))
     return problems
 
 

@@ -64,7 +64,7 @@ _ADVICE = {
 }
 
 
-class Api:
+class KubernetesApi:
     """One namespace of one cluster. Safe to use from several threads."""
 
     def __init__(self, namespace: str, context: str = "") -> None:

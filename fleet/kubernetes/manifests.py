@@ -14,7 +14,7 @@ from typing import Any
 
 from fleet.kinds.kind import Kind
 from fleet.kubernetes.overlay import laid_over
-from fleet.kubernetes.place import Place
+from fleet.kubernetes.place import PodSettings
 from fleet.node.prepare import Prepared, Where
 from fleet.spec.masking import is_secret
 from fleet.spec.sections import Placement
@@ -33,7 +33,7 @@ IN_POD = Where(host=POD_IP, python="python3", base=BASE, folder=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PodStart:
     """One start of one instance, as the cluster is told of it."""
 
     instance: str
@@ -62,14 +62,14 @@ def in_image(engine: Mapping[str, Any]) -> dict[str, Any]:
     return inside
 
 
-def pod(start: Start, place: Place) -> Json:
+def pod(start: PodStart, place: PodSettings) -> Json:
     """LookupError when no image is known for its kind."""
     metadata = laid_over(place.template.get("metadata", {}), _metadata(start, place))
     spec = laid_over(_spec(start, place), place.template.get("spec", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def secret(start: Start, place: Place, owner: Mapping[str, Any] | None = None) -> Json | None:
+def secret(start: PodStart, place: PodSettings, owner: Mapping[str, Any] | None = None) -> Json | None:
     """What the Pod must not show, and its files; None when there is neither. `owner`: the Pod that takes it along."""
     values = {f"env.{name}": value for name, value in _secrets(start).items()}
     values |= {f"file.{_file(path)}": text for path, text in start.made.files.items()}
@@ -95,7 +95,7 @@ def selector(node: str, instance: str = "") -> str:
     return ",".join(f"{name}={value}" for name, value in wanted.items())
 
 
-def labels(start: Start) -> dict[str, str]:
+def labels(start: PodStart) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": start.kind.name,
         "app.kubernetes.io/instance": label(start.instance),
@@ -114,7 +114,7 @@ def label(text: str) -> str:
     return f"{text[:50]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _metadata(start: Start, place: Place) -> Json:
+def _metadata(start: PodStart, place: PodSettings) -> Json:
     return {
         "name": start.name,
         "namespace": place.namespace,
@@ -130,7 +130,7 @@ def _metadata(start: Start, place: Place) -> Json:
     }
 
 
-def _spec(start: Start, place: Place) -> Json:
+def _spec(start: PodStart, place: PodSettings) -> Json:
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(max(start.kind.grace_s, start.kind.drain_timeout_s)),
@@ -149,7 +149,7 @@ def _spec(start: Start, place: Place) -> Json:
     }
 
 
-def _container(start: Start, place: Place) -> Json:
+def _container(start: PodStart, place: PodSettings) -> Json:
     kind = start.kind
     found: Json = {
         "name": ENGINE,
@@ -171,7 +171,7 @@ def _expanded(text: str) -> str:
     return text.replace("$", "$$").replace(POD_IP, f"$({_IP})")
 
 
-def _environment(start: Start) -> list[Json]:
+def _environment(start: PodStart) -> list[Json]:
     secrets = _secrets(start)
     plain = {"HOME": FOLDER, "USER": "weir", "PYTHONUNBUFFERED": "1", **start.made.environment}
     plain |= {"WEIR_INSTANCE": start.instance, "WEIR_NODE": start.node, "WEIR_EPOCH": str(start.epoch)}
@@ -182,7 +182,7 @@ def _environment(start: Start) -> list[Json]:
     ]
 
 
-def _secrets(start: Start) -> dict[str, str]:
+def _secrets(start: PodStart) -> dict[str, str]:
     return {name: value for name, value in start.made.environment.items() if is_secret(name) and value}
 
 
@@ -191,7 +191,7 @@ def _probe(kind: Kind, failures: int) -> Json:
     return {"httpGet": asked, "periodSeconds": PROBE_S, "timeoutSeconds": 3, "failureThreshold": failures}
 
 
-def _resources(start: Start) -> Json:
+def _resources(start: PodStart) -> Json:
     wanted = start.placement
     limits: dict[str, str] = _devices(start)
     if wanted.memory_gib:
@@ -202,7 +202,7 @@ def _resources(start: Start) -> Json:
     return {name: part for name, part in {"requests": requests, "limits": limits}.items() if part}
 
 
-def _devices(start: Start) -> dict[str, str]:
+def _devices(start: PodStart) -> dict[str, str]:
     """Accelerators: as many as its placement names, else as it spans."""
     resource = _DEVICES.get(start.kind.name, "nvidia.com/gpu")
     spans = getattr(start.options, "tensor_parallel", 0) if getattr(start.options, "device", "cuda") == "cuda" else 0
@@ -210,7 +210,7 @@ def _devices(start: Start) -> dict[str, str]:
     return {resource: str(count)} if count else {}
 
 
-def _volumes(start: Start) -> list[Json]:
+def _volumes(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if hasattr(start.options, "tensor_parallel"):
         # Workers of one engine share memory; 64 MB, as containers have, is too little for that.
@@ -224,7 +224,7 @@ def _volumes(start: Start) -> list[Json]:
     return found
 
 
-def _mounts(start: Start) -> list[Json]:
+def _mounts(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "mountPath": FOLDER}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
     if hasattr(start.options, "tensor_parallel"):
         found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108

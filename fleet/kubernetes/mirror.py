@@ -16,14 +16,14 @@ _AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class PodSource(Protocol):
     def list_pods(self, selector: str) -> tuple[list[Json], str]: ...
 
     def watch_pods(self, selector: str, version: str, timeout_s: float) -> Any: ...
 
 
 class Mirror:
-    def __init__(self, source: Source, selector: str) -> None:
+    def __init__(self, source: PodSource, selector: str) -> None:
         self._source, self._selector = source, selector
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self._pods: dict[str, Json] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import Problem
+from fleet.kinds.option import OptionProblem
 from fleet.spec import document
 from fleet.spec.masking import hidden
 
@@ -24,13 +24,13 @@ _CAPACITY = ("cpus", "memory_gib", "gpus")
 _MINE = ("restartPolicy",)  # of the Pod's spec: the plan relies on it
 
 
-class BadPlace(ValueError):
-    def __init__(self, problems: list[Problem]) -> None:
+class BadPodSettings(ValueError):
+    def __init__(self, problems: list[OptionProblem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodSettings:
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)  # kind → image
     capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: as the cluster says
@@ -44,73 +44,78 @@ class Place:
         return found
 
 
-def told(place: Place) -> dict[str, Any]:
+def told(place: PodSettings) -> dict[str, Any]:
     """As the node's worker tells the pages; secrets hidden."""
     return {"namespace": place.namespace, "images": place.images, "template": hidden(place.template)}
 
 
-def read(text: str, namespace: str) -> Place:
-    """BadPlace or UnreadableDocument, with every problem."""
+def read(text: str, namespace: str) -> PodSettings:
+    """BadPodSettings or UnreadableDocument, with every problem."""
     given = document.load(text)
     given = {} if given is None else given
     problems = _problems(given)
     if problems:
-        raise BadPlace(problems)
-    return Place(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
+        raise BadPodSettings(problems)
+    return PodSettings(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
 
 
-def _problems(given: Any) -> list[Problem]:
+def _problems(given: Any) -> list[OptionProblem]:
     if not isinstance(given, Mapping):
-        return [Problem("", given, "must be a mapping with images, capacity and template")]
+        return [OptionProblem("", given, "must be a mapping with images, capacity and template")]
     found = [
-        Problem(str(name), given[name], "unknown key; allowed: images, capacity, template")
+        OptionProblem(str(name), given[name], "unknown key; allowed: images, capacity, template")
         for name in given
         if name not in ("images", "capacity", "template")
     ]
     parts = {name: given.get(name, {}) for name in ("images", "capacity", "template")}
-    wrong = [Problem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)]
+    wrong = [
+        OptionProblem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)
+    ]
     if wrong:
         return found + wrong
     return [*found, *_images(parts["images"]), *_capacity(parts["capacity"]), *_template(parts["template"])]
 
 
-def _images(given: Mapping[str, Any]) -> list[Problem]:
+def _images(given: Mapping[str, Any]) -> list[OptionProblem]:
     kinds = ", ".join(name for name, kind in KINDS.items() if kind.launched)
     wrong = [name for name in given if name not in KINDS or not KINDS[name].launched]
-    found = [Problem(f"images.{name}", given[name], f"unknown kind; allowed: {kinds}") for name in wrong]
+    found = [OptionProblem(f"images.{name}", given[name], f"unknown kind; allowed: {kinds}") for name in wrong]
     empty = [name for name, image in given.items() if not isinstance(image, str) or not image.strip()]
-    return found + [Problem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
+    return found + [OptionProblem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
 
 
-def _capacity(given: Mapping[str, Any]) -> list[Problem]:
+def _capacity(given: Mapping[str, Any]) -> list[OptionProblem]:
     unknown = [name for name in given if name not in _CAPACITY]
     found = [
-        Problem(f"capacity.{name}", given[name], f"unknown key; allowed: {', '.join(_CAPACITY)}") for name in unknown
+        OptionProblem(f"capacity.{name}", given[name], f"unknown key; allowed: {', '.join(_CAPACITY)}")
+        for name in unknown
     ]
     numbers = {name: value for name, value in given.items() if name in _CAPACITY}
     return found + [
-        Problem(f"capacity.{name}", value, "must be a number; allowed: 0 to 1,000,000")
+        OptionProblem(f"capacity.{name}", value, "must be a number; allowed: 0 to 1,000,000")
         for name, value in numbers.items()
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000
     ]
 
 
-def _template(given: Mapping[str, Any]) -> list[Problem]:
+def _template(given: Mapping[str, Any]) -> list[OptionProblem]:
     found = [
-        Problem(f"template.{name}", given[name], "unknown key; allowed: metadata, spec")
+        OptionProblem(f"template.{name}", given[name], "unknown key; allowed: metadata, spec")
         for name in given
         if name not in ("metadata", "spec")
     ]
     parts = {name: part for name, part in given.items() if name in ("metadata", "spec")}
     found += [
-        Problem(f"template.{name}", part, "must be a mapping")
+        OptionProblem(f"template.{name}", part, "must be a mapping")
         for name, part in parts.items()
         if not isinstance(part, Mapping)
     ]
     spec = parts.get("spec")
     if isinstance(spec, Mapping):
         found += [
-            Problem(f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan")
+            OptionProblem(
+                f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan"
+            )
             for name in _MINE
             if name in spec
         ]
@@ -118,7 +123,9 @@ def _template(given: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def _containers(given: Any) -> list[Problem]:
+def _containers(given: Any) -> list[OptionProblem]:
     if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
         return []
-    return [Problem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")]
+    return [
+        OptionProblem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")
+    ]

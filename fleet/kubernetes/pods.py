@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from fleet.kinds import KINDS
 from fleet.kubernetes import capacity, manifests, place, status
-from fleet.kubernetes.api import Absent, Api, Exists, Forbidden, Json, KubernetesError, NotReached
+from fleet.kubernetes.api import Absent, Exists, Forbidden, Json, KubernetesApi, KubernetesError, NotReached
 from fleet.kubernetes.mirror import Mirror
-from fleet.kubernetes.place import Place
+from fleet.kubernetes.place import PodSettings
 from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
 from fleet.node import logs, process
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 
 
 class Pods:
-    def __init__(self, api: Api, where: Place) -> None:
+    def __init__(self, api: KubernetesApi, where: PodSettings) -> None:
         self._api, self._place = api, where
         self._mirrors: dict[str, Mirror] = {}  # one for each node that this process is: one
 
     @classmethod
     def of(cls, namespace: str, context: str, file: str) -> "Pods":
         """OSError or ValueError when the file or the configuration of the client cannot be used."""
-        where = place.read(Path(file).read_text(), namespace) if file else Place(namespace)
-        return cls(Api(namespace, context), where)
+        where = place.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
+        return cls(KubernetesApi(namespace, context), where)
 
     def close(self) -> None:
         for mirror in self._mirrors.values():
@@ -158,7 +158,7 @@ class Pods:
             self._mirrors[node].start()
         return self._mirrors[node]
 
-    def _create(self, wanted: manifests.Start) -> Json:
+    def _create(self, wanted: manifests.PodStart) -> Json:
         """The Pod; that of the same start, when it is there already."""
         try:
             return self._api.create("pods", manifests.pod(wanted, self._place))
@@ -168,7 +168,7 @@ class Pods:
             raise LaunchError(f"there is a Pod {wanted.name} already that is not of this fleet: delete it")
         return there
 
-    def _create_secret(self, wanted: manifests.Start, pod: Json) -> None:
+    def _create_secret(self, wanted: manifests.PodStart, pod: Json) -> None:
         secret = manifests.secret(wanted, self._place, pod["metadata"])
         if secret is None:
             return

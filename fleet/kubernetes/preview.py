@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from fleet.kubernetes import render
 from fleet.kubernetes.manifests import ENGINE
-from fleet.kubernetes.place import Place
+from fleet.kubernetes.place import PodSettings
 from fleet.models import Instance, Node
 from fleet.plan.placement import not_allowed
 from fleet.snapshot import node_views
@@ -17,7 +17,7 @@ from fleet.spec.sections import placement_of
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class PodPreview:
     node: str
     image: str = ""
     command: str = ""  # of the container, one line for a shell
@@ -26,7 +26,7 @@ class Preview:
     lacks: str = ""  # why there is none of these
 
 
-def preview_pod(pool: PoolSpec) -> Preview | None:
+def preview_pod(pool: PoolSpec) -> PodPreview | None:
     """None: it may run on a host as well, or on no node that reports."""
     home = _home(pool)
     if home is None:
@@ -36,13 +36,13 @@ def preview_pod(pool: PoolSpec) -> Preview | None:
     try:
         found = render.objects_of(pool, 0, place, node, epoch + 1)
     except LookupError as error:
-        return Preview(node, lacks=str(error))
+        return PodPreview(node, lacks=str(error))
     engine = next(one for one in found[0]["spec"]["containers"] if one["name"] == ENGINE)
     words = [word.replace("$$", "$") for word in (*engine["command"], *engine.get("args", ()))]
-    return Preview(node, engine["image"], shlex.join(words), engine.get("resources", {}), render.as_yaml(found))
+    return PodPreview(node, engine["image"], shlex.join(words), engine.get("resources", {}), render.as_yaml(found))
 
 
-def _home(pool: PoolSpec) -> tuple[str, Place] | None:
+def _home(pool: PoolSpec) -> tuple[str, PodSettings] | None:
     wanted = placement_of(pool.placement, pool.node)
     allowed = [view.name for view in node_views(timezone.now()) if not not_allowed(wanted, view)]
     found = Node.objects.filter(name__in=allowed).order_by("name").values_list("name", "inventory")
@@ -50,4 +50,4 @@ def _home(pool: PoolSpec) -> tuple[str, Place] | None:
     if not told or not all(told.values()):
         return None
     name, pods = next(iter(told.items()))
-    return name, Place(pods["namespace"], pods["images"], {}, pods["template"])
+    return name, PodSettings(pods["namespace"], pods["images"], {}, pods["template"])

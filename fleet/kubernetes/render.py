@@ -7,7 +7,7 @@ import yaml
 
 from fleet.kinds import KINDS
 from fleet.kubernetes import manifests
-from fleet.kubernetes.place import Place
+from fleet.kubernetes.place import PodSettings
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.node.prepare import known_peers
@@ -17,7 +17,7 @@ from fleet.spec.masking import HIDDEN, hidden
 NODE = "kubernetes"  # named where the document names none
 
 
-def objects(spec: FleetSpec, place: Place) -> Iterator[dict[str, Any]]:
+def objects(spec: FleetSpec, place: PodSettings) -> Iterator[dict[str, Any]]:
     """Of the first start of each instance; values of secrets hidden. LookupError when an image is not known."""
     for pool in spec.pools:
         if KINDS[pool.kind].launched:
@@ -25,7 +25,9 @@ def objects(spec: FleetSpec, place: Place) -> Iterator[dict[str, Any]]:
                 yield from objects_of(pool, ordinal, place)
 
 
-def objects_of(pool: PoolSpec, ordinal: int, place: Place, node: str = "", epoch: int = 1) -> list[dict[str, Any]]:
+def objects_of(
+    pool: PoolSpec, ordinal: int, place: PodSettings, node: str = "", epoch: int = 1
+) -> list[dict[str, Any]]:
     start = described(_of(pool, ordinal, node or _named(pool), epoch), config(pool), known_peers(config(pool)), "0")
     found = [hidden(manifests.pod(start, place))]
     secret = manifests.secret(start, place)

@@ -1,6 +1,6 @@
 """Whether a node's credentials may do what it does, as the API server itself says."""
 
-from fleet.kubernetes.api import Api
+from fleet.kubernetes.api import KubernetesApi
 
 NEEDED = (
     *(("pods", verb, "") for verb in ("get", "list", "watch", "create", "delete")),
@@ -9,7 +9,7 @@ NEEDED = (
 )
 
 
-def missing(api: Api) -> list[str]:
+def missing(api: KubernetesApi) -> list[str]:
     """`create pods`, for what it may not. KubernetesError when the server cannot be asked."""
     return [
         f"{verb} {resource}{part and f'/{part}'}"

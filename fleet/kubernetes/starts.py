@@ -11,15 +11,15 @@ from fleet.node.prepare import peers_of, prepare
 from fleet.spec.sections import placement_of
 
 
-def start_of(instance: Instance) -> manifests.Start:
+def start_of(instance: Instance) -> manifests.PodStart:
     """What its next start consists of. NotReady when a pool that it needs is not there."""
     return described(instance, instance.config, peers_of(instance.config), born_of(instance.pool))
 
 
-def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.Start:
+def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.PodStart:
     kind, engine = KINDS[config["kind"]], manifests.in_image(config["engine"])
     ports = in_pod(kind.ports)
-    return manifests.Start(
+    return manifests.PodStart(
         instance=instance.name,
         pool=instance.pool.name,
         node=instance.node,

@@ -44,7 +44,7 @@ print(json.dumps({"modules": {name: found(name) for name in sys.argv[1:]}, "gpus
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Prerequisite:
     subject: str  # "vllm", "port http 18100", "disk /data"
     good: bool
     text: str  # what was found
@@ -52,7 +52,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckResult:
     """Of an interpreter, asked what it can import and which GPUs it sees."""
 
     modules: Mapping[str, bool]
@@ -60,7 +60,7 @@ class Answer:
     error: str = ""
 
 
-def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Finding]:
+def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
     """`ports`: that it would listen on and nobody should; not those of an instance that runs."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     found = [_LOOKS[one.kind](one, answers) for one in requires]
@@ -76,7 +76,7 @@ def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
     return asked
 
 
-def ask(python: str, modules: list[str]) -> Answer:
+def ask(python: str, modules: list[str]) -> CheckResult:
     try:
         done = subprocess.run(
             [python, "-I", "-c", _FIND, *modules],
@@ -88,67 +88,69 @@ def ask(python: str, modules: list[str]) -> Answer:
         )
         said = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return Answer({}, {}, f"{python} did not answer within {ASK_S:g} s")
+        return CheckResult({}, {}, f"{python} did not answer within {ASK_S:g} s")
     except (OSError, ValueError) as error:
-        return Answer({}, {}, f"{python} could not be asked: {error}")
-    return Answer(said["modules"], said["gpus"])
+        return CheckResult({}, {}, f"{python} could not be asked: {error}")
+    return CheckResult(said["modules"], said["gpus"])
 
 
-def _program(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+def _program(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
     path = shutil.which(one.name)
-    return Finding(one.name, path is not None, path or "not found, or not executable", one.advice)
+    return Prerequisite(one.name, path is not None, path or "not found, or not executable", one.advice)
 
 
-def _module(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+def _module(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
     answer = answers[one.of]
     there = answer.modules.get(one.name, False)
     text = f"in {one.of}" if there else answer.error or f"not installed in {one.of}"
-    return Finding(f"module {one.name}", there, text, one.advice)
+    return Prerequisite(f"module {one.name}", there, text, one.advice)
 
 
-def _gpu(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+def _gpu(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
     answer, subject = answers[one.of], f"GPU {one.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
         # Not a fault: the engine may well see what we cannot.
-        return Finding(subject, True, f"not looked at: {error}")
+        return Prerequisite(subject, True, f"not looked at: {error}")
     free = answer.gpus.get(one.name)
     if not isinstance(free, int):
-        return Finding(
+        return Prerequisite(
             subject, False, f"not there; there are {', '.join(answer.gpus) or 'none'}", "correct engine.gpus"
         )
-    return Finding(subject, free >= one.need_gb * GB, f"{free / GB:.1f} GB free", one.advice)
+    return Prerequisite(subject, free >= one.need_gb * GB, f"{free / GB:.1f} GB free", one.advice)
 
 
-def _folder(one: Requirement, answers: Mapping[str, Answer]) -> Finding:
+def _folder(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
     subject = f"folder {one.name}"
     if not one.need_gb:
         there = Path(one.name).exists()
-        return Finding(subject, there, "there" if there else "not there", one.advice)
+        return Prerequisite(subject, there, "there" if there else "not there", one.advice)
     place = _existing(Path(one.name))
     if not os.access(place, os.W_OK):
-        return Finding(subject, False, f"{place} cannot be written", one.advice)
+        return Prerequisite(subject, False, f"{place} cannot be written", one.advice)
     free = shutil.disk_usage(place).free / GB
-    return Finding(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} wanted", one.advice)
+    return Prerequisite(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} wanted", one.advice)
 
 
 def _existing(path: Path) -> Path:
     return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
-def _port(use: str, number: int) -> Finding:
+def _port(use: str, number: int) -> Prerequisite:
     free = is_free(number)
-    return Finding(
+    return Prerequisite(
         f"port {use} {number}", free, "free" if free else "in use", "the next start takes another one, if any is free"
     )
 
 
-def open_files() -> Finding:
+def open_files() -> Prerequisite:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Finding("open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}")
+    return Prerequisite(
+        "open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}"
+    )
 
 
-_LOOKS: dict[str, Callable[[Requirement, Mapping[str, Answer]], Finding]] = {
+_LOOKS: dict[str, Callable[[Requirement, Mapping[str, CheckResult]], Prerequisite]] = {
     "program": _program,
     "module": _module,
     "gpu": _gpu,

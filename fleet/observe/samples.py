@@ -4,13 +4,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.contract.engine_metrics import Figures
+from router.contract.engine_metrics import EngineMetrics
 
 WINDOW_S = 60.0  # of rates
 
 
 @dataclass(slots=True)
-class Window:
+class SampleWindow:
     """Counters over the last minute: (Unix seconds, their values)."""
 
     points: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
@@ -37,10 +37,10 @@ class Window:
 class History:
     """What rates are made of."""
 
-    cache: Window = field(default_factory=Window)  # tokens asked for, tokens found
-    moved: Window = field(default_factory=Window)  # bytes of KV
+    cache: SampleWindow = field(default_factory=SampleWindow)  # tokens asked for, tokens found
+    moved: SampleWindow = field(default_factory=SampleWindow)  # bytes of KV
 
-    def add(self, at: float, seen: Figures) -> None:
+    def add(self, at: float, seen: EngineMetrics) -> None:
         self.cache.add(at, seen.prefix_queries, seen.prefix_hits)
         self.moved.add(at, seen.transfers.get("bytes"))
 
@@ -59,7 +59,7 @@ def sample(
     pool: str,
     epoch: int,
     at: float,
-    seen: Figures,
+    seen: EngineMetrics,
     history: History,
     disk: tuple[int, int] | None = None,
 ) -> dict[str, Any]:

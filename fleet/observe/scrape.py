@@ -29,11 +29,11 @@ from fleet.node.prepare import volume_of
 from fleet.observe.failure import failure_fields
 from fleet.observe.samples import History, sample
 from fleet.observe.volumes import is_full, room
-from fleet.plan.state import Health, Look, Move, Seen, is_stable, next_move
+from fleet.plan.state import Health, Look, Move, ObservedProcess, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
 from router.contract import wire
-from router.contract.engine_metrics import Figures, figures
+from router.contract.engine_metrics import EngineMetrics, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
 
 PROBE_S = 1.0
@@ -58,12 +58,12 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScrapedAnswer:
     """What the endpoints said in one look."""
 
     health: Health
     serves_model: bool
-    figures: Figures | None
+    metrics: EngineMetrics | None
     error: str
 
 
@@ -106,18 +106,18 @@ class Scraper:
     def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, Sight]) -> list[Instance]:
         return [row for row in rows if sights[row.name].alive and row.state in _PROBED and row.url]
 
-    async def _ask(self, asked: list[Instance], sights: Mapping[str, Sight]) -> dict[str, Answer]:
+    async def _ask(self, asked: list[Instance], sights: Mapping[str, Sight]) -> dict[str, ScrapedAnswer]:
         answers = await asyncio.gather(*(self._ask_one(row, bool(sights[row.name].away)) for row in asked))
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
-    async def _ask_one(self, row: Instance, away: bool) -> Answer:
+    async def _ask_one(self, row: Instance, away: bool) -> ScrapedAnswer:
         kind = KINDS[row.pool.kind]
         lost = row.state == State.UNREACHABLE or away
         (health, error), seen = await asyncio.gather(
-            self._health(row, kind, lost), self._figures(row, kind, LOST_PROBE_S if lost else PROBE_S)
+            self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S)
         )
         serves = await self._serves_model(row, kind) if health == "ok" else False
-        return Answer(health, serves, seen, error)
+        return ScrapedAnswer(health, serves, seen, error)
 
     async def _health(self, row: Instance, kind: Kind, lost: bool) -> tuple[Health, str]:
         found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
@@ -132,12 +132,12 @@ class Scraper:
             return ("slow" if isinstance(error, Slow) else "refused"), str(error)
         return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
 
-    async def _figures(self, row: Instance, kind: Kind, timeout_s: float) -> Figures | None:
+    async def _metrics(self, row: Instance, kind: Kind, timeout_s: float) -> EngineMetrics | None:
         try:
             status, page = await self._prober.get(row.url + kind.metrics_path, timeout_s)
         except ProbeError:
             return None
-        return figures(page, kind.scrape) if status == 200 else None
+        return parse_metrics(page, kind.scrape) if status == 200 else None
 
     async def _serves_model(self, row: Instance, kind: Kind) -> bool:
         """Asked until it was true once in an epoch: what an engine serves does not change while it runs."""
@@ -150,7 +150,7 @@ class Scraper:
             return False
         return status == 200 and row.pool.model in _model_ids(body)
 
-    def _remember(self, rows: list[Instance], answers: dict[str, Answer], at: float) -> None:
+    def _remember(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         previous = self._memory
         self._memory = {}
         urls = set()
@@ -166,27 +166,27 @@ class Scraper:
                 self._note(known, answer, at)
         self._prober.keep_only(urls)
 
-    def _note(self, known: Memory, answer: Answer, at: float) -> None:
+    def _note(self, known: Memory, answer: ScrapedAnswer, at: float) -> None:
         known.serves_model |= answer.serves_model
-        if answer.health == "ok" or (answer.health == "slow" and answer.figures is not None):
+        if answer.health == "ok" or (answer.health == "slow" and answer.metrics is not None):
             known.sign_of_life = at
-        if answer.figures is not None:
-            known.history.add(at, answer.figures)
+        if answer.metrics is not None:
+            known.history.add(at, answer.metrics)
 
-    def _write(self, rows: list[Instance], answers: dict[str, Answer], at: float) -> None:
+    def _write(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         try:
             pipe = connect().pipeline(transaction=False)
             for row in rows:
                 answer = answers.get(row.name)
-                if answer is not None and answer.figures is not None:
+                if answer is not None and answer.metrics is not None:
                     known = self._memory[row.name]
-                    value = sample(row.name, row.pool.name, row.epoch, at, answer.figures, known.history, known.disk)
+                    value = sample(row.name, row.pool.name, row.epoch, at, answer.metrics, known.history, known.disk)
                     pipe.set(wire.instance_key(row.name), wire.encode(value), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)
 
-    def _advance(self, row: Instance, sight: Sight, answer: Answer | None, at: float) -> bool:
+    def _advance(self, row: Instance, sight: Sight, answer: ScrapedAnswer | None, at: float) -> bool:
         seen = seen_of(row)
         look = _look(sight, answer, at, self._memory[row.name])
         if not sight.alive:
@@ -215,8 +215,8 @@ def _model_ids(body: bytes) -> set[str]:
         return set()
 
 
-def seen_of(row: Instance) -> Seen:
-    return Seen(
+def seen_of(row: Instance) -> ObservedProcess:
+    return ObservedProcess(
         state=row.state,
         reason=row.reason,
         wish=row.desired,
@@ -226,15 +226,15 @@ def seen_of(row: Instance) -> Seen:
     )
 
 
-def _look(sight: Sight, answer: Answer | None, at: float, known: Memory) -> Look:
-    said = answer or Answer("refused", False, None, "")
+def _look(sight: Sight, answer: ScrapedAnswer | None, at: float, known: Memory) -> Look:
+    said = answer or ScrapedAnswer("refused", False, None, "")
     return Look(
         at=at,
         alive=sight.alive,
         suspended=bool(sight.away),
         health=said.health,
         serves_model=said.serves_model,
-        sample_moves=said.figures is not None,
+        sample_moves=said.metrics is not None,
         silent_s=at - known.sign_of_life,
         error=said.error,
         last_words="",
@@ -245,7 +245,7 @@ def _look(sight: Sight, answer: Answer | None, at: float, known: Memory) -> Look
     )
 
 
-def apply_move(row: Instance, step: Move, at: float, answer: Answer | None) -> bool:
+def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | None) -> bool:
     if step.to == row.state:
         # Only the words change: no event, and the time since which it is in that state stays.
         return bool(Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).update(reason=step.reason))
@@ -253,13 +253,13 @@ def apply_move(row: Instance, step: Move, at: float, answer: Answer | None) -> b
     return move(row, State(step.to), step.reason, **_fields(row, step, now, answer))
 
 
-def _fields(row: Instance, step: Move, now: dt.datetime, answer: Answer | None) -> dict[str, Any]:
+def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if step.to in {State.READY, State.DRAINING}:
         fields["last_probe_at"] = now
         fields["ready_at"] = row.ready_at or now
-        if answer is not None and answer.figures is not None:
-            fields |= {"kv_blocks": answer.figures.kv_blocks, "block_size": answer.figures.block_size}
+        if answer is not None and answer.metrics is not None:
+            fields |= {"kv_blocks": answer.metrics.kv_blocks, "block_size": answer.metrics.block_size}
     if step.to in {State.FAILED, State.STOPPED}:
         fields |= {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None}
     return fields | (failure_fields(row, now) if step.failure else {})

@@ -17,7 +17,7 @@ _COVERED = 0.8  # of a time span that figures must exist for
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoadPoint:
     """One look at a pool."""
 
     at: float  # Unix seconds
@@ -43,7 +43,7 @@ class _Asked:
     why: str
 
 
-def advise(points: Sequence[Point], spec: Autoscale, replicas: int, changed_at: float, now: float) -> Advice:
+def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_at: float, now: float) -> Advice:
     """`replicas`: that there should be now; `changed_at`: when that number last changed, Unix seconds."""
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
@@ -69,7 +69,7 @@ def _fewer(down: _Asked, spec: Autoscale, replicas: int) -> Advice:
     return Advice(fewest, f"for {spec.down_after_s:g} s {max(1, down.replicas)} would have been enough")
 
 
-def _asked_since(points: Sequence[Point], spec: Autoscale, now: float, span_s: float) -> list[_Asked]:
+def _asked_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[_Asked]:
     """What each look of the last `span_s` seconds asked for; empty when they are too few to tell."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
@@ -85,20 +85,20 @@ def _most(found: Iterable[_Asked]) -> _Asked | None:
     return max(found, key=lambda one: one.replicas, default=None)
 
 
-def asked(point: Point, spec: Autoscale) -> _Asked:
+def asked(point: LoadPoint, spec: Autoscale) -> _Asked:
     """What one look at ready instances asks for: the most of what its targets ask for."""
     found = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec)]
     return max(found, key=lambda one: one.replicas, default=_Asked(point.ready, "nothing is measured"))
 
 
-def _by_queue(point: Point, spec: Autoscale) -> Iterable[_Asked]:
+def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
     if spec.target_queue is not None:
         per = point.waiting / point.ready
         why = f"{per:.1f} requests wait per instance, the target is {spec.target_queue:g}"
         yield _Asked(_scaled(point.ready, per / spec.target_queue), why)
 
 
-def _by_kv(point: Point, spec: Autoscale) -> Iterable[_Asked]:
+def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
     if spec.target_kv is not None and point.kv is not None:
         why = f"KV use is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
         yield _Asked(_scaled(point.ready, point.kv / spec.target_kv), why)
@@ -108,7 +108,7 @@ def _scaled(ready: int, ratio: float) -> int:
     return ready if abs(ratio - 1) <= TOLERANCE else max(1, math.ceil(ready * ratio))
 
 
-def _by_slo(point: Point, spec: Autoscale) -> Iterable[_Asked]:
+def _by_slo(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
     for name, limit in spec.slo_ttft_p90_ms.items():
         measured = point.ttft_p90_ms.get(name)
         if measured is None:

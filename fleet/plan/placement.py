@@ -37,7 +37,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldResources:
     """What an instance that has a process (or is being started) takes on its node."""
 
     instance: str
@@ -48,7 +48,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class PlacedInstance:
     node: str  # empty: there is none
     gpus: tuple[int, ...] = ()
     refusal: str = ""  # why there is none, in words
@@ -57,7 +57,7 @@ class Home:
 class _Room:
     """What is left on one node."""
 
-    def __init__(self, node: NodeView, held: Sequence[Held]) -> None:
+    def __init__(self, node: NodeView, held: Sequence[HeldResources]) -> None:
         self.node = node
         self.cpus = None if node.cpus is None else node.cpus - sum(one.placement.cpus for one in held)
         memory = sum(one.placement.memory_gib for one in held)
@@ -66,13 +66,13 @@ class _Room:
         self.gpus = [number for number in range(node.gpus) if number not in taken]
         self.pools = Counter(one.pool for one in held)
 
-    def take(self, demand: Demand) -> Home:
+    def take(self, demand: Demand) -> PlacedInstance:
         wanted = demand.placement
         self.cpus = None if self.cpus is None else self.cpus - wanted.cpus
         self.memory_gib = None if self.memory_gib is None else self.memory_gib - wanted.memory_gib
         given, self.gpus = tuple(self.gpus[: wanted.gpus]), self.gpus[wanted.gpus :]
         self.pools[demand.pool] += 1
-        return Home(self.node.name, given)
+        return PlacedInstance(self.node.name, given)
 
     def lacks(self, wanted: Placement) -> str:
         """What does not fit, in words; empty when it does."""
@@ -90,22 +90,24 @@ def _left(amount: float) -> str:
     return f"{max(0.0, amount):.4g}"
 
 
-def place(demands: Iterable[Demand], held: Iterable[Held], nodes: Iterable[NodeView]) -> dict[str, Home]:
+def place(
+    demands: Iterable[Demand], held: Iterable[HeldResources], nodes: Iterable[NodeView]
+) -> dict[str, PlacedInstance]:
     """A home for each demand, in the order given; each takes its room before the next is looked at."""
-    by_node: dict[str, list[Held]] = {}
+    by_node: dict[str, list[HeldResources]] = {}
     for one in held:
         by_node.setdefault(one.node, []).append(one)
     rooms = {node.name: _Room(node, by_node.get(node.name, [])) for node in nodes}
     return {demand.instance: _home(demand, rooms) for demand in demands}
 
 
-def _home(demand: Demand, rooms: dict[str, _Room]) -> Home:
+def _home(demand: Demand, rooms: dict[str, _Room]) -> PlacedInstance:
     refusals = {
         name: refusal(demand.placement, room.node) or room.lacks(demand.placement) for name, room in rooms.items()
     }
     fitting = [rooms[name] for name, words in refusals.items() if not words]
     if not fitting:
-        return Home("", refusal=_in_words(demand.placement, refusals))
+        return PlacedInstance("", refusal=_in_words(demand.placement, refusals))
     return min(fitting, key=lambda room: _preference(demand, room)).take(demand)
 
 

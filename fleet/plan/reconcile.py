@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fleet.plan import rollout
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, goal, leaving, of_pool, start_hash
-from fleet.plan.placement import Demand, Held, Home, NodeView, not_allowed, place
+from fleet.plan.placement import Demand, HeldResources, NodeView, PlacedInstance, not_allowed, place
 from fleet.plan.state import REPLACE_AFTER_S
 
 CLAIM_S = 20.0  # a start that its node has not carried out by then is given out again
@@ -81,9 +81,9 @@ def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
 # Where
 
 
-def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance]) -> dict[str, Held]:
+def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance]) -> dict[str, HeldResources]:
     return {
-        one.name: Held(one.name, one.pool, one.node, pools[one.pool].placement, one.gpus)
+        one.name: HeldResources(one.name, one.pool, one.node, pools[one.pool].placement, one.gpus)
         for one in instances
         if one.state not in AT_REST and one.pool in pools
     }
@@ -92,7 +92,7 @@ def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance
 def _moves(
     pools: Mapping[str, DesiredPool],
     instances: Iterable[ObservedInstance],
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> dict[str, str]:
     asked = {one.name: (one, _unwelcome(pools[one.pool], one, nodes)) for one in instances if one.pool in pools}
@@ -120,7 +120,7 @@ def _housed(
     actions: Iterable[Action],
     pools: Mapping[str, DesiredPool],
     instances: Iterable[ObservedInstance],
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> list[Action]:
     """The same actions, each start with its node; one that has none rests with the reason."""
@@ -135,7 +135,7 @@ def _housed(
     return [action for action in housed if action is not None]
 
 
-def _with_home(action: Action, home: Home | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
+def _with_home(action: Action, home: PlacedInstance | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
     if action.kind != "start" or home is None:
         return action
     if home.node:

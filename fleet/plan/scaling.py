@@ -4,7 +4,7 @@ import datetime as dt
 import zoneinfo
 from dataclasses import dataclass
 
-from fleet.spec.sections import DAYS, Autoscale, Schedule, Window
+from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def wanted(
     return Scale(replicas, "set by the autoscaler" if replicas == scaled or not base.because else base.because)
 
 
-def active(schedule: Schedule, now: dt.datetime) -> Window | None:
+def active(schedule: Schedule, now: dt.datetime) -> ScheduleWindow | None:
     """The first window that `now` (aware) lies in."""
     local = now.astimezone(zone(schedule.timezone))
     minute, day = local.hour * 60 + local.minute, local.weekday()
@@ -37,14 +37,14 @@ def zone(name: str) -> dt.tzinfo:
     return dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
 
 
-def _covers(window: Window, day: int, minute: int) -> bool:
+def _covers(window: ScheduleWindow, day: int, minute: int) -> bool:
     begins_today, began_yesterday = DAYS[day] in window.days, DAYS[day - 1] in window.days
     if window.begins < window.ends:
         return begins_today and window.begins <= minute < window.ends
     return (begins_today and minute >= window.begins) or (began_yesterday and minute < window.ends)
 
 
-def in_words(window: Window, schedule: Schedule) -> str:
+def in_words(window: ScheduleWindow, schedule: Schedule) -> str:
     """mon, tue 08:00 to 18:00 Europe/Berlin"""
     days = "daily" if len(window.days) == len(DAYS) else ", ".join(window.days)
     return f"{days} {_clock(window.begins)} to {_clock(window.ends)} {schedule.timezone}"

@@ -21,7 +21,7 @@ _BACKOFF_MOST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedProcess:
     """What is recorded of an instance that has a process."""
 
     state: str
@@ -65,11 +65,11 @@ def backoff_s(failures: int) -> float:
     return float(min(_BACKOFF_FIRST_S * 2 ** min(failures - 1, 10), _BACKOFF_MOST_S))
 
 
-def is_stable(seen: Seen, now: float) -> bool:
+def is_stable(seen: ObservedProcess, now: float) -> bool:
     return seen.state == "ready" and now - seen.since >= STABLE_S
 
 
-def next_move(seen: Seen, look: Look) -> Move | None:
+def next_move(seen: ObservedProcess, look: Look) -> Move | None:
     """Where it goes from here, or None. A move to the same state only words the reason anew."""
     if not look.alive:
         return _ended(seen, look)
@@ -77,19 +77,19 @@ def next_move(seen: Seen, look: Look) -> Move | None:
     return None if move == Move(seen.state, seen.reason) else move
 
 
-def _ended(seen: Seen, look: Look) -> Move:
+def _ended(seen: ObservedProcess, look: Look) -> Move:
     if seen.state == "stopping":
         return Move("failed" if seen.failing else "stopped", seen.reason)
     return Move("failed", f"{look.ended} while {seen.state}: {look.last_words}", failure=True)
 
 
-def _loading(seen: Seen, look: Look) -> Move | None:
+def _loading(seen: ObservedProcess, look: Look) -> Move | None:
     if look.health == "ok" and look.serves_model:
         return _serving(seen)
     return Move("loading", look.waits) if look.waits else None
 
 
-def _serving(seen: Seen) -> Move:
+def _serving(seen: ObservedProcess) -> Move:
     if seen.wish == "drained":
         return Move("draining", "drained on request; the process stays")
     if seen.wish == "asleep":
@@ -97,7 +97,7 @@ def _serving(seen: Seen) -> Move:
     return Move("ready", "answers /health and serves the model")
 
 
-def _ready(seen: Seen, look: Look) -> Move | None:
+def _ready(seen: ObservedProcess, look: Look) -> Move | None:
     lost = _lost(look)
     if lost:
         return Move("unreachable", lost)
@@ -126,12 +126,12 @@ def _lost(look: Look) -> str:
     return f"no answer for {look.silent_s:.1f} s: {look.error}"
 
 
-def _draining(seen: Seen, look: Look) -> Move | None:
+def _draining(seen: ObservedProcess, look: Look) -> Move | None:
     lost = _lost(look)
     return Move("unreachable", lost) if lost else None
 
 
-def _unreachable(seen: Seen, look: Look) -> Move | None:
+def _unreachable(seen: ObservedProcess, look: Look) -> Move | None:
     if look.health == "ok" and not look.suspended:
         return _serving(seen)
     return None

@@ -12,9 +12,9 @@ from fleet.engine.engine import Engine
 from fleet.engine.profiles import UnknownProfile
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.http.app import App
-from fleet.simengine.http.server import GRACE_S, Failed, Server, listen
+from fleet.simengine.http.server import GRACE_S, Failed, SimServer, listen
 from fleet.simengine.kv_events import Publisher
-from fleet.simengine.metrics import About
+from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
 from fleet.simengine.service import Connect, Service
 
@@ -49,7 +49,7 @@ async def serve(arguments: Arguments) -> None:
     gc.collect()
     gc.freeze()
     print(f"simengine: {_described(arguments, service.about)}{listening.getsockname()[1]}", flush=True)
-    await Server(config).serve([listening])
+    await SimServer(config).serve([listening])
     print("simengine: stopped", flush=True)
     await service.close()
     if publisher is not None:
@@ -71,7 +71,7 @@ def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Se
     size, blocks = model.limits.block_size, model.kv_blocks
     engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None)
     pulls_as, connect = _connection(arguments, port, model.kv_bytes_per_token)
-    about = About(arguments.model, size, blocks, arguments.time_scale, model.window, pulls_as)
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, model.window, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 
@@ -85,7 +85,7 @@ def _connection(arguments: Arguments, port: int, bytes_per_token: float) -> tupl
     return CACHED_AS[arguments.kv], partial(connector, arguments, port, bytes_per_token)
 
 
-def _described(arguments: Arguments, about: About) -> str:
+def _described(arguments: Arguments, about: EngineInfo) -> str:
     return (
         f"{arguments.gpu} {arguments.model_profile}, {about.blocks} KV blocks of {about.block_size} tokens, "
         f"window {about.window}, time scale {about.time_scale:g}, serving {about.model} on {arguments.host}:"

@@ -30,7 +30,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimAnswer:
     text: str  # without the stop string
     tokens: int
     reason: str  # "stop" or "length"
@@ -47,11 +47,11 @@ class Author:
         ]
         self._corpus = "".join(words)
 
-    def answer(self, prompt: bytes, wanted: Wanted, salt: int = 0) -> Answer:
+    def answer(self, prompt: bytes, wanted: Wanted, salt: int = 0) -> SimAnswer:
         key = xxh3_64_intdigest(prompt, (self._seed ^ (salt * 0x9E3779B97F4A7C15)) & (2**64 - 1))
         tokens = wanted.max_tokens if wanted.ignore_eos else self._length(key, wanted)
         reason = "stop" if tokens < wanted.max_tokens else "length"
-        return _cut(Answer(self._text(key, tokens), tokens, reason), wanted)
+        return _cut(SimAnswer(self._text(key, tokens), tokens, reason), wanted)
 
     def _length(self, key: int, wanted: Wanted) -> int:
         drawn = int(Random(key).lognormvariate(math.log(MEDIAN_TOKENS), SIGMA))  # noqa: S311 - a simulation
@@ -66,7 +66,7 @@ class Author:
         return text
 
 
-def _cut(answer: Answer, wanted: Wanted) -> Answer:
+def _cut(answer: SimAnswer, wanted: Wanted) -> SimAnswer:
     """End the answer at the first stop string that is complete after `min_tokens`."""
     earliest = wanted.min_tokens * BYTES_PER_TOKEN
     met = [(answer.text.find(stop, max(earliest - len(stop) + 1, 0)), stop) for stop in wanted.stop]
@@ -75,4 +75,4 @@ def _cut(answer: Answer, wanted: Wanted) -> Answer:
         return answer
     at, stop = found
     tokens = -(-(at + len(stop)) // BYTES_PER_TOKEN)
-    return Answer(answer.text[:at], tokens, "stop", stop)
+    return SimAnswer(answer.text[:at], tokens, "stop", stop)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from fleet.engine.engine import Engine, Stats, StepResult
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 
 TICK_DISTANCE_S = 0.004
 LAG_WINDOW_S = 5.0
@@ -21,7 +21,7 @@ class Driver:
         engine: Engine,
         time_scale: float,
         deliver: Callable[[list[StepResult]], None],
-        pull: Callable[[Request], None],
+        pull: Callable[[EngineRequest], None],
     ) -> None:
         self._engine = engine
         self._scale = time_scale
@@ -39,20 +39,20 @@ class Driver:
         """Virtual seconds since the start."""
         return (time.monotonic() - self._origin) * self._scale
 
-    def add(self, requests: Iterable[Request], arrived_s: float) -> None:
+    def add(self, requests: Iterable[EngineRequest], arrived_s: float) -> None:
         """Raises RequestTooLong."""
         for request in requests:
             self._engine.add_request(request, arrived_s)
         self._set_timer()
 
-    def abort(self, request: Request) -> bool:
+    def abort(self, request: EngineRequest) -> bool:
         """False when the request was over already."""
         gone = self._engine.abort(request.id) is not None
         self._deliver([])
         self._set_timer()
         return gone
 
-    def pulled(self, request: Request, tokens: int) -> None:
+    def pulled(self, request: EngineRequest, tokens: int) -> None:
         """KV of so many tokens of its prompt has come."""
         self._engine.pulled(request, tokens, self.now_s())
         self._set_timer()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 
-class Histogram:
+class SimHistogram:
     def __init__(self, buckets: Sequence[float]) -> None:
         self._bounds = list(buckets)
         self._counts = [0] * (len(buckets) + 1)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.engine.request import Request
-from fleet.simengine.answers import Answer
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.kv.connector import Source
+from fleet.engine.request import EngineRequest
+from fleet.simengine.answers import SimAnswer
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.kv.connector import TransferSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,16 @@ class Ask:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class Choice:
     """One answer."""
 
-    job: "Job"
+    job: "EngineJob"
     index: int
-    request: Request
-    answer: Answer
+    request: EngineRequest
+    answer: SimAnswer
     sent: int = 0  # tokens
     hold_as: str | None = None  # the name under which its blocks are held when it is finished
-    source: Source | None = None  # where its KV is to be had, for as long as that has not been asked
+    source: TransferSource | None = None  # where its KV is to be had, for as long as that has not been asked
 
     def take(self) -> str:
         """The text of the tokens that came since the last call."""
@@ -55,15 +55,15 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class EngineJob:
     id: str
     model: str
     ask: Ask
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Choice] = field(default_factory=list)
     created: int = field(default_factory=lambda: int(time.time()))
     unfinished: int = 0  # parts
     is_gone: bool = False  # the client hung up
-    failed: Refusal | None = None  # it cannot be answered any more
+    failed: ApiError | None = None  # it cannot be answered any more
     kv: dict[str, Any] | None = None  # the answer's kv_transfer_params
     has_news: bool = False
     head: bytes = b""  # what every chunk of a stream begins with; the format's own
@@ -95,7 +95,7 @@ class Job:
     def is_complete(self) -> bool:
         return not self.unfinished
 
-    def fail(self, refusal: Refusal) -> None:
+    def fail(self, refusal: ApiError) -> None:
         self.failed = refusal
         self.wake()
 

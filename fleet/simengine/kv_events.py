@@ -25,7 +25,7 @@ END = (-1).to_bytes(8, "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     at: float  # unix seconds
     events: tuple[tuple[Event, bytes], ...]  # with the tokens of a stored event
     size: int  # bytes, roughly
@@ -39,7 +39,7 @@ class Publisher:
         self._context = zmq.Context()
         self._subscriptions = 0
         self._next = 0
-        self._buffer: deque[tuple[int, Batch]] = deque()
+        self._buffer: deque[tuple[int, EventBatch]] = deque()
         self._buffered = 0  # bytes
         # XPUB is PUB that also says whether anybody listens.
         self._events = self._bind(zmq.XPUB, host, events_port, self._hear)
@@ -63,7 +63,7 @@ class Publisher:
         width = self._block_size * tokens.BYTES_PER_TOKEN
         pairs = tuple((event, _tokens(event, width)) for event in events)
         size = sum(len(data) + 40 * len(getattr(event, "hashes", ())) + 100 for event, data in pairs)
-        batch = Batch(time.time(), pairs, size)
+        batch = EventBatch(time.time(), pairs, size)
         sequence, self._next = self._next, self._next + 1
         self._keep(sequence, batch)
         if self._subscriptions:
@@ -84,7 +84,7 @@ class Publisher:
         asyncio.get_running_loop().add_reader(socket.fileno(), on_input)
         return socket
 
-    def _keep(self, sequence: int, batch: Batch) -> None:
+    def _keep(self, sequence: int, batch: EventBatch) -> None:
         self._buffer.append((sequence, batch))
         self._buffered += batch.size
         while len(self._buffer) > REPLAY_BATCHES or (self._buffered > REPLAY_BYTES and len(self._buffer) > 1):
@@ -117,7 +117,7 @@ class Publisher:
         except zmq.Again:  # a full queue loses messages, as vLLM's does: the reader sees the gap and asks
             return
 
-    def _packed(self, batch: Batch) -> bytes:
+    def _packed(self, batch: EventBatch) -> bytes:
         events = [self._map(event, data) for event, data in batch.events]
         return bytes(msgpack.packb([batch.at, events, 0]))
 

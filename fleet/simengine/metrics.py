@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleet.engine.engine import Stats, StepResult
-from fleet.engine.request import Request
-from fleet.simengine.histogram import Histogram
+from fleet.engine.request import EngineRequest
+from fleet.simengine.histogram import SimHistogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST_TOKEN_S = (
@@ -26,7 +26,7 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EngineInfo:
     """What stays the same for the life of the process."""
 
     model: str
@@ -38,31 +38,31 @@ class About:
 
 
 class Metrics:
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: EngineInfo) -> None:
         self._about = about
         self._labels = f'model_name="{_escaped(about.model)}",engine="0"'
         lengths = _one_two_five(about.window)
         self._histograms = {
-            "time_to_first_token_seconds": Histogram(FIRST_TOKEN_S),
-            "inter_token_latency_seconds": Histogram(INTER_TOKEN_S),
-            "request_time_per_output_token_seconds": Histogram(INTER_TOKEN_S),
-            "e2e_request_latency_seconds": Histogram(LATENCY_S),
-            "request_queue_time_seconds": Histogram(LATENCY_S),
-            "request_inference_time_seconds": Histogram(LATENCY_S),
-            "request_prefill_time_seconds": Histogram(LATENCY_S),
-            "request_decode_time_seconds": Histogram(LATENCY_S),
-            "iteration_tokens_total": Histogram(STEP_TOKENS),
-            "request_prompt_tokens": Histogram(lengths),
-            "request_generation_tokens": Histogram(lengths),
-            "request_max_num_generation_tokens": Histogram(lengths),
-            "request_params_max_tokens": Histogram(lengths),
-            "request_params_n": Histogram(FEW),
-            "request_num_preemptions": Histogram(PREEMPTIONS),
-            "request_prefill_kv_computed_tokens": Histogram(lengths),
+            "time_to_first_token_seconds": SimHistogram(FIRST_TOKEN_S),
+            "inter_token_latency_seconds": SimHistogram(INTER_TOKEN_S),
+            "request_time_per_output_token_seconds": SimHistogram(INTER_TOKEN_S),
+            "e2e_request_latency_seconds": SimHistogram(LATENCY_S),
+            "request_queue_time_seconds": SimHistogram(LATENCY_S),
+            "request_inference_time_seconds": SimHistogram(LATENCY_S),
+            "request_prefill_time_seconds": SimHistogram(LATENCY_S),
+            "request_decode_time_seconds": SimHistogram(LATENCY_S),
+            "iteration_tokens_total": SimHistogram(STEP_TOKENS),
+            "request_prompt_tokens": SimHistogram(lengths),
+            "request_generation_tokens": SimHistogram(lengths),
+            "request_max_num_generation_tokens": SimHistogram(lengths),
+            "request_params_max_tokens": SimHistogram(lengths),
+            "request_params_n": SimHistogram(FEW),
+            "request_num_preemptions": SimHistogram(PREEMPTIONS),
+            "request_prefill_kv_computed_tokens": SimHistogram(lengths),
         }
         self._transfers = {
-            "nixl_xfer_time_seconds": Histogram(TRANSFER_S),
-            "nixl_bytes_transferred": Histogram(TRANSFER_BYTES),
+            "nixl_xfer_time_seconds": SimHistogram(TRANSFER_S),
+            "nixl_bytes_transferred": SimHistogram(TRANSFER_BYTES),
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0
@@ -84,7 +84,7 @@ class Metrics:
             for request in result.first:
                 self._first_token(request)
 
-    def finished(self, request: Request, reason: str, *, max_tokens: int, n: int) -> None:
+    def finished(self, request: EngineRequest, reason: str, *, max_tokens: int, n: int) -> None:
         """A request came to its end by itself."""
         self._success[reason] += 1
         inference_s = request.finished_s - request.scheduled_s
@@ -130,7 +130,7 @@ class Metrics:
             lines += [f"# TYPE vllm:{name} histogram", *histogram.lines(f"vllm:{name}", self._labels)]
         return ("\n".join(lines) + "\n").encode()
 
-    def _first_token(self, request: Request) -> None:
+    def _first_token(self, request: EngineRequest) -> None:
         self._histograms["time_to_first_token_seconds"].observe(request.first_token_s - request.arrived_s)
         self._prompt_tokens += request.prompt_tokens
         self._cached_tokens += request.cached_tokens

@@ -9,7 +9,7 @@ from fleet.simengine.arguments import Arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class SimModel:
     law: Law
     kv_blocks: int
     limits: Limits
@@ -17,11 +17,11 @@ class Model:
     kv_bytes_per_token: float
 
 
-def model_of(arguments: Arguments) -> Model:
+def model_of(arguments: Arguments) -> SimModel:
     """Raises UnknownProfile."""
     served = profile(arguments.gpu, arguments.model_profile, arguments.tp)
     size = arguments.block_size
     blocks = arguments.kv_blocks or kv_blocks(served, size)
     limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
     window = min(arguments.max_model_len, blocks * size)  # one request must always fit
-    return Model(law_of(served), blocks, limits, window, served.sizes.kv_bytes_per_token)
+    return SimModel(law_of(served), blocks, limits, window, served.sizes.kv_bytes_per_token)

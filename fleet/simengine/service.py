@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fleet.engine.engine import Engine, StepResult
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
 from fleet.simengine.answers import Author, Wanted
 from fleet.simengine.driver import Driver
-from fleet.simengine.http.refusal import Refusal, asleep, too_long, unknown_model
-from fleet.simengine.job import Ask, Job, Part
-from fleet.simengine.kv.connector import Answer, Connector, Source, TransferFailed, Wish
+from fleet.simengine.http.refusal import ApiError, asleep, too_long, unknown_model
+from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
-from fleet.simengine.metrics import About, Metrics
+from fleet.simengine.metrics import EngineInfo, Metrics
 
-NO_WISH = Wish()
+NO_WISH = TransferRequest()
 
 Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
 
@@ -28,7 +28,7 @@ class Service:
     def __init__(
         self,
         engine: Engine,
-        about: About,
+        about: EngineInfo,
         seed: int,
         publisher: Publisher | None,
         connect: Connect,
@@ -65,12 +65,12 @@ class Service:
         """Virtual seconds."""
         return self._driver.now_s()
 
-    def start(self, ask: Ask, request_id: str, arrived_s: float) -> Job:
+    def start(self, ask: Ask, request_id: str, arrived_s: float) -> EngineJob:
         """Raises Refusal; then nothing was started."""
         self.check_model(ask.model)
         if self.sleeps:
             raise asleep()
-        job = Job(request_id, self.about.model, ask)
+        job = EngineJob(request_id, self.about.model, ask)
         for prompt in ask.prompts:
             for turn in range(ask.n):
                 job.parts.append(self._part(job, prompt, turn))
@@ -79,7 +79,7 @@ class Service:
         self.load += 1
         return job
 
-    def finish(self, job: Job) -> None:
+    def finish(self, job: EngineJob) -> None:
         """The answer is written, or nobody wants it any more."""
         self.load -= 1
         for part in job.parts:
@@ -111,12 +111,12 @@ class Service:
     def metrics_page(self) -> bytes:
         return self._metrics.page(self._driver.stats(), self._driver.lag_s())
 
-    def _part(self, job: Job, prompt: bytes, turn: int) -> Part:
+    def _part(self, job: EngineJob, prompt: bytes, turn: int) -> Choice:
         wanted = self._wanted(job.ask, tokens.count(prompt))
         answer = self._author.answer(prompt, wanted, salt=job.ask.seed + turn)
         data = prompt + answer.text.encode()
         wish = self._connector.wish(job.ask.kv, job.id) if self._connector is not None else NO_WISH
-        request = Request(
+        request = EngineRequest(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
             answer.tokens,
@@ -125,7 +125,7 @@ class Service:
             held=wish.hold_as is not None,
             pull_tokens=tokens.count(prompt) if wish.source is not None else 0,
         )
-        part = Part(job, len(job.parts), request, answer, hold_as=wish.hold_as, source=wish.source)
+        part = Choice(job, len(job.parts), request, answer, hold_as=wish.hold_as, source=wish.source)
         request.owner = part
         return part
 
@@ -136,7 +136,7 @@ class Service:
             raise too_long(self.about.window, prompt_tokens, max_tokens)
         if ask.min_tokens > max_tokens:
             message = f"min_tokens must be at most max_tokens={max_tokens}, got {ask.min_tokens}."
-            raise Refusal(400, message, param="min_tokens")
+            raise ApiError(400, message, param="min_tokens")
         return Wanted(max_tokens, ask.min_tokens, ask.ignore_eos, ask.stop)
 
     def _deliver(self, results: list[StepResult]) -> None:
@@ -147,7 +147,7 @@ class Service:
             for request in result.finished:
                 self._count(request)
             for request in result.emitted:
-                job: Job = request.owner.job
+                job: EngineJob = request.owner.job
                 if job.ask.stream or job.is_complete:
                     job.wake()
         if self.publisher is not None:
@@ -155,8 +155,8 @@ class Service:
             if events:
                 self.publisher.publish(events)
 
-    def _count(self, request: Request) -> None:
-        part: Part = request.owner
+    def _count(self, request: EngineRequest) -> None:
+        part: Choice = request.owner
         part.job.unfinished -= 1
         room = self.about.window - request.prompt_tokens
         max_tokens = part.job.ask.max_tokens or room
@@ -169,7 +169,7 @@ class Service:
 
     def _exchange(self, connector: Connector, result: StepResult) -> None:
         for request in result.first:
-            part: Part = request.owner
+            part: Choice = request.owner
             self._let_go(part)
             if part.hold_as is None:
                 connector.computed(request, None)
@@ -177,14 +177,14 @@ class Service:
             if request.held:
                 request.owner.job.kv = connector.computed(request, request.owner.hold_as)
 
-    def _let_go(self, part: Part) -> None:
+    def _let_go(self, part: Choice) -> None:
         """Whoever holds its KV need not wait: it was not asked for, and will not be."""
         source, part.source = part.source, None
         if source is not None and self._connector is not None:
             self._connector.let_go(source)
 
-    def _begin_pull(self, request: Request) -> None:
-        part: Part = request.owner
+    def _begin_pull(self, request: EngineRequest) -> None:
+        part: Choice = request.owner
         source, part.source = part.source, None
         if request.is_over or source is None or self._connector is None:
             return
@@ -192,14 +192,14 @@ class Service:
         self._pulls.add(task)
         task.add_done_callback(self._pulls.discard)
 
-    async def _pull(self, connector: Connector, source: Source, part: Part) -> None:
+    async def _pull(self, connector: Connector, source: TransferSource, part: Choice) -> None:
         tokens = 0
         try:
             pulled = await connector.pull(source, part.request)
         except TransferFailed as error:
             self._metrics.transfer_failed()
             if not self._recomputes:
-                part.job.fail(Refusal(500, f"KV load failed: {error}", kind="InternalServerError"))
+                part.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
                 return
         else:
             tokens = pulled.tokens

@@ -17,9 +17,9 @@ import uvloop
 
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.http.server import GRACE_S, Failed, Server, listen
-from fleet.simengine.kv.link import Link
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.http.server import GRACE_S, Failed, SimServer, listen
+from fleet.simengine.kv.link import TransferLink
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -60,7 +60,7 @@ class Blocks:
 class Store:
     """The ASGI application."""
 
-    def __init__(self, blocks: Blocks, link: Link) -> None:
+    def __init__(self, blocks: Blocks, link: TransferLink) -> None:
         self._blocks = blocks
         self._link = link
         self._transfers = 0
@@ -76,7 +76,7 @@ class Store:
         try:
             asked = parse(await read_body(receive))
             answer = self._put(asked) if path == "/put" else await self._get(asked)
-        except (Refusal, KeyError, TypeError, ValueError) as error:
+        except (ApiError, KeyError, TypeError, ValueError) as error:
             await respond(send, 400, orjson.dumps({"error": f"{type(error).__name__}: {error}"}), JSON)
             return
         await respond(send, 200, orjson.dumps(answer), JSON)
@@ -126,12 +126,12 @@ def main() -> int:
 async def serve(arguments: argparse.Namespace) -> None:
     listening = listen(arguments.host, arguments.port)
     rate = arguments.gb_per_s * 1e9
-    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), Link(arguments.setup_ms / 1e3, rate, rate))
+    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), TransferLink(arguments.setup_ms / 1e3, rate, rate))
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S
     )
     print(f"store: {arguments.capacity_gb:g} GB on {arguments.host}:{listening.getsockname()[1]}", flush=True)
-    await Server(config).serve([listening])
+    await SimServer(config).serve([listening])
 
 
 if __name__ == "__main__":

@@ -21,14 +21,14 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FleetChange:
     kind: ChangeKind  # "unlisted": runs, is not in the document and stays unless pruned
     pool: str
     fields: tuple[FieldChange, ...]
     effect: str  # in words
 
 
-def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[Change, ...]:
+def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, ...]:
     """By pool name; a pool that stays as it is does not appear."""
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
@@ -36,7 +36,7 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[Change, ...]:
     return tuple(change for change in found if change is not None)
 
 
-def in_words(change: Change) -> str:
+def in_words(change: FleetChange) -> str:
     """`replicas 2 → 4; starts 2 instances more`"""
     fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
     return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
@@ -46,16 +46,16 @@ def _value(value: Any) -> str:
     return "not given" if value is None else f"{value}"
 
 
-def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> Change | None:
+def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> FleetChange | None:
     if new is None:
         assert old is not None  # noqa: S101 - the name came from one of the two
         if prune:
-            return Change("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
-        return Change("unlisted", old.name, (), "stays: it is not in the document, and nothing is pruned")
+            return FleetChange("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
+        return FleetChange("unlisted", old.name, (), "stays: it is not in the document, and nothing is pruned")
     if old is None:
-        return Change("create", new.name, (), f"starts {_instances(new.replicas)}")
+        return FleetChange("create", new.name, (), f"starts {_instances(new.replicas)}")
     fields = field_changes(old, new)
-    return Change("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
+    return FleetChange("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
 
 
 def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:

@@ -85,7 +85,7 @@ class PlacementOptions:
 
 
 @dataclass(frozen=True)
-class Window:
+class ScheduleWindow:
     days: tuple[str, ...]  # on which it begins
     begins: int  # minutes after midnight
     ends: int  # minutes after midnight, up to 1440; not after `begins`: on the next day
@@ -95,7 +95,7 @@ class Window:
 @dataclass(frozen=True)
 class Schedule:
     timezone: str = "UTC"
-    windows: tuple[Window, ...] = ()
+    windows: tuple[ScheduleWindow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def placement_of(given: Mapping[str, Any], node: str = "") -> Placement:
 
 def schedule_of(given: Mapping[str, Any]) -> Schedule:
     windows = tuple(
-        Window(tuple(one.get("days", DAYS)), _minutes(one["from"]), _minutes(one["to"]), one["replicas"])
+        ScheduleWindow(tuple(one.get("days", DAYS)), _minutes(one["from"]), _minutes(one["to"]), one["replicas"])
         for one in given.get("windows", ())
     )
     return Schedule(given.get("timezone", "UTC"), windows)

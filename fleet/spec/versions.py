@@ -20,14 +20,14 @@ KEPT = 50  # of one pool
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VersionStatus:
     """What the versions of a pool say of its present configuration."""
 
     proven: bool = True
     stable_hash: str = ""  # the latest other one that was proven and has not failed since
 
 
-def standings(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, Standing]:
+def standings(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
     """By the pool's name; `hashes`: of its present configuration."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
@@ -37,10 +37,10 @@ def standings(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, Sta
     return {name: _standing(versions, hashes[name]) for name, versions in by_pool.items()}
 
 
-def _standing(versions: list[tuple[str, bool, bool]], present: str) -> Standing:
+def _standing(versions: list[tuple[str, bool, bool]], present: str) -> VersionStatus:
     """`versions`, newest first: (hash, proven, failed)."""
     stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != present), "")
-    return Standing(versions[0][1], stable)
+    return VersionStatus(versions[0][1], stable)
 
 
 def note(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
@@ -105,17 +105,17 @@ def earlier(pool: Pool, number: int | None = None) -> PoolVersion | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownVersion:
     version: PoolVersion
     changes: tuple[FieldChange, ...]  # against the version before
     present: bool
 
 
-def history(pool: Pool, limit: int = 10) -> list[Shown]:
+def history(pool: Pool, limit: int = 10) -> list[ShownVersion]:
     """Newest first, each with what it changed."""
     rows = list(pool.versions.all()[: limit + 1])
     pairs = zip(rows, [*rows[1:], None], strict=True)
-    return [Shown(row, _diff(before, row), row is rows[0]) for row, before in pairs][:limit]
+    return [ShownVersion(row, _diff(before, row), row is rows[0]) for row, before in pairs][:limit]
 
 
 def _diff(before: PoolVersion | None, after: PoolVersion) -> tuple[FieldChange, ...]:

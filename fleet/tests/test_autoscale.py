@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.plan.autoscale import EVERY_S, Advice, Point, advise
+from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise
 from fleet.spec.sections import Autoscale, autoscale_of
 
 NOW = 100_000.0
@@ -17,13 +17,13 @@ def spec(**changes: Any) -> Autoscale:
     return autoscale_of({**SPEC, **changes})
 
 
-def points(for_s: float = 400, ready: int = 4, until: float = NOW, **figures: Any) -> list[Point]:
+def points(for_s: float = 400, ready: int = 4, until: float = NOW, **figures: Any) -> list[LoadPoint]:
     values = {"running": 8.0, "waiting": 16.0, "kv": 0.6, **figures}
     count = int(for_s / EVERY_S)
-    return [Point(at=until - EVERY_S * back, ready=ready, **values) for back in range(count, -1, -1)]
+    return [LoadPoint(at=until - EVERY_S * back, ready=ready, **values) for back in range(count, -1, -1)]
 
 
-def advice(seen: list[Point], replicas: int = 4, changed_at: float = 0.0, **changes: Any) -> Advice:
+def advice(seen: list[LoadPoint], replicas: int = 4, changed_at: float = 0.0, **changes: Any) -> Advice:
     return advise(seen, spec(**changes), replicas, changed_at, NOW)
 
 
@@ -63,7 +63,7 @@ def test_after_a_step_there_is_a_pause() -> None:
 
 
 @pytest.mark.parametrize("seen", [[], points(for_s=5)])
-def test_without_figures_nothing_is_advised(seen: list[Point]) -> None:
+def test_without_figures_nothing_is_advised(seen: list[LoadPoint]) -> None:
     assert advice(seen) == Advice(4, "there are not enough figures yet")
 
 
@@ -86,7 +86,7 @@ def test_the_advice_is_always_within_its_limits_and_one_step_away(
     replicas: int, looks: list[tuple[int, float, float]], age: float
 ) -> None:
     seen = [
-        Point(at=NOW - EVERY_S * (len(looks) - n), ready=ready, running=0, waiting=waiting, kv=kv)
+        LoadPoint(at=NOW - EVERY_S * (len(looks) - n), ready=ready, running=0, waiting=waiting, kv=kv)
         for n, (ready, waiting, kv) in enumerate(looks)
     ]
     found = advice(seen, replicas=replicas, changed_at=NOW - age)
@@ -102,7 +102,7 @@ def test_under_a_load_that_stays_it_comes_to_rest(load: float, replicas: int) ->
     now, changed_at, seen, steps = 0.0, -1000.0, [], []
     for _ in range(400):
         now += EVERY_S
-        seen = [*seen[-65:], Point(at=now, ready=replicas, running=0, waiting=0, kv=min(1.0, load / replicas))]
+        seen = [*seen[-65:], LoadPoint(at=now, ready=replicas, running=0, waiting=0, kv=min(1.0, load / replicas))]
         found = advise(seen, spec(target_queue=None, slo_ttft_p90_ms={}), replicas, changed_at, now)
         if found.changes(replicas):
             replicas, changed_at = found.replicas, now

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from fleet.spec.changes import Change, FieldChange, changes, field_changes, in_words
+from fleet.spec.changes import FieldChange, FleetChange, changes, field_changes, in_words
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
 POOL = PoolSpec("demo", "llama", "sim", 8, "default", "local", {"seed": 1})
@@ -13,7 +13,7 @@ def fleet(*pools: PoolSpec) -> FleetSpec:
     return FleetSpec("f", pools)
 
 
-def update(**fields: Any) -> Change:
+def update(**fields: Any) -> FleetChange:
     (change,) = changes(fleet(POOL), fleet(dataclasses.replace(POOL, **fields)), prune=False)
     return change
 
@@ -23,7 +23,7 @@ def test_the_same_fleet_changes_nothing() -> None:
 
 
 def test_a_new_pool_starts_its_instances() -> None:
-    assert changes(fleet(), fleet(POOL), prune=False) == (Change("create", "demo", (), "starts 8 instances"),)
+    assert changes(fleet(), fleet(POOL), prune=False) == (FleetChange("create", "demo", (), "starts 8 instances"),)
 
 
 def test_a_pool_that_is_not_named_stays_unless_pruned() -> None:

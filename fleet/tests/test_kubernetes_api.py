@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.kubernetes import api
-from fleet.kubernetes.api import Absent, Api, Exists, Expired, Forbidden, KubernetesError, NotReached
+from fleet.kubernetes.api import Absent, Exists, Expired, Forbidden, KubernetesApi, KubernetesError, NotReached
 from fleet.tests.cluster import Cluster
 
 SELECTOR = "weir/node=k8s"
@@ -25,13 +25,13 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def server(cluster: Cluster) -> Iterator[Api]:
-    made = Api("weir")
+def server(cluster: Cluster) -> Iterator[KubernetesApi]:
+    made = KubernetesApi("weir")
     yield made
     made.close()
 
 
-def test_a_pod_is_made_listed_read_and_deleted(server: Api, cluster: Cluster) -> None:
+def test_a_pod_is_made_listed_read_and_deleted(server: KubernetesApi, cluster: Cluster) -> None:
     made = server.create("pods", POD)
     assert made["metadata"]["uid"]
     pods, version = server.list_pods(SELECTOR)
@@ -44,13 +44,13 @@ def test_a_pod_is_made_listed_read_and_deleted(server: Api, cluster: Cluster) ->
     assert cluster.pods() == {}
 
 
-def test_the_log_is_read_from_its_end(server: Api, cluster: Cluster) -> None:
+def test_the_log_is_read_from_its_end(server: KubernetesApi, cluster: Cluster) -> None:
     server.create("pods", POD)
     cluster.logs["p-0-e1"] = "one\ntwo\nthree\n"
     assert server.log("p-0-e1", 2) == ["two", "three"]
 
 
-def test_a_name_that_is_taken_is_told_as_that(server: Api) -> None:
+def test_a_name_that_is_taken_is_told_as_that(server: KubernetesApi) -> None:
     server.create("pods", POD)
     with pytest.raises(Exists, match='pods "p-0-e1" already exists'):
         server.create("pods", POD)
@@ -58,7 +58,7 @@ def test_a_name_that_is_taken_is_told_as_that(server: Api) -> None:
         server.read_pod("nobody")
 
 
-def test_what_is_not_allowed_names_verb_resource_and_who(server: Api, cluster: Cluster) -> None:
+def test_what_is_not_allowed_names_verb_resource_and_who(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.forbidden.add(("create", "pods"))
     with pytest.raises(Forbidden, match=r'cannot create resource "pods".*in the namespace "weir"; give the role that'):
         server.create("pods", POD)
@@ -67,39 +67,39 @@ def test_what_is_not_allowed_names_verb_resource_and_who(server: Api, cluster: C
 
 def test_credentials_that_are_not_taken_say_what_to_renew(cluster: Cluster) -> None:
     cluster.kubeconfig(token="old")
-    server = Api("weir")
+    server = KubernetesApi("weir")
     with pytest.raises(KubernetesError, match="Unauthorized; the credentials are not taken: renew"):
         server.version()
     server.close()
 
 
-def test_what_is_wrong_with_a_manifest_is_told_in_the_servers_words(server: Api, cluster: Cluster) -> None:
+def test_what_is_wrong_with_a_manifest_is_told_in_the_servers_words(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("POST", "/pods", 422, 'Pod "p" is invalid: spec.containers[0].image: Required value')
     with pytest.raises(KubernetesError, match="Required value"):
         server.create("pods", POD)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_says_later_is_asked_again(server: Api, cluster: Cluster, status: int) -> None:
+def test_a_server_that_says_later_is_asked_again(server: KubernetesApi, cluster: Cluster, status: int) -> None:
     cluster.fail("POST", "/pods", status, "later", times=2, retry_after="0")
     assert server.create("pods", POD)["metadata"]["name"] == "p-0-e1"
     assert [method for method, _ in cluster.requests] == ["POST"] * 3
 
 
-def test_a_server_that_goes_on_saying_later_is_not_reached(server: Api, cluster: Cluster) -> None:
+def test_a_server_that_goes_on_saying_later_is_not_reached(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 503, "etcd leader changed", times=99, retry_after="0")
     with pytest.raises(NotReached, match="answers 503: etcd leader changed"):
         server.version()
 
 
-def test_a_server_that_is_away_is_named(server: Api, cluster: Cluster) -> None:
+def test_a_server_that_is_away_is_named(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.stop()
     with pytest.raises(NotReached, match=rf"API server http://127.0.0.1:{cluster.port} is not reached: .*refused"):
         server.version()
 
 
 def test_a_server_that_does_not_answer_in_time_is_not_reached(
-    server: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    server: KubernetesApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "READ_S", 0.05)
     held = threading.Event()
@@ -111,7 +111,7 @@ def test_a_server_that_does_not_answer_in_time_is_not_reached(
         held.set()
 
 
-def test_an_answer_that_is_no_object_is_refused(server: Api, cluster: Cluster) -> None:
+def test_an_answer_that_is_no_object_is_refused(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 200, "")
     cluster.refusals[0].raw = "<html>"
     with pytest.raises(KubernetesError, match="/version answered with something that is no object"):
@@ -125,7 +125,7 @@ def names(events: Any) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
 
 
-def test_a_watch_tells_what_happens_after_a_version_and_ends(server: Api, cluster: Cluster) -> None:
+def test_a_watch_tells_what_happens_after_a_version_and_ends(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
     server.create("pods", POD)
     cluster.set_status("p-0-e1", phase="Running")
@@ -135,20 +135,20 @@ def test_a_watch_tells_what_happens_after_a_version_and_ends(server: Api, cluste
     assert found == [("ADDED", "p-0-e1"), ("MODIFIED", "p-0-e1"), ("DELETED", "p-0-e1")]
 
 
-def test_a_version_that_the_server_has_forgotten_has_expired(server: Api, cluster: Cluster) -> None:
+def test_a_version_that_the_server_has_forgotten_has_expired(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
     cluster.expire()
     with pytest.raises(Expired, match="too old resource version"):
         list(server.watch_pods(SELECTOR, version, 1))
 
 
-def test_a_watch_that_is_refused_says_why(server: Api, cluster: Cluster) -> None:
+def test_a_watch_that_is_refused_says_why(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "watch=true", 410, "gone")
     with pytest.raises(Expired, match="gone"):
         list(server.watch_pods(SELECTOR, "1", 1))
 
 
-def test_a_connection_that_breaks_in_a_watch_is_told(server: Api, cluster: Cluster) -> None:
+def test_a_connection_that_breaks_in_a_watch_is_told(server: KubernetesApi, cluster: Cluster) -> None:
     server.create("pods", POD)
     events = server.watch_pods(SELECTOR, "100", 60)
     assert next(events)["type"] == "ADDED"
@@ -178,12 +178,12 @@ def test_a_kubeconfig_that_cannot_be_used_is_told(
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
     with pytest.raises(KubernetesError, match=message):
-        Api("weir")
+        KubernetesApi("weir")
 
 
 def test_a_context_that_is_not_there_is_named(cluster: Cluster) -> None:
     with pytest.raises(KubernetesError, match="context nowhere of the kubeconfig cannot be used"):
-        Api("weir", "nowhere")
+        KubernetesApi("weir", "nowhere")
 
 
 def test_in_a_cluster_the_service_account_is_taken(

@@ -13,7 +13,7 @@ from kubernetes.client import ApiClient
 
 from fleet.kubernetes import manifests
 from fleet.kubernetes.manifests import POD_IP, label, selector
-from fleet.kubernetes.place import Place
+from fleet.kubernetes.place import PodSettings
 from fleet.kubernetes.render import objects, objects_of
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
@@ -39,7 +39,7 @@ TEMPLATE = {
         ],
     },
 }
-PLACE = Place("weir", {"mooncake-master": "mooncake:0.3", "mooncake-client": "mooncake:0.3"})
+PLACE = PodSettings("weir", {"mooncake-master": "mooncake:0.3", "mooncake-client": "mooncake:0.3"})
 POOLS = {
     "sim": PoolSpec("demo", "m", "sim", node="k8s"),
     "vllm": PoolSpec(
@@ -75,8 +75,8 @@ def test_a_start_is_what_its_golden_file_says(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", POOLS)
-@pytest.mark.parametrize("place", [PLACE, Place("weir", PLACE.images, {}, TEMPLATE)], ids=["plain", "template"])
-def test_the_types_of_the_official_api_take_every_field(kind: str, place: Place) -> None:
+@pytest.mark.parametrize("place", [PLACE, PodSettings("weir", PLACE.images, {}, TEMPLATE)], ids=["plain", "template"])
+def test_the_types_of_the_official_api_take_every_field(kind: str, place: PodSettings) -> None:
     client = ApiClient()
     for made in objects_of(POOLS[kind], 0, place):
         read = client.deserialize(Answer(json.dumps(made)), f"V1{made['kind']}")
@@ -89,7 +89,7 @@ class Answer:
         self.data = data
 
 
-def pod_of(kind: str, place: Place = PLACE) -> dict[str, Any]:
+def pod_of(kind: str, place: PodSettings = PLACE) -> dict[str, Any]:
     return objects_of(POOLS[kind], 0, place)[0]
 
 
@@ -109,7 +109,7 @@ def test_secrets_are_in_no_pod_and_hidden_where_they_are_shown() -> None:
     assert {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}} in engine_of(pod)["env"]
 
 
-def start(epoch: int = 3, **engine: Any) -> manifests.Start:
+def start(epoch: int = 3, **engine: Any) -> manifests.PodStart:
     pool = Pool(name="chat", kind="vllm", node="k8s")
     row = Instance(pool=pool, name="chat-0", ordinal=0, node="k8s", epoch=epoch)
     return described(row, {"kind": "vllm", "model": "m", "engine": engine}, {}, "7")
@@ -158,7 +158,7 @@ def test_resources_follow_from_placement_and_options(engine: Any, placement: Any
 
 
 def test_a_template_is_laid_over_and_our_own_labels_stay() -> None:
-    pod = pod_of("mooncake-client", Place("weir", PLACE.images, {}, TEMPLATE))
+    pod = pod_of("mooncake-client", PodSettings("weir", PLACE.images, {}, TEMPLATE))
     assert pod["metadata"]["labels"]["team"] == "inference"
     assert pod["metadata"]["labels"]["weir/pool"] == "store"
     assert pod["metadata"]["annotations"]["note"] == "x"
@@ -170,17 +170,17 @@ def test_a_template_is_laid_over_and_our_own_labels_stay() -> None:
 
 
 def test_the_image_is_the_documents_else_the_nodes_else_the_kinds() -> None:
-    place = Place(images={"vllm": "node:1"})
+    place = PodSettings(images={"vllm": "node:1"})
     images = [
         engine_of(manifests.pod(start(**engine), where))["image"]
-        for engine, where in (({"image": "mine:2"}, place), ({}, place), ({}, Place()))
+        for engine, where in (({"image": "mine:2"}, place), ({}, place), ({}, PodSettings()))
     ]
     assert images == ["mine:2", "node:1", "vllm/vllm-openai:v0.32.0"]
 
 
 def test_a_kind_without_an_image_says_where_to_name_one() -> None:
     with pytest.raises(LookupError, match=r"no image for the kind mooncake-master: set engine\.image, or images\."):
-        objects_of(POOLS["mooncake-master"], 0, Place())
+        objects_of(POOLS["mooncake-master"], 0, PodSettings())
 
 
 def test_each_replica_is_rendered_and_what_others_start_is_not() -> None:
@@ -195,7 +195,7 @@ def test_each_replica_is_rendered_and_what_others_start_is_not() -> None:
             ]
         },
     }
-    assert [one["metadata"]["name"] for one in objects(parse_fleet(document), Place())] == ["a-0-e1", "a-1-e1"]
+    assert [one["metadata"]["name"] for one in objects(parse_fleet(document), PodSettings())] == ["a-0-e1", "a-1-e1"]
 
 
 def test_a_long_name_is_shortened_where_a_label_holds_it() -> None:

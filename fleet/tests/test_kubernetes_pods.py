@@ -12,7 +12,7 @@ from django.utils import timezone
 from fleet.control import nodes
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
-from fleet.models import Instance, Node, Pool, State, Wish
+from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import agent, launchers, logs
 from fleet.node.launcher import Ended
 from fleet.plan.placement import refusal
@@ -306,7 +306,7 @@ def test_everything_of_the_node_ends_and_what_should_run_stays_declared(
     assert capsys.readouterr().out == "1 stopped: p-0\n"
     assert set(cluster.pods()) == {"theirs"}
     found = Instance.objects.get()
-    assert (found.state, found.pod, found.desired) == (State.STOPPED, "", Wish.RUNNING)
+    assert (found.state, found.pod, found.desired) == (State.STOPPED, "", DesiredState.RUNNING)
 
 
 def test_a_pod_that_no_record_names_ends_with_the_others(here: Pods, cluster: Cluster) -> None:

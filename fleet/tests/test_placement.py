@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.placement import Demand, Held, NodeView, place
+from fleet.plan.placement import Demand, HeldResources, NodeView, place
 from fleet.spec.sections import Placement
 
 
@@ -27,7 +27,7 @@ def test_without_spread_as_few_nodes_as_possible_are_used() -> None:
 
 
 def test_what_was_somewhere_goes_back_there() -> None:
-    held = [Held("p-9", "p", "b", Placement())]
+    held = [HeldResources("p-9", "p", "b", Placement())]
     assert homes(Placement(), [A, B], held, last="b") == ["b"]
 
 
@@ -61,7 +61,7 @@ def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_said() -> None:
 
 
 def test_gpus_are_given_by_number_and_never_twice() -> None:
-    held = [Held("q-0", "q", "a", Placement(gpus=1), (0,))]
+    held = [HeldResources("q-0", "q", "a", Placement(gpus=1), (0,))]
     found = place([Demand(f"p-{n}", "p", Placement(gpus=1)) for n in range(2)], held, [A])
     assert [(home.node, home.gpus) for home in found.values()] == [("a", (1,)), ("", ())]
 

@@ -10,10 +10,10 @@ import pytest
 
 from fleet.kinds.kind import Requirement
 from fleet.node import prerequisites
-from fleet.node.prerequisites import Finding, check
+from fleet.node.prerequisites import Prerequisite, check
 
 
-def look(*requires: Requirement, **ports: int) -> list[Finding]:
+def look(*requires: Requirement, **ports: int) -> list[Prerequisite]:
     return [found for found in check(requires, ports) if found.subject != "open files"]
 
 
@@ -27,7 +27,7 @@ def script(folder: Path, text: str) -> str:
 def test_a_program_is_found_in_the_path_or_by_its_own() -> None:
     there, gone = look(Requirement("program", "sh"), Requirement("program", "/no/such", advice="install it"))
     assert there.good
-    assert gone == Finding("/no/such", False, "not found, or not executable", "install it")
+    assert gone == Prerequisite("/no/such", False, "not found, or not executable", "install it")
 
 
 def test_modules_are_looked_for_in_the_engines_own_python() -> None:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from fleet.observe.samples import History, sample
-from router.contract.engine_metrics import Figures
+from router.contract.engine_metrics import EngineMetrics
 
-BLANK = Figures(None, None, None, None, None, None, None, None, {}, None, None)
+BLANK = EngineMetrics(None, None, None, None, None, None, None, None, {}, None, None)
 
 
 def history(*points: tuple[float, float, float]) -> History:
@@ -55,7 +55,9 @@ def test_an_engine_that_moves_no_kv_has_no_rate_of_it() -> None:
 
 
 def test_a_sample_has_the_keys_of_the_contract() -> None:
-    figure = Figures(0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)}, {"host": 8}, {"n": 9})
+    figure = EngineMetrics(
+        0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)}, {"host": 8}, {"n": 9}
+    )
     past = history((0, 0, 0), (60, 100, 50))
     made = sample("p-0", "p", 2, 1000.0, figure, past, (10, 20))
     assert made == {

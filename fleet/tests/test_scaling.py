@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.plan.scaling import Scale, active, wanted
-from fleet.spec.sections import DAYS, Autoscale, Schedule, Window, autoscale_of, schedule_of
+from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow, autoscale_of, schedule_of
 
 WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
 NIGHT = {"days": ["sat"], "from": "22:00", "to": "06:00", "replicas": 1}
@@ -63,7 +63,7 @@ def test_a_window_is_open_exactly_when_one_of_its_days_began_it(
     expected = any(
         DAYS[start.weekday()] in days and start <= now < start + dt.timedelta(minutes=lasts) for start in starts
     )
-    assert (active(Schedule("UTC", (Window(tuple(days), begins, ends, 3),)), now) is not None) == expected
+    assert (active(Schedule("UTC", (ScheduleWindow(tuple(days), begins, ends, 3),)), now) is not None) == expected
 
 
 def scale(scheduled: int | None, scaled: int | None, **autoscale: Any) -> Scale:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.spec.changes import changes
 from fleet.spec.fleet_spec import InvalidFleet, dump_fleet, parse_fleet
-from fleet.spec.sections import Placement, Update, Window, autoscale_of, placement_of, schedule_of
+from fleet.spec.sections import Placement, ScheduleWindow, Update, autoscale_of, placement_of, schedule_of
 
 SECTIONS: dict[str, Any] = {
     "update": {"strategy": "surge", "max_surge": 2, "on_failure": "rollback"},
@@ -80,7 +80,7 @@ def test_what_is_left_out_takes_its_default() -> None:
     assert placement_of({"gpus": 2}) == Placement(gpus=2)
     assert autoscale_of({"target_kv": 1, "target_queue": None}).target_kv == 1.0
     assert schedule_of({"windows": [{"from": "22:00", "to": "06:00", "replicas": 1}]}).windows == (
-        Window(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), 1320, 360, 1),
+        ScheduleWindow(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), 1320, 360, 1),
     )
     assert Update().strategy == "in_place"
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from fleet.plan.state import SILENT_S, STABLE_S, Look, Move, Seen, backoff_s, is_stable, next_move
+from fleet.plan.state import SILENT_S, STABLE_S, Look, Move, ObservedProcess, backoff_s, is_stable, next_move
 
-SEEN = Seen(state="ready", reason="answers", wish="running", failing=False, failures=0, since=1000.0)
+SEEN = ObservedProcess(state="ready", reason="answers", wish="running", failing=False, failures=0, since=1000.0)
 WELL = Look(
     at=2000.0,
     alive=True,

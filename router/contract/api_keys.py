@@ -17,7 +17,7 @@ class UnreadableKeys(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PublishedKey:
     id: str
     name: str
     pools: frozenset[str] = frozenset()  # empty: every pool
@@ -31,11 +31,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    by_hash: Mapping[bytes, Key] = field(default_factory=dict)
+    by_hash: Mapping[bytes, PublishedKey] = field(default_factory=dict)
     required: frozenset[str] = frozenset()  # pools that are served to holders of a key only
     required_everywhere: bool = False
 
-    def holder(self, secret: bytes) -> Key | None:
+    def holder(self, secret: bytes) -> PublishedKey | None:
         return self.by_hash.get(hashlib.sha256(secret).digest())
 
     def requires(self, pool: str, ephemeral: bool) -> bool:
@@ -53,8 +53,8 @@ def parse(value: Mapping[str, Any]) -> Keyring:
     return Keyring(by_hash, required - {"*"}, "*" in required)
 
 
-def _key(entry: Mapping[str, Any]) -> Key:
-    return Key(
+def _key(entry: Mapping[str, Any]) -> PublishedKey:
+    return PublishedKey(
         id=str(entry["id"]),
         name=str(entry["name"]),
         pools=frozenset(str(pool) for pool in entry["pools"]),

@@ -13,7 +13,7 @@ _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
+class KvTransferTotals:
     """Counters of one way in which KV leaves or reaches an engine; several names of one figure are added up."""
 
     prefix: str  # that all these names have: a page without it is not searched for them
@@ -39,7 +39,7 @@ class Scrape:
     cached_by_source: str  # a counter with a `source` label
     cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
-    transfers: tuple[Transfers, ...] = ()
+    transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[tuple[str, str, str], ...] = ()  # of a store: (tier, gauge of used bytes, gauge of its capacity)
 
 
@@ -64,14 +64,14 @@ VLLM_SCRAPE = Scrape(
     cache_config="vllm:cache_config_info",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
     transfers=(
-        Transfers(
+        KvTransferTotals(
             "vllm:nixl_",
             n=("xfer_time_seconds_count",),
             seconds=("xfer_time_seconds_sum",),
             bytes=("bytes_transferred_sum",),
             failed=("num_failed_transfers_total",),
         ),
-        Transfers(
+        KvTransferTotals(
             "vllm:mooncake_store_operation_",
             n=("total",),
             seconds=("time_seconds_sum",),
@@ -79,7 +79,7 @@ VLLM_SCRAPE = Scrape(
             failed=("failed_keys_total",),
             operations=("save_put", "load_get"),
         ),
-        Transfers(
+        KvTransferTotals(
             "vllm:kv_offload_",
             n=("load_size_count", "store_size_count"),
             seconds=("load_time_total", "store_time_total"),
@@ -95,7 +95,7 @@ VLLM_SCRAPE = Scrape(
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EngineMetrics:
     """None: the engine does not give it."""
 
     kv_usage: float | None  # 0–1
@@ -114,10 +114,10 @@ class Figures:
     transfers: dict[str, float] = field(default_factory=dict)  # of KV, counters: n, seconds, bytes, failed
 
 
-def figures(page: bytes, names: Scrape) -> Figures:
+def parse_metrics(page: bytes, names: Scrape) -> EngineMetrics:
     config = _labels(page, names.cache_config)
     tiers = _tiers(page, names)
-    return Figures(
+    return EngineMetrics(
         kv_usage=_share(tiers) if tiers else _mean(page, names.kv_usage),
         running=_sum(page, names.running),
         waiting=_sum(page, names.waiting),
@@ -150,7 +150,7 @@ def _add(found: dict[str, float], figure: str, values: list[float]) -> None:
         found[figure] = found.get(figure, 0.0) + sum(values)
 
 
-def _moved(page: bytes, way: Transfers, names: tuple[str, ...]) -> list[float]:
+def _moved(page: bytes, way: KvTransferTotals, names: tuple[str, ...]) -> list[float]:
     return [
         value
         for name in names

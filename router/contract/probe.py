@@ -23,11 +23,11 @@ class Slow(ProbeError):
     pass
 
 
-class Refused(ProbeError):
+class ConnectionRefused(ProbeError):
     pass
 
 
-class _Connection(asyncio.Protocol):
+class _ProbeConnection(asyncio.Protocol):
     """One request at a time on one kept connection."""
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class _Connection(asyncio.Protocol):
 
     def _fail(self, text: str) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Refused(text))
+            self._answer.set_exception(ConnectionRefused(text))
 
     async def get(self, path: str, host: str) -> tuple[int, bytes]:
         if self.transport is None:
-            raise Refused("the connection broke")
+            raise ConnectionRefused("the connection broke")
         self._parser, self._parts = httptools.HttpResponseParser(self), []
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -83,7 +83,7 @@ class Prober:
     """Kept connections by URL; belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Connection] = {}
+        self._kept: dict[str, _ProbeConnection] = {}
 
     async def get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
         """(status, body). Slow or Refused when there is no answer; the connection is then given up."""
@@ -94,7 +94,7 @@ class Prober:
             self.forget(url)
             raise Slow(f"GET {url} took longer than {timeout_s:g} s") from None
         except OSError as error:
-            raise Refused(f"GET {url}: {error.strerror or error}") from None
+            raise ConnectionRefused(f"GET {url}: {error.strerror or error}") from None
 
     async def _get(self, url: str) -> tuple[int, bytes]:
         parts = urlsplit(url)
@@ -102,17 +102,17 @@ class Prober:
         if kept is not None and kept.transport is not None:
             try:
                 return await kept.get(parts.path, parts.netloc)
-            except Refused:
+            except ConnectionRefused:
                 pass  # the server may close a kept connection at any time; a fresh one tells
         connection = await self._connect(parts)
         self._kept[url] = connection
         return await connection.get(parts.path, parts.netloc)
 
-    async def _connect(self, parts: SplitResult) -> _Connection:
+    async def _connect(self, parts: SplitResult) -> _ProbeConnection:
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=secure)
+        _, protocol = await loop.create_connection(_ProbeConnection, parts.hostname or "", port, ssl=secure)
         return protocol
 
     def forget(self, url: str) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import orjson
 
 from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd
-from router.http.errors import Refusal
+from router.http.errors import ErrorResponse
 from router.policy.types import Decision
-from router.pool.endpoint import Lease, Member
+from router.pool.endpoint import Endpoint, Lease
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
-from router.upstream.response import Answering
+from router.upstream.response import EngineResponse
 
 # (call, instance for the prefill, instance that decodes, what becomes of it, body, new tokens of the prefill)
-Flow = Callable[[Call, Member, Member, Offload, Mapping[str, Any], int], Awaitable[Answering]]
-Again = Callable[[Call, Member, Offload, Mapping[str, Any]], Awaitable[Answering]]
+Flow = Callable[[Call, Endpoint, Endpoint, Offload, Mapping[str, Any], int], Awaitable[EngineResponse]]
+Again = Callable[[Call, Endpoint, Offload, Mapping[str, Any]], Awaitable[EngineResponse]]
 
 OFFLOADS: dict[str, Flow] = {
     "nixl": nixl.serve,
@@ -31,12 +31,12 @@ OFFLOADS: dict[str, Flow] = {
 AGAIN: dict[str, Again] = {"nixl": nixl.again, "mooncake_store": mooncake_store.again}
 
 
-async def serve(call: Call, decision: Decision, member: Member, lease: Lease) -> Answering:
+async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
     """What carries the answer; the caller releases it. Raises UpstreamError and Refusal."""
     before = call.offload
     if before is None and not decision.prefill:
-        return await colocated.serve(call, member, call.pool.policy)
-    way = _again(call, member, before) if before is not None else _offload(call, decision, member)
+        return await colocated.serve(call, endpoint, call.pool.policy)
+    way = _again(call, endpoint, before) if before is not None else _offload(call, decision, endpoint)
     try:
         answering = await way
     except PrefillFailed as error:
@@ -45,48 +45,48 @@ async def serve(call: Call, decision: Decision, member: Member, lease: Lease) ->
     if answering is not None and call.flow != "colocated":
         return answering
     lease.charge(decision.new_tokens)
-    return answering or await colocated.serve(call, member, call.pool.policy)
+    return answering or await colocated.serve(call, endpoint, call.pool.policy)
 
 
 def _give_up(call: Call, error: PrefillFailed) -> None:
-    """Refusal when the policy wants no fallback."""
+    """ErrorResponse when the policy wants no fallback."""
     assert call.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     if call.pool.policy["failure.offload_fallback"] == "local":
         call.offload.local("fallback", str(error))
         return
     call.offload.local("failed", str(error))
     status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
-    raise Refusal(status, code, f"the prompt could not be computed: {error}") from None
+    raise ErrorResponse(status, code, f"the prompt could not be computed: {error}") from None
 
 
-async def _again(call: Call, member: Member, before: Offload) -> Answering | None:
+async def _again(call: Call, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
     """After an attempt that failed: with the KV that is still held; None without."""
     again = AGAIN.get(before.connector)
-    if before.kept is not None and again and member.connector == before.connector and member.id != before.prefill:
-        return await again(call, member, before, before.kept)
+    if before.kept is not None and again and endpoint.connector == before.connector and endpoint.id != before.prefill:
+        return await again(call, endpoint, before, before.kept)
     if before.outcome in ("", "ok"):
         before.local("fallback", "the instance that should have decoded failed")
     return None
 
 
-async def _offload(call: Call, decision: Decision, member: Member) -> Answering | None:
+async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
     """None when it cannot be."""
-    prefiller = call.pool.members.get(decision.prefill)
-    offload = call.offload = Offload(member.connector, decision.prefill)
+    prefiller = call.pool.endpoints.get(decision.prefill)
+    offload = call.offload = Offload(endpoint.connector, decision.prefill)
     document = orjson.loads(call.body)
-    why = _unable(prefiller, member) or bodies.unsuited(document, call.endpoint, member.connector)
+    why = _unable(prefiller, endpoint) or bodies.unsuited(document, call.api_path, endpoint.connector)
     if why or prefiller is None:
         offload.local("ineligible", why)
         return None
-    flow = OFFLOADS[member.connector]
-    return await flow(call, prefiller, member, offload, document, decision.prefill_new_tokens)
+    flow = OFFLOADS[endpoint.connector]
+    return await flow(call, prefiller, endpoint, offload, document, decision.prefill_new_tokens)
 
 
-def _unable(prefiller: Member | None, member: Member) -> str:
+def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:
     if prefiller is None:
         return "the instance for the prefill has left the fleet"
-    if member.connector not in OFFLOADS or prefiller.connector != member.connector:
-        return f"{prefiller.id} cannot hand KV over to {member.id}"
+    if endpoint.connector not in OFFLOADS or prefiller.connector != endpoint.connector:
+        return f"{prefiller.id} cannot hand KV over to {endpoint.id}"
     return ""
 
 

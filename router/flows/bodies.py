@@ -19,12 +19,12 @@ _OF_THE_ANSWER = (
 ENDPOINTS = {"neuron": ("/v1/chat/completions", "/v1/completions")}
 
 
-def unsuited(document: Mapping[str, Any], endpoint: str, connector: str) -> str:
+def unsuited(document: Mapping[str, Any], api_path: str, connector: str) -> str:
     """Why a request has to be served by one instance, in words; empty when its prompt can be computed elsewhere."""
-    if endpoint not in LIMITS:
-        return f"{endpoint} has no answer to decode"
-    if endpoint not in ENDPOINTS.get(connector, LIMITS):
-        return f"{endpoint} cannot be served by two {connector} instances"
+    if api_path not in LIMITS:
+        return f"{api_path} has no answer to decode"
+    if api_path not in ENDPOINTS.get(connector, LIMITS):
+        return f"{api_path} cannot be served by two {connector} instances"
     for holds, why in _UNSUITED:
         if holds(document):
             return why
@@ -56,10 +56,10 @@ _UNSUITED: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 )
 
 
-def prefill(document: Mapping[str, Any], endpoint: str, params: Mapping[str, Any] | None = None) -> bytes:
+def prefill(document: Mapping[str, Any], api_path: str, params: Mapping[str, Any] | None = None) -> bytes:
     """One token, not streamed, of the same prompt."""
     asked = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
-    asked |= dict.fromkeys(LIMITS[endpoint], 1) | {"stream": False}
+    asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": False}
     if params is not None:
         asked["kv_transfer_params"] = params
     return orjson.dumps(asked)

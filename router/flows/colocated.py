@@ -1,15 +1,15 @@
 """Prefill and decode on the same instance: the request goes there once, the answer comes back as it is."""
 
 from router.policy.types import Policy
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.upstream.connection import Connection
 
 
-async def serve(call: Call, member: Member, policy: Policy) -> Connection:
-    return await member.upstream.open(
+async def serve(call: Call, endpoint: Endpoint, policy: Policy) -> Connection:
+    return await endpoint.upstream.open(
         b"POST %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-        % (call.target, member.upstream.authority, call.forwarded, len(call.body), call.body),
+        % (call.target, endpoint.upstream.authority, call.forwarded, len(call.body), call.body),
         connect_timeout_s=policy["failure.connect_timeout_s"],
         first_byte_timeout_s=policy["failure.first_byte_timeout_s"],
     )

@@ -4,7 +4,7 @@ import time
 
 from router.flows.post import post
 from router.http.headers import value_of
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import Connection
@@ -12,16 +12,16 @@ from router.upstream.errors import ConnectFailed
 
 
 async def decode(
-    call: Call, member: Member, offload: Offload, body: bytes, forwarded: bytes | None = None
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, forwarded: bytes | None = None
 ) -> Connection:
     """The connection that carries the answer. Raises UpstreamError: what was held is lost, unless nothing was sent;
     and PrefillFailed when the KV does not come and the policy wants no fallback."""
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
-    offload.transfer_bytes = _bytes_to_move(call, member)
+    offload.transfer_bytes = _bytes_to_move(call, endpoint)
     limit_s = call.pool.policy["failure.first_byte_timeout_s"]
     try:
-        connection = await post(call, member, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
+        connection = await post(call, endpoint, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
     except ConnectFailed:
         offload.kept = kept
         raise
@@ -29,15 +29,15 @@ async def decode(
         offload.outcome = "ok"
         return connection
     connection.release()
-    why = f"{member.id} did not get the KV of {offload.prefill}: {_words(connection)}"
+    why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_words(connection)}"
     if call.pool.policy["failure.offload_fallback"] == "fail":
         raise PrefillFailed(why)
     offload.local("fallback", why)
-    return await post(call, member, call.body, first_byte_timeout_s=limit_s)
+    return await post(call, endpoint, call.body, first_byte_timeout_s=limit_s)
 
 
-def _bytes_to_move(call: Call, member: Member) -> int | None:
-    per_token = member.kv.get("bytes_per_token")
+def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
+    per_token = endpoint.kv.get("bytes_per_token")
     if not isinstance(per_token, int | float) or call.decision is None:
         return None
     return round(max(call.prompt_tokens - call.decision.cached_tokens, 0) * per_token)

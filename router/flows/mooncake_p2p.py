@@ -12,18 +12,18 @@ from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.flows.together import Together
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import Connection
-from router.upstream.connection_pool import Upstream
+from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
 QUERY_S = 5.0  # for the answer of a bootstrap server
 
 
 async def serve(
-    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
 ) -> Connection:
     bootstrap = prefiller.kv.get("bootstrap")
     if not isinstance(bootstrap, str):
@@ -33,7 +33,7 @@ async def serve(
     hold, fetch = _params(call, bootstrap, prefiller.engine_id)
     both = Together(
         offload,
-        prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint, hold), tokens),
+        prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, hold), tokens),
         decode(call, decoder, offload, bodies.decode(call.body, fetch)),
     )
     try:
@@ -51,20 +51,20 @@ def _params(call: Call, bootstrap: str, engine_id: str) -> tuple[dict[str, Any],
     return hold, {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where
 
 
-async def _engine_id(member: Member, bootstrap: str) -> str:
-    upstream = Upstream(bootstrap)
+async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
+    upstream = ConnectionPool(bootstrap)
     try:
         async with asyncio.timeout(QUERY_S):
             return await _asked(upstream)
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(
-            f"{member.id}: its bootstrap server {bootstrap} does not say its engine id: {error}"
+            f"{endpoint.id}: its bootstrap server {bootstrap} does not say its engine id: {error}"
         ) from None
     finally:
         upstream.close()
 
 
-async def _asked(upstream: Upstream) -> str:
+async def _asked(upstream: ConnectionPool) -> str:
     """Of the first data-parallel rank."""
     request = b"GET /query HTTP/1.1\r\nhost: %b\r\n\r\n" % upstream.authority
     connection = await upstream.open(request, connect_timeout_s=QUERY_S, first_byte_timeout_s=QUERY_S)

@@ -6,19 +6,19 @@ from typing import Any
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload
 from router.upstream.connection import Connection
 
 
 async def serve(
-    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
 ) -> Connection:
-    await prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint), tokens)
+    await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path), tokens)
     offload.kept = {}
     return await again(call, decoder, offload, {})
 
 
-async def again(call: Call, decoder: Member, offload: Offload, kept: Mapping[str, Any]) -> Connection:
+async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
     return await decode(call, decoder, offload, call.body)

@@ -6,7 +6,7 @@ from typing import Any
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import Connection
@@ -22,9 +22,9 @@ HOLD = {
 
 
 async def serve(
-    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
 ) -> Connection:
-    answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.endpoint, HOLD), tokens)
+    answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
     params = answer.get("kv_transfer_params")
     if not isinstance(params, dict) or params.get("do_remote_prefill") is not True:
         raise PrefillFailed(f"{prefiller.id}: its answer has no kv_transfer_params")
@@ -32,6 +32,6 @@ async def serve(
     return await again(call, decoder, offload, params)
 
 
-async def again(call: Call, decoder: Member, offload: Offload, kept: Mapping[str, Any]) -> Connection:
+async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
     """Also on another decoder, when the first could not be reached: the blocks are still held."""
     return await decode(call, decoder, offload, bodies.decode(call.body, kept))

@@ -14,21 +14,21 @@ from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
 from router.flows.prefill import fetch
 from router.flows.together import Together
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import EventSink, Headers, Sink
 from router.upstream.errors import ConnectionBroken
-from router.upstream.response import Answering
+from router.upstream.response import EngineResponse
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 async def serve(
-    call: Call, prefiller: Member, decoder: Member, offload: Offload, document: Mapping[str, Any], tokens: int
-) -> Answering:
+    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
+) -> EngineResponse:
     mine, other = _ids(call, prefiller, decoder)
-    asked = orjson.loads(bodies.prefill(document, call.endpoint)) | {"stream": call.prompt.stream}
+    asked = orjson.loads(bodies.prefill(document, call.api_path)) | {"stream": call.prompt.stream}
     both = Together(
         offload,
         fetch(call, prefiller, offload, orjson.dumps(asked), tokens, _lines(call, mine)),
@@ -41,7 +41,7 @@ async def serve(
     return Spliced(both, first_token(both.prefill.result().replace(mine, other)))
 
 
-def _ids(call: Call, prefiller: Member, decoder: Member) -> tuple[bytes, bytes]:
+def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, bytes]:
     """Of the prefill's request and of the decoder's; each names the other's address."""
     name = b"cmpl-%b" % call.id.replace("_", "-").encode()
     if decoder.kv.get("peer"):
@@ -62,7 +62,7 @@ class Spliced:
         self._both = both
         self._first = first
         self._text = b"".join(text for _, text in events(first))
-        self._decoder: Answering | None = None
+        self._decoder: EngineResponse | None = None
 
     @property
     def done(self) -> bool:

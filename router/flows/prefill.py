@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from router.flows.post import post
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import blame, failed
 from router.request import prediction
 from router.request.call import Call
@@ -19,53 +19,53 @@ from router.upstream.errors import ProtocolError, UpstreamError
 LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks of a long prompt
 
 
-async def prefill(call: Call, member: Member, offload: Offload, body: bytes, tokens: int) -> dict[str, Any]:
+async def prefill(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int) -> dict[str, Any]:
     """The engine's answer to `body`, which makes it compute `tokens` new tokens. Raises PrefillFailed."""
-    answer = _parsed(member, await fetch(call, member, offload, body, tokens))
+    answer = _parsed(endpoint, await fetch(call, endpoint, offload, body, tokens))
     _learn(offload, answer)
     return answer
 
 
 async def fetch(
-    call: Call, member: Member, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
 ) -> bytes:
     """As `prefill`, the answer as it came; `forwarded`: other header lines than the client's."""
     limit_s = call.pool.policy["failure.prefill_timeout_s"]
-    member.breaker.begin()
-    lease = member.lease(tokens)
-    offload.alone = member.requests == 1
-    call.pool.index.insert(member.id, member.epoch, call.chunks)
-    sent = prediction.computing(call, member)
+    endpoint.breaker.begin()
+    lease = endpoint.lease(tokens)
+    offload.alone = endpoint.requests == 1
+    call.pool.index.insert(endpoint.id, endpoint.epoch, call.chunks)
+    sent = prediction.computing(call, endpoint)
     offload.began = time.perf_counter()
     try:
         async with asyncio.timeout(limit_s):
-            return await _answer(call, member, body, limit_s, forwarded)
+            return await _answer(call, endpoint, body, limit_s, forwarded)
     except TimeoutError:
-        raise PrefillLate(f"{member.id} did not compute the prompt within {limit_s:g} s") from None
+        raise PrefillLate(f"{endpoint.id} did not compute the prompt within {limit_s:g} s") from None
     except UpstreamError as error:
-        blame(call.pool, member, error)
-        raise PrefillFailed(f"{member.id}: {error}") from None
+        blame(call.pool, endpoint, error)
+        raise PrefillFailed(f"{endpoint.id}: {error}") from None
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
-        offload.alone = offload.alone and member.requests == 1  # and nobody came while it ran
-        member.breaker.neutral()
+        offload.alone = offload.alone and endpoint.requests == 1  # and nobody came while it ran
+        endpoint.breaker.neutral()
         lease.end()
         prediction.over(sent)
         call.pool.queue.wake()
 
 
-async def _answer(call: Call, member: Member, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
-    connection = await post(call, member, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
+async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
+    connection = await post(call, endpoint, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
     try:
         raw = await _whole(connection)
     finally:
         connection.release()
     if connection.status != 200:
         if connection.status >= 500 and connection.status != 503:
-            failed(call.pool, member)
-        raise PrefillFailed(f"{member.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
-    member.breaker.answered()
-    member.breaker.served()
+            failed(call.pool, endpoint)
+        raise PrefillFailed(f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
+    endpoint.breaker.answered()
+    endpoint.breaker.served()
     return raw
 
 
@@ -79,13 +79,13 @@ async def _whole(connection: Connection) -> bytes:
     return b"".join(parts)
 
 
-def _parsed(member: Member, raw: bytes) -> dict[str, Any]:
+def _parsed(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise PrefillFailed(f"{member.id}: its answer is not JSON: {error}") from None
+        raise PrefillFailed(f"{endpoint.id}: its answer is not JSON: {error}") from None
     if not isinstance(answer, dict):
-        raise PrefillFailed(f"{member.id}: its answer is not an object")
+        raise PrefillFailed(f"{endpoint.id}: its answer is not an object")
     return answer
 
 

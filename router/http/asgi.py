@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from router.http.body import MAX_BODY, ClientGone, too_large
-from router.http.client import Client, Incoming
+from router.http.client import ClientConnection, IncomingRequest
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Handler = Callable[[Incoming, Client], Coroutine[Any, Any, None]]
+Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 HIGH_WATER = 64 * 1024  # bytes that wait for the client
 
@@ -31,7 +31,7 @@ class AsgiClient:
         self._watcher: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
 
-    async def serve(self, incoming: Incoming, handler: Handler) -> None:
+    async def serve(self, incoming: IncomingRequest, handler: Handler) -> None:
         work = self._work = asyncio.create_task(handler(incoming, self))
         work.add_done_callback(lambda _: self._news.set())
         try:

@@ -4,8 +4,8 @@
 import asyncio
 import zlib
 
-from router.http.client import Client
-from router.http.errors import Refusal
+from router.http.client import ClientConnection
+from router.http.errors import ErrorResponse
 
 MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
 LONG = len(str(MAX_BODY))
@@ -17,8 +17,8 @@ class ClientGone(Exception):
     pass
 
 
-async def read(headers: dict[bytes, bytes], client: Client) -> bytes:
-    """Refusal when it is too large (said at once when its length tells), ClientGone when it does not come."""
+async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
+    """ErrorResponse when it is too large (said at once when its length tells), ClientGone when it does not come."""
     length = headers.get(b"content-length", b"")
     if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
         raise too_large()
@@ -34,7 +34,7 @@ async def _decoded(body: bytes, encoding: bytes) -> bytes:
     if named not in _WINDOWS:
         sent = encoding.decode("latin-1")[:100]
         message = f"content-encoding: {sent!r} is not read here; send the body as it is, or as gzip"
-        raise Refusal(415, "unsupported_encoding", message)
+        raise ErrorResponse(415, "unsupported_encoding", message)
     if len(body) <= AT_ONCE:
         return decompressed(body, _WINDOWS[named])
     return await asyncio.to_thread(decompressed, body, _WINDOWS[named])
@@ -46,13 +46,15 @@ def decompressed(body: bytes, window: int) -> bytes:
     try:
         plain = unpacker.decompress(body, MAX_BODY + 1)
     except zlib.error as error:
-        raise Refusal(400, "invalid_encoding", f"the body is not what its content-encoding says: {error}") from None
+        raise ErrorResponse(
+            400, "invalid_encoding", f"the body is not what its content-encoding says: {error}"
+        ) from None
     if len(plain) > MAX_BODY:
         raise too_large()
     if not unpacker.eof:
-        raise Refusal(400, "invalid_encoding", "the compressed body ends too early")
+        raise ErrorResponse(400, "invalid_encoding", "the compressed body ends too early")
     return plain
 
 
-def too_large() -> Refusal:
-    return Refusal(413, "body_too_large", f"the body may have at most {MAX_BODY} bytes")
+def too_large() -> ErrorResponse:
+    return ErrorResponse(413, "body_too_large", f"the body may have at most {MAX_BODY} bytes")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 @dataclass(slots=True)
-class Incoming:
+class IncomingRequest:
     """A request's head."""
 
     path: str
@@ -19,7 +19,7 @@ class Incoming:
     peer: str  # the address that it came from
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
     on_room: Callable[[], None] | None  # called when it has caught up after a `write` that was too much
 

@@ -19,7 +19,7 @@ _ANTHROPIC_TYPES = {
 }
 
 
-class Refusal(Exception):
+class ErrorResponse(Exception):
     def __init__(
         self, status: int, code: str, message: str, *, retry_after_s: int | None = None, allow: str | None = None
     ) -> None:
@@ -41,8 +41,8 @@ class Refusal(Exception):
         return headers
 
 
-def document(endpoint: str, status: int, code: str, message: str, request_id: str) -> dict[str, Any]:
-    if endpoint.startswith("/v1/messages"):
+def document(api_path: str, status: int, code: str, message: str, request_id: str) -> dict[str, Any]:
+    if api_path.startswith("/v1/messages"):
         kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {
             "type": "error",
@@ -53,22 +53,22 @@ def document(endpoint: str, status: int, code: str, message: str, request_id: st
     return {"error": {"message": message, "type": kind, "param": None, "code": code, "request_id": request_id}}
 
 
-def body(endpoint: str, refusal: Refusal, request_id: str) -> bytes:
-    return orjson.dumps(document(endpoint, refusal.status, refusal.code, refusal.message, request_id))
+def body(api_path: str, refusal: ErrorResponse, request_id: str) -> bytes:
+    return orjson.dumps(document(api_path, refusal.status, refusal.code, refusal.message, request_id))
 
 
-def answer(endpoint: str, refusal: Refusal, request_id: str) -> tuple[bytes, bytes]:
+def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[bytes, bytes]:
     """(header lines, body)"""
-    text = body(endpoint, refusal, request_id)
+    text = body(api_path, refusal, request_id)
     lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers())
     return b"%bcontent-length: %d\r\n" % (lines, len(text)), text
 
 
-def event(endpoint: str, code: str, message: str, request_id: str) -> bytes:
+def event(api_path: str, code: str, message: str, request_id: str) -> bytes:
     """The event that ends a stream which broke after its first byte; it begins a new event whatever came before."""
-    if endpoint == "/v1/responses":
+    if api_path == "/v1/responses":
         flat = {"type": "error", "code": code, "message": message, "param": None, "request_id": request_id}
         return b"\n\nevent: error\ndata: %b\n\n" % orjson.dumps(flat)
-    data = orjson.dumps(document(endpoint, 502, code, message, request_id))
-    name = b"event: error\n" if endpoint == "/v1/messages" else b""
+    data = orjson.dumps(document(api_path, 502, code, message, request_id))
+    name = b"event: error\n" if api_path == "/v1/messages" else b""
     return b"\n\n%bdata: %b\n\n" % (name, data)

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from router.http.body import MAX_BODY, ClientGone, too_large
-from router.http.client import Client, Incoming
+from router.http.client import ClientConnection, IncomingRequest
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 BODILESS = (204, 304)
@@ -21,15 +21,15 @@ CHUNKED = b"transfer-encoding: chunked\r\n"
 
 log = logging.getLogger("weir.router")
 
-Handler = Callable[[Incoming, Client], Coroutine[Any, Any, None]]
+Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 
-class Exchange(RequestResponseCycle):
+class HttpExchange(RequestResponseCycle):
     """A Client. To uvicorn's protocol it is one of its cycles: it sets `disconnected`, then `message_event`."""
 
     def __init__(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         handler: Handler,
         transport: asyncio.Transport,
         flow: FlowControl,
@@ -56,7 +56,7 @@ class Exchange(RequestResponseCycle):
         self.takes_chunks = False
 
     @property
-    def message_event(self) -> "Exchange":  # type: ignore[override]
+    def message_event(self) -> "HttpExchange":  # type: ignore[override]
         return self
 
     @property

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from router.http.client import Incoming
-from router.http.exchange import Exchange, Handler
+from router.http.client import IncomingRequest
+from router.http.exchange import Handler, HttpExchange
 from router.timers import Deadlines
 from router.tokenize.prompt import RENDERERS
 
@@ -18,16 +18,16 @@ PIPELINED = 8  # requests that may wait on a connection while another is answere
 _ENDPOINTS = {path.encode(): path for path in RENDERERS}
 
 
-class Served(Protocol):
+class ServedRequest(Protocol):
     """What the ASGI callable of the server is to have besides."""
 
-    idle: "Deadlines[Door]"
+    idle: "Deadlines[RouterProtocol]"
     handle: Handler
 
 
-class Door(HttpToolsProtocol):
+class RouterProtocol(HttpToolsProtocol):
     app: Any  # Served
-    _answering: Exchange | None = None
+    _answering: HttpExchange | None = None
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -36,13 +36,13 @@ class Door(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         path, _, query = self.url.partition(b"?")
-        endpoint = _ENDPOINTS.get(path)
+        api_path = _ENDPOINTS.get(path)
         parser = self.parser
-        if endpoint is None or parser.get_method() != b"POST" or parser.should_upgrade():
+        if api_path is None or parser.get_method() != b"POST" or parser.should_upgrade():
             self._as_asgi()
             return
-        incoming = Incoming(endpoint, query, self.headers, self.client[0] if self.client else "")
-        exchange = Exchange(incoming, self.app.handle, self.transport, self.flow, self.on_response_complete)
+        incoming = IncomingRequest(api_path, query, self.headers, self.client[0] if self.client else "")
+        exchange = HttpExchange(incoming, self.app.handle, self.transport, self.flow, self.on_response_complete)
         exchange.http_1_0 = parser.get_http_version() == "1.0"
         exchange.keep_alive = not exchange.http_1_0 and parser.should_keep_alive()
         exchange.expects = self.expect_100_continue
@@ -62,7 +62,7 @@ class Door(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if not isinstance(cycle, Exchange):
+        if not isinstance(cycle, HttpExchange):
             super()._start_asgi_task(cycle, app)
             return
         self._answering = cycle
@@ -71,14 +71,14 @@ class Door(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
-        if isinstance(cycle, Exchange):
+        if isinstance(cycle, HttpExchange):
             cycle.feed(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         cycle = self.cycle
-        if isinstance(cycle, Exchange):
+        if isinstance(cycle, HttpExchange):
             cycle.fed()
         else:
             super().on_message_complete()
@@ -108,9 +108,9 @@ class Door(HttpToolsProtocol):
         super().connection_lost(exc)
 
 
-def close_idle(door: Door) -> None:
+def close_idle(door: RouterProtocol) -> None:
     door.timeout_keep_alive_handler()
 
 
-def deadlines() -> Deadlines[Door]:
+def deadlines() -> Deadlines[RouterProtocol]:
     return Deadlines(asyncio.get_running_loop(), close_idle)

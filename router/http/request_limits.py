@@ -11,8 +11,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from router.http import errors
-from router.http.errors import Refusal
-from router.http.protocol import Door
+from router.http.errors import ErrorResponse
+from router.http.protocol import RouterProtocol
 
 HEAD_S = 20.0  # from the connection, or from a further request's first byte, to the end of the head
 BODY_S = 60.0  # from a request's first incomplete read to the end of its body; also what of it nobody reads any more
@@ -28,7 +28,7 @@ class HeadTooLarge(Exception):
     pass
 
 
-class Intake(Door):
+class RequestLimits(RouterProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._state = _HEAD
@@ -63,7 +63,7 @@ class Intake(Door):
             if isinstance(error.__context__, HeadTooLarge):
                 self._refuse_head()
             else:
-                self._refuse(Refusal(400, "invalid_http", f"this is not HTTP/1.1: {error}"))
+                self._refuse(ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {error}"))
         return b""
 
     def _without_offer(self) -> bytes:
@@ -98,18 +98,18 @@ class Intake(Door):
         if self.transport.is_closing():
             return
         if self._state == _HEAD:
-            self._refuse(Refusal(408, "head_timeout", f"the request's head was not here within {limit_s:g} s"))
+            self._refuse(ErrorResponse(408, "head_timeout", f"the request's head was not here within {limit_s:g} s"))
         elif self.cycle is not self._running:
             self._bound()  # it is not its turn, and nothing is read until then
         elif self.cycle.response_complete:
             self.transport.close()  # the answer did not need it
         else:
-            self._refuse(Refusal(408, "body_timeout", f"the request's body was not here within {limit_s:g} s"))
+            self._refuse(ErrorResponse(408, "body_timeout", f"the request's body was not here within {limit_s:g} s"))
 
     def _refuse_head(self) -> None:
-        self._refuse(Refusal(431, "headers_too_large", f"target and headers may have at most {MAX_HEAD} bytes"))
+        self._refuse(ErrorResponse(431, "headers_too_large", f"target and headers may have at most {MAX_HEAD} bytes"))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: ErrorResponse) -> None:
         """Say it and close; while whole requests that came before are being answered, close after the last of them."""
         self._deaf = True
         if self._timer is not None:
@@ -125,7 +125,7 @@ class Intake(Door):
         elif self._running is not None:
             self._running.keep_alive = False
 
-    def _say(self, refusal: Refusal) -> None:
+    def _say(self, refusal: ErrorResponse) -> None:
         cycle = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
             body = errors.body("", refusal, "")

@@ -37,7 +37,7 @@ class Undecodable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class BlocksStored:
     names: Sequence[int]
     parent: int | None
     tokens: bytes  # 32-bit little-endian; empty when the engine names blocks that it has told of before
@@ -49,32 +49,32 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class BlocksRemoved:
     names: Sequence[int]
     tier: int
     group: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class BlocksCleared:
     pass
 
 
-Event = Stored | Removed | Cleared
+Event = BlocksStored | BlocksRemoved | BlocksCleared
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class KvEventBatch:
     at: float  # s, Unix, the engine's clock
     events: Sequence[Event]
 
 
-def decode(payload: bytes) -> Batch:
+def decode(payload: bytes) -> KvEventBatch:
     """Raises Undecodable."""
     try:
         at, events, *_ = msgpack.unpackb(payload, strict_map_key=False)
         read = [_event(event) for event in events]
-        return Batch(float(at), [event for event in read if event is not None])
+        return KvEventBatch(float(at), [event for event in read if event is not None])
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, msgpack.UnpackException) as error:
         raise Undecodable(f"not a batch of KV events: {type(error).__name__} {error}"[:300]) from None
 
@@ -89,14 +89,14 @@ def _event(raw: Any) -> Event | None:
     return read(raw) if read is not None else None
 
 
-def _stored(raw: dict[str, Any]) -> Stored:
+def _stored(raw: dict[str, Any]) -> BlocksStored:
     parent = raw.get("parent_block_hash")
     names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
     if size < 1 or (tokens and len(tokens) < 4 * size * len(names)):
         raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
-    return Stored(
+    return BlocksStored(
         names=names,
         parent=_name(parent) if parent is not None else None,
         tokens=tokens,
@@ -108,15 +108,15 @@ def _stored(raw: dict[str, Any]) -> Stored:
     )
 
 
-def _removed(raw: dict[str, Any]) -> Removed:
-    return Removed(_names(raw["block_hashes"]), _tier(raw), raw.get("group_idx"))
+def _removed(raw: dict[str, Any]) -> BlocksRemoved:
+    return BlocksRemoved(_names(raw["block_hashes"]), _tier(raw), raw.get("group_idx"))
 
 
 _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED}
 _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "BlockStored": _stored,
     "BlockRemoved": _removed,
-    "AllBlocksCleared": lambda raw: Cleared(),
+    "AllBlocksCleared": lambda raw: BlocksCleared(),
 }
 
 

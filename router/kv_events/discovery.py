@@ -1,16 +1,16 @@
 """Asks an engine where it publishes its KV events."""
 
-from router.kv_events.sources import NoEvents, Source, parse
-from router.upstream.connection_pool import Upstream
+from router.kv_events.sources import KvEventSource, NoEvents, parse
+from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
 TIMEOUT_S = 5.0
 LONGEST = 1 << 20  # bytes of an answer
 
 
-async def discover(url: str) -> Source:
+async def discover(url: str) -> KvEventSource:
     """Raises NoEvents."""
-    upstream = Upstream(url)
+    upstream = ConnectionPool(url)
     request = b"GET /kv_event_sources HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n\r\n" % upstream.authority
     try:
         connection = await upstream.open(request, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S)

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 
 import zmq
 
-from router.kv_events.batch import Batch, Cleared, Stored, Undecodable, decode
-from router.kv_events.inbox import Inbox
+from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
+from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
-from router.kv_events.sources import NoEvents, Source
+from router.kv_events.sources import KvEventSource, NoEvents
 from router.prefix.exact.index import ExactIndex, IndexFull
 
 log = logging.getLogger("weir.router")
@@ -28,7 +28,7 @@ ANSWER_S = 5.0  # for the answer to a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
 
-Discover = Callable[[], Awaitable[Source]]
+Discover = Callable[[], Awaitable[KvEventSource]]
 
 
 class Feed:
@@ -45,8 +45,8 @@ class Feed:
         self._group_known = False
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
-        self._events: Inbox | None = None
-        self._replay: Inbox | None = None
+        self._events: ZmqSubscription | None = None
+        self._replay: ZmqSubscription | None = None
         self._asked_at: float | None = None  # s, monotonic
         self._why = "its events are not subscribed to yet"
         self.complete = False  # everything since the engine started, or since it was emptied, has been seen
@@ -104,7 +104,7 @@ class Feed:
     def _new_sequence(self) -> Sequence:
         return Sequence(self._apply, self._lose, self._ask)
 
-    def _connect(self, source: Source) -> None:
+    def _connect(self, source: KvEventSource) -> None:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
         self._group_known = False
@@ -113,10 +113,10 @@ class Feed:
         self._lost.clear()
         self._empty()
         self.complete = True
-        self._events = Inbox(self._context, zmq.SUB, source.endpoint, self._live, self._gone)
+        self._events = ZmqSubscription(self._context, zmq.SUB, source.endpoint, self._live, self._gone)
         self._events.subscribe(source.topic)
         if source.replay is not None:
-            self._replay = Inbox(self._context, zmq.DEALER, source.replay, self._replayed_frame, self._gone)
+            self._replay = ZmqSubscription(self._context, zmq.DEALER, source.replay, self._replayed_frame, self._gone)
         self._why = ""
         self._sequence.start()
 
@@ -207,13 +207,13 @@ class Feed:
             self.event_at = batch.at
             self.batches += 1
 
-    def _tell(self, batch: Batch) -> None:
+    def _tell(self, batch: KvEventBatch) -> None:
         index, instance = self._index, self.instance
         for event in batch.events:
-            if isinstance(event, Cleared):
+            if isinstance(event, BlocksCleared):
                 self._empty()
                 self.complete = True
-            elif isinstance(event, Stored):
+            elif isinstance(event, BlocksStored):
                 if self._counts(event):
                     self.block_size = event.block_size if event.tokens else self.block_size
                     index.store(
@@ -222,7 +222,7 @@ class Feed:
             elif event.group == self._group:
                 index.drop(instance, event.names, event.tier)
 
-    def _counts(self, event: Stored) -> bool:
+    def _counts(self, event: BlocksStored) -> bool:
         """Whether it is of the group of layers that is followed, the first that attends to everything."""
         if not event.whole:
             return False

@@ -14,7 +14,7 @@ HEARTBEAT_MS = 1_000
 SILENCE_MS = 3_000  # without an answer to heartbeats the connection is given up
 
 
-class Inbox:
+class ZmqSubscription:
     """Closes by `close`. `gone` is called when the connection was there and is lost."""
 
     def __init__(

@@ -11,7 +11,7 @@ import zmq
 
 from router.kv_events.discovery import discover
 from router.kv_events.feed import Feed
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.belief import believe
 from router.prefix.exact.index import ExactIndex
@@ -45,7 +45,7 @@ class Listener:
     async def step(self, pools: Iterable[Pool]) -> None:
         """Feeds end with their members, new members get theirs, and everybody is judged."""
         pools = list(pools)
-        followed = {member.feed for pool in pools for member in pool.members.values() if _publishes(member)}
+        followed = {endpoint.feed for pool in pools for endpoint in pool.endpoints.values() if _publishes(endpoint)}
         for feed in [feed for feed in self._tasks if feed not in followed]:
             await self._end(feed)
         for pool in pools:
@@ -63,15 +63,15 @@ class Listener:
 
     def _follow(self, pool: Pool) -> None:
         """A member is one life of an engine, and so is a feed."""
-        told = pool.told
-        for member in pool.members.values():
-            if not _publishes(member) or member.feed in self._tasks:
+        state = pool.kv_event_state
+        for endpoint in pool.endpoints.values():
+            if not _publishes(endpoint) or endpoint.feed in self._tasks:
                 continue
             if self._context is None:
                 self._context = zmq.Context()
-            if told.index is None:
-                told.index = ExactIndex(getrandbits(64))
-            feed = member.feed = Feed(member.id, partial(discover, member.events_url), told.index, self._context)
+            if state.index is None:
+                state.index = ExactIndex(getrandbits(64))
+            feed = endpoint.feed = Feed(endpoint.id, partial(discover, endpoint.events_url), state.index, self._context)
             self._tasks[feed] = asyncio.create_task(feed.run())
 
     async def _end(self, feed: Feed) -> None:
@@ -83,32 +83,37 @@ class Listener:
 
 def judge(pool: Pool) -> None:
     """Which index each member is believed by, from now on."""
-    told = pool.told
-    for member in pool.members.values():
-        feed, before = member.feed, member.belief
-        if feed is not None and told.index is not None:
-            blocks = member.kv_tokens // (feed.block_size or member.block_size)
-            told.index.limit(member.id, max(blocks - 1, 0))  # vLLM keeps one to itself
-        trouble = (feed.trouble or told.no_tokens) if feed is not None else None
+    state = pool.kv_event_state
+    for endpoint in pool.endpoints.values():
+        feed, before = endpoint.feed, endpoint.belief
+        if feed is not None and state.index is not None:
+            blocks = endpoint.kv_tokens // (feed.block_size or endpoint.block_size)
+            state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM keeps one to itself
+        trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
-        member.belief = believe(trouble, complete, member.exact, member.approximate)
-        if member.belief.index != before.index:
+        endpoint.belief = believe(trouble, complete, endpoint.exact, endpoint.approximate)
+        if endpoint.belief.index != before.index:
             log.info(
-                "%s: %s index%s", member.id, member.belief.index, f" ({why})" if (why := member.belief.why) else ""
+                "%s: %s index%s",
+                endpoint.id,
+                endpoint.belief.index,
+                f" ({why})" if (why := endpoint.belief.why) else "",
             )
-    told.believed_of_all = all(member.belief.index == "exact" for member in pool.members.values())
-    followed = [member for member in pool.members.values() if member.feed is not None]
-    told.sizes = tuple(sorted({member.feed.block_size or member.block_size for member in followed if member.feed}))
+    state.believed_of_all = all(endpoint.belief.index == "exact" for endpoint in pool.endpoints.values())
+    followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
+    state.sizes = tuple(
+        sorted({endpoint.feed.block_size or endpoint.block_size for endpoint in followed if endpoint.feed})
+    )
 
 
 async def _sweep(pool: Pool) -> None:
     """Forget what is gone, a piece at a time."""
-    index = pool.told.index
+    index = pool.kv_event_state.index
     while index is not None:
         if not index.sweep(SWEPT_BLOCKS):
             return
         await asyncio.sleep(SWEEP_PAUSE_S)
 
 
-def _publishes(member: Member) -> bool:
-    return bool(member.events_url) and member.state not in RESTING
+def _publishes(endpoint: Endpoint) -> bool:
+    return bool(endpoint.events_url) and endpoint.state not in RESTING

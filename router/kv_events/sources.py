@@ -17,13 +17,13 @@ class NoEvents(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KvEventSource:
     endpoint: str
     replay: str | None  # None: what was missed cannot be asked for
     topic: str
 
 
-def parse(raw: bytes, url: str) -> Source:
+def parse(raw: bytes, url: str) -> KvEventSource:
     """`url`: where the engine answered, which stands for "every address". Raises NoEvents."""
     try:
         found = orjson.loads(raw)
@@ -39,13 +39,13 @@ def parse(raw: bytes, url: str) -> Source:
     return _source(listed[0], urlsplit(url).hostname or "127.0.0.1")
 
 
-def _source(given: dict[str, Any], host: str) -> Source:
+def _source(given: dict[str, Any], host: str) -> KvEventSource:
     endpoint, replay, topic = given.get("endpoint"), given.get("replay_endpoint"), given.get("topic")
     if given.get("enable_kv_cache_events") is False or given.get("publisher") not in (None, "zmq"):
         raise NoEvents("it publishes no KV events over ZMQ")
     if not isinstance(endpoint, str):
         raise NoEvents("its /kv_event_sources names no endpoint")
-    return Source(
+    return KvEventSource(
         endpoint=_reachable(endpoint, host),
         replay=_reachable(replay, host) if isinstance(replay, str) and replay else None,
         topic=topic if isinstance(topic, str) else "",

@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.contract.api_keys import MARK, Key, Keyring, parse, secret_of
+from router.contract.api_keys import MARK, Keyring, PublishedKey, parse, secret_of
 from router.http.api_paths import LIMITS
-from router.http.client import Incoming
-from router.http.errors import Refusal
-from router.limits.token_buckets import RETRY_S, Bucket, Budget, Lends, Loan, Wish, duration
+from router.http.client import IncomingRequest
+from router.http.errors import ErrorResponse
+from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration
 from router.request.call import Call
 
 DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
@@ -27,7 +27,7 @@ _OUTPUT = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9})')
 class Meter:
     """One key in this router."""
 
-    key: Key
+    key: PublishedKey
     budgets: dict[str, Budget] = field(default_factory=dict)  # by kind, those that are limited
     buckets: dict[str, Bucket] = field(default_factory=dict)  # in use while Redis is away
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one asks Redis, the others wait for what it brings
@@ -40,7 +40,7 @@ class Meter:
     used_at: float = 0.0  # s, Unix
     told_at: float = 0.0  # the last use that Redis knows of
 
-    def follow(self, key: Key) -> None:
+    def follow(self, key: PublishedKey) -> None:
         """Its limits may have changed."""
         self.key = key
         limits = {"requests": key.requests_per_min, "tokens": key.tokens_per_min}
@@ -54,12 +54,12 @@ class Meter:
                 self.budgets[kind] = Budget(limit)
 
 
-class Gate:
+class ApiKeyAuth:
     def __init__(self) -> None:
         self.ring: Keyring | None = None  # None: none have been published, or they are not known yet
         self.required_everywhere = False  # whatever is published
         self.exposed = False  # it listens on more than the loopback interface
-        self.lender: Lends | None = None  # None: there are no keys here
+        self.bucket_store: BucketStore | None = None  # None: there are no keys here
         self.meters: dict[str, Meter] = {}  # by key id, those that were used
 
     def take(self, value: dict[str, Any]) -> None:
@@ -77,9 +77,9 @@ class Gate:
             return []
         return ["it listens beyond this host and serves whoever asks: require API keys, or let a gateway check them"]
 
-    def identify(self, incoming: Incoming, own: dict[bytes, bytes], now: float) -> Key | None:
+    def identify(self, incoming: IncomingRequest, own: dict[bytes, bytes], now: float) -> PublishedKey | None:
         """Whose key a request shows; the key goes no further. `now` is Unix time. Refusal when it is not good."""
-        if self.lender is None:
+        if self.bucket_store is None:
             return None
         secret = secret_of(own)
         if secret is None:
@@ -88,12 +88,12 @@ class Gate:
             return None
         if self.ring is None:
             message = "the API keys are not known here yet: retry in a moment"
-            raise Refusal(503, "keys_unknown", message, retry_after_s=1)
+            raise ErrorResponse(503, "keys_unknown", message, retry_after_s=1)
         key = self.ring.holder(secret)
         if key is None:
-            raise Refusal(401, "invalid_api_key", "this API key is not valid, or it has been revoked")
+            raise ErrorResponse(401, "invalid_api_key", "this API key is not valid, or it has been revoked")
         if key.expires_at is not None and now >= key.expires_at:
-            raise Refusal(401, "expired_api_key", f"the API key {key.name} has expired")
+            raise ErrorResponse(401, "expired_api_key", f"the API key {key.name} has expired")
         incoming.headers = [header for header in incoming.headers if MARK not in header[1]]
         return key
 
@@ -106,14 +106,14 @@ class Gate:
             return
         if not key.serves(call.pool.name):
             message = f"the API key {key.name} is for other pools than {call.pool.name}"
-            raise Refusal(403, "pool_not_allowed", message)
-        call.party = f"key {key.id}"
+            raise ErrorResponse(403, "pool_not_allowed", message)
+        call.tenant = f"key {key.id}"
         meter = self._meter(key)
         meter.used_at = call.at
         if meter.budgets:
             await self._charge(call, meter)
 
-    def _meter(self, key: Key) -> Meter:
+    def _meter(self, key: PublishedKey) -> Meter:
         meter = self.meters.get(key.id)
         if meter is None:
             meter = self.meters[key.id] = Meter(key)
@@ -125,7 +125,7 @@ class Gate:
         limit = meter.key.tokens_per_min
         if limit is not None and call.prompt_tokens > limit:
             message = f"its {call.prompt_tokens:,} tokens are more than the {limit:,} a minute of this API key"
-            raise Refusal(429, "request_too_large_for_key", message)
+            raise ErrorResponse(429, "request_too_large_for_key", message)
         if not _covers(meter, needs):
             try:
                 await self._cover(meter, needs)
@@ -149,37 +149,39 @@ class Gate:
         now = asyncio.get_running_loop().time()
         if now < meter.closed_until and all(needs[kind] >= meter.closed_for[kind] for kind in meter.budgets):
             raise _exceeded(meter, meter.wait_s)
-        wishes = []
+        token_requests = []
         for kind, budget in meter.budgets.items():
             lack, all_of_them = budget.lack(needs[kind]), budget.lack(meter.asking[kind])
-            wishes.append(Wish(kind, budget.limit, lack, min(max(all_of_them, lack) + budget.block, budget.limit)))
-        loan = await self.lender.borrow(meter.key.id, wishes) if self.lender is not None else None
-        if loan is None:
-            loan = self._alone(meter, wishes, now)
-        for budget, granted, left in zip(meter.budgets.values(), loan.granted, loan.left, strict=True):
+            token_requests.append(
+                TokenRequest(kind, budget.limit, lack, min(max(all_of_them, lack) + budget.block, budget.limit))
+            )
+        grant = await self.bucket_store.borrow(meter.key.id, token_requests) if self.bucket_store is not None else None
+        if grant is None:
+            grant = self._alone(meter, token_requests, now)
+        for budget, granted, left in zip(meter.budgets.values(), grant.granted, grant.left, strict=True):
             budget.lent(granted, left, now)
-        if loan.wait_s:
-            meter.closed_until, meter.wait_s, meter.closed_for = now + min(loan.wait_s, RETRY_S), loan.wait_s, needs
-            raise _exceeded(meter, loan.wait_s)
+        if grant.wait_s:
+            meter.closed_until, meter.wait_s, meter.closed_for = now + min(grant.wait_s, RETRY_S), grant.wait_s, needs
+            raise _exceeded(meter, grant.wait_s)
         # Of a debt larger than a bucket, a full one pays a part only: what comes after waits for the rest.
         owed = max(budget.owed_s(needs[kind]) for kind, budget in meter.budgets.items())
         if owed > ROUNDING_S:
             raise _exceeded(meter, owed)
 
-    def _alone(self, meter: Meter, wishes: list[Wish], now: float) -> Loan:
+    def _alone(self, meter: Meter, token_requests: list[TokenRequest], now: float) -> Grant:
         """Redis is away: by this router's part of each limit."""
-        routers = self.lender.routers if self.lender is not None else 1
+        routers = self.bucket_store.routers if self.bucket_store is not None else 1
         waits = []
-        for wish in wishes:
-            part = wish.limit / routers
-            bucket = meter.buckets.setdefault(wish.kind, Bucket(part, now))
-            waits.append(bucket.take(wish.needed, part, now))
+        for token_request in token_requests:
+            part = token_request.limit / routers
+            bucket = meter.buckets.setdefault(token_request.kind, Bucket(part, now))
+            waits.append(bucket.take(token_request.needed, part, now))
         wait = max(waits)
-        granted = tuple(0.0 if wait else wish.needed for wish in wishes)
-        for wish, waited in zip(wishes, waits, strict=True):
+        granted = tuple(0.0 if wait else token_request.needed for token_request in token_requests)
+        for token_request, waited in zip(token_requests, waits, strict=True):
             if wait and not waited:
-                meter.buckets[wish.kind].level += wish.needed
-        return Loan(wait, granted, tuple(meter.buckets[wish.kind].level for wish in wishes))
+                meter.buckets[token_request.kind].level += token_request.needed
+        return Grant(wait, granted, tuple(meter.buckets[token_request.kind].level for token_request in token_requests))
 
     def settle(self, call: Call) -> None:
         """The request is over: what it used is known, the rest is the next one's."""
@@ -197,17 +199,19 @@ class Gate:
 
     async def give_back(self) -> None:
         """Once a second: what was borrowed and is not needed is the other routers'."""
-        if self.lender is None:
+        if self.bucket_store is None:
             return
         for meter in list(self.meters.values()):
             idle = time.time() - meter.used_at > 1.0
             surplus = {kind: b.held if idle else b.surplus() for kind, b in meter.budgets.items()}
-            wishes = [Wish(kind, meter.budgets[kind].limit, 0.0, -rest) for kind, rest in surplus.items() if rest > 0]
-            if not wishes:
+            token_requests = [
+                TokenRequest(kind, meter.budgets[kind].limit, 0.0, -rest) for kind, rest in surplus.items() if rest > 0
+            ]
+            if not token_requests:
                 continue
-            for wish in wishes:
-                meter.budgets[wish.kind].held += wish.wanted
-            if await self.lender.borrow(meter.key.id, wishes) is None:
+            for token_request in token_requests:
+                meter.budgets[token_request.kind].held += token_request.wanted
+            if await self.bucket_store.borrow(meter.key.id, token_requests) is None:
                 return  # it fills up again by itself
 
     def uses(self) -> dict[str, float]:
@@ -225,7 +229,7 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 def _reckoned(call: Call) -> int:
     """Tokens that it may come to: the prompt's as estimated, and the most that the answer may have."""
     limit = _OUTPUT.search(call.body)
-    output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.endpoint in LIMITS else 0
+    output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.api_path in LIMITS else 0
     return call.prompt_tokens + output
 
 
@@ -239,16 +243,16 @@ def _used(call: Call) -> float:
     return float(usage.prompt_tokens + (usage.output_tokens or 0))
 
 
-def _missing(what: str) -> Refusal:
+def _missing(what: str) -> ErrorResponse:
     message = f"{what} is served to holders of an API key only: send it as `Authorization: Bearer` or as `x-api-key`"
-    return Refusal(401, "missing_api_key", message)
+    return ErrorResponse(401, "missing_api_key", message)
 
 
-def _exceeded(meter: Meter, wait_s: float) -> Refusal:
+def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
     after = max(1, math.ceil(wait_s))
     limits = " and ".join(f"{budget.limit:,} {kind}" for kind, budget in meter.budgets.items())
     message = f"the API key {meter.key.name} has used up its limit ({limits} a minute): retry in {after} s"
-    return Refusal(429, "rate_limit_exceeded", message, retry_after_s=after)
+    return ErrorResponse(429, "rate_limit_exceeded", message, retry_after_s=after)
 
 
 def _told(meter: Meter) -> bytes:

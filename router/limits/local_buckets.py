@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from router.limits.token_buckets import MINUTE_S, Bucket, Loan, Wish
+from router.limits.token_buckets import MINUTE_S, Bucket, Grant, TokenRequest
 
 
-class OwnBuckets:
+class LocalBuckets:
     """Lends as the shared buckets do (lender.py): all kinds or none; a negative want gives back."""
 
     routers = 1
@@ -19,22 +19,26 @@ class OwnBuckets:
         known = set(key_ids)
         self._buckets = {key_id: buckets for key_id, buckets in self._buckets.items() if key_id in known}
 
-    async def borrow(self, key_id: str, wishes: Sequence[Wish]) -> Loan | None:
-        return self.lend(key_id, wishes, asyncio.get_running_loop().time())
+    async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
+        return self.lend(key_id, token_requests, asyncio.get_running_loop().time())
 
-    def lend(self, key_id: str, wishes: Sequence[Wish], now: float) -> Loan:
+    def lend(self, key_id: str, token_requests: Sequence[TokenRequest], now: float) -> Grant:
         """`now`: s, of any clock that only goes forward."""
         kept = self._buckets.setdefault(key_id, {})
-        buckets = [kept.setdefault(wish.kind, Bucket(wish.limit, now)) for wish in wishes]
-        waits = [_wait_s(bucket, wish, now) for bucket, wish in zip(buckets, wishes, strict=True)]
+        buckets = [
+            kept.setdefault(token_request.kind, Bucket(token_request.limit, now)) for token_request in token_requests
+        ]
+        waits = [
+            _wait_s(bucket, token_request, now) for bucket, token_request in zip(buckets, token_requests, strict=True)
+        ]
         wait = max(waits, default=0.0)
-        granted = [0.0 if wait else min(w.wanted, b.level) for b, w in zip(buckets, wishes, strict=True)]
-        for bucket, wish, amount in zip(buckets, wishes, granted, strict=True):
-            bucket.level = min(wish.limit, bucket.level - amount)
-        return Loan(wait, tuple(granted), tuple(bucket.level for bucket in buckets))
+        granted = [0.0 if wait else min(w.wanted, b.level) for b, w in zip(buckets, token_requests, strict=True)]
+        for bucket, token_request, amount in zip(buckets, token_requests, granted, strict=True):
+            bucket.level = min(token_request.limit, bucket.level - amount)
+        return Grant(wait, tuple(granted), tuple(bucket.level for bucket in buckets))
 
 
-def _wait_s(bucket: Bucket, wish: Wish, now: float) -> float:
+def _wait_s(bucket: Bucket, token_request: TokenRequest, now: float) -> float:
     """Filled up to `now`: how long until it holds what is needed; 0 when it does."""
-    bucket.take(0.0, wish.limit, now)
-    return max(0.0, wish.needed - bucket.level) * MINUTE_S / wish.limit
+    bucket.take(0.0, token_request.limit, now)
+    return max(0.0, token_request.needed - bucket.level) * MINUTE_S / token_request.limit

@@ -74,7 +74,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TokenRequest:
     kind: str  # "requests" or "tokens"
     limit: int  # per minute
     needed: float
@@ -82,18 +82,18 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class Grant:
     wait_s: float  # above 0: nothing was lent, and so long it takes until it can be
     granted: tuple[float, ...]  # in the order of the wishes
     left: tuple[float, ...]
 
 
-class Lends(Protocol):
+class BucketStore(Protocol):
     """Whoever has the buckets: Redis for all routers (lender.py), or a router that is alone (own_buckets.py)."""
 
     routers: int  # who share a limit
 
-    async def borrow(self, key_id: str, wishes: Sequence[Wish]) -> Loan | None:
+    async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
         """None when the buckets cannot be reached."""
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from router.policy.columns import columns, inputs
-from router.policy.fleet import Fleet
-from router.policy.types import Candidate, Instance, Request
+from router.policy.fleet import FleetColumns
+from router.policy.types import Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
 
@@ -16,8 +16,8 @@ class Candidates(Sequence[Candidate]):
 
     def __init__(
         self,
-        request: Request,
-        fleet: Fleet,
+        request: RoutingRequest,
+        fleet: FleetColumns,
         refusals: Mapping[int, str],
         pick: Pick | None,
         draw: float,
@@ -26,7 +26,7 @@ class Candidates(Sequence[Candidate]):
         self._request = request
         self._instances = fleet.instances.copy()
         self._refusals = refusals
-        ranked: Sequence[Instance] = pick.ranked if pick is not None else ()
+        ranked: Sequence[InstanceState] = pick.ranked if pick is not None else ()
         self._ranked = self._instances if ranked is fleet else list(ranked)
         self._scores = list(pick.scores) if pick is not None else []
         self._prefill = pick.prefill.id if pick is not None and pick.prefill is not None and not pick.refused else ""
@@ -82,7 +82,7 @@ class Candidates(Sequence[Candidate]):
 
     def _make(self) -> Iterator[Candidate]:
         prompt, scores = self._request.prompt_tokens, self._by_name()
-        cached = cached_tokens(self._request, Fleet(self._instances))
+        cached = cached_tokens(self._request, FleetColumns(self._instances))
         for place, instance in enumerate(self._instances):
             yield Candidate(
                 instance.id,

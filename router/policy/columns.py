@@ -12,7 +12,7 @@ from dataclasses import astuple
 from operator import attrgetter
 from typing import Any
 
-from router.policy.types import UNKNOWN, Instance, Request
+from router.policy.types import UNKNOWN, InstanceState, RoutingRequest
 from router.policy.view import cached_by
 
 FIGURES = (
@@ -30,7 +30,7 @@ _NAMES = ("cached", *FIGURES)
 _WRITE = attrgetter("id", "cached_tokens", *FIGURES)  # several at once: the cheapest way through many instances
 
 
-def inputs(request: Request, draw: float) -> dict[str, Any]:
+def inputs(request: RoutingRequest, draw: float) -> dict[str, Any]:
     """What a receipt keeps of the request and the draw besides its length and session; what is as usual is left out."""
     kept: dict[str, Any] = {"turn": request.turn, "draw": draw}
     if request.bound_to is not None:
@@ -45,8 +45,8 @@ def inputs(request: Request, draw: float) -> dict[str, Any]:
 
 
 def columns(
-    request: Request,
-    instances: Sequence[Instance],
+    request: RoutingRequest,
+    instances: Sequence[InstanceState],
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
@@ -69,13 +69,13 @@ def columns(
     return made
 
 
-def instances(made: Mapping[str, Any]) -> list[Instance]:
+def instances(made: Mapping[str, Any]) -> list[InstanceState]:
     """The instances as the decision saw them, but for what they have cached (`held`)."""
     ids: list[str] = made["id"]
     figures = {name: unpacked(made.get(name), len(ids)) for name in FIGURES}
     refused: Mapping[str, str] = made.get("refused") or {}
     return [
-        Instance(
+        InstanceState(
             id=name,
             refused=refused.get(str(place), ""),
             **{figure: values[place] for figure, values in figures.items()},

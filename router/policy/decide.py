@@ -4,18 +4,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from router.policy.candidates import Candidates
-from router.policy.fleet import Fleet, fleet_of
+from router.policy.fleet import FleetColumns, fleet_of
 from router.policy.rules.classify import classify
 from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
 from router.policy.strategies import ROUTES
-from router.policy.types import Decision, Instance, Policy, Request
+from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.view import View, cached_tokens
 
 REASONS_SHOWN = 5  # kinds of refusal that are spelled out when nobody can take a request
 
 
-def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw: float) -> Decision:
+def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: Policy, draw: float) -> Decision:
     """Which instance takes the request and why; `draw` in [0, 1) decides between equals.
 
     `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
@@ -47,7 +47,9 @@ def decide(request: Request, instances: Sequence[Instance], policy: Policy, draw
     )
 
 
-def _nobody(request: Request, instances: Fleet, policy: Policy, refused: Mapping[int, str], draw: float) -> Decision:
+def _nobody(
+    request: RoutingRequest, instances: FleetColumns, policy: Policy, refused: Mapping[int, str], draw: float
+) -> Decision:
     cached = max(cached_tokens(request, instances), default=0)
     return Decision(
         instance="",

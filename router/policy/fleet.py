@@ -9,35 +9,35 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any, overload
 
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 
 COLUMNS_KEPT = 32  # beyond that they are those of policies that are in force no more
 
 Figure = Callable[..., Any]  # of an instance and what else it is calculated from
 
 
-class Fleet(Sequence[Instance]):
+class FleetColumns(Sequence[InstanceState]):
     __slots__ = ("_columns", "_kept", "_order", "_places", "_whole", "instances")
 
-    def __init__(self, instances: Iterable[Instance]) -> None:
+    def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], Figure]] = []  # the columns, each with what it is made by
         self._places: dict[str, int] | None = None
         self._order: list[int] | None = None
-        self._whole: tuple[Fleet, Callable[[list[Any]], list[Any]]] | None = None
+        self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
 
     @overload
-    def __getitem__(self, place: int) -> Instance: ...
+    def __getitem__(self, place: int) -> InstanceState: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Instance]: ...
-    def __getitem__(self, place: int | slice) -> Instance | list[Instance]:
+    def __getitem__(self, place: slice) -> list[InstanceState]: ...
+    def __getitem__(self, place: int | slice) -> InstanceState | list[InstanceState]:
         return self.instances[place]
 
     def __len__(self) -> int:
         return len(self.instances)
 
-    def __iter__(self) -> Iterator[Instance]:
+    def __iter__(self) -> Iterator[InstanceState]:
         return iter(self.instances)
 
     @property
@@ -71,7 +71,7 @@ class Fleet(Sequence[Instance]):
         self._kept.append((made, of))
         return made
 
-    def replace(self, place: int, instance: Instance) -> None:
+    def replace(self, place: int, instance: InstanceState) -> None:
         """What has become of the instance there."""
         self.instances[place] = instance
         if len(self._columns) > COLUMNS_KEPT:
@@ -80,14 +80,14 @@ class Fleet(Sequence[Instance]):
         for column, of in self._kept:
             column[place] = of(instance)
 
-    def only(self, stays: Sequence[bool]) -> "Fleet":
+    def only(self, stays: Sequence[bool]) -> "FleetColumns":
         return self._part(lambda column: list(compress(column, stays)))
 
-    def without(self, place: int) -> "Fleet":
+    def without(self, place: int) -> "FleetColumns":
         return self._part(lambda column: dropped(column, place))
 
-    def _part(self, part: Callable[[list[Any]], list[Any]]) -> "Fleet":
-        fleet = Fleet(())
+    def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
+        fleet = FleetColumns(())
         fleet.instances, fleet._whole = part(self.instances), (self, part)
         return fleet
 
@@ -139,8 +139,8 @@ def dropped(column: list[Any], place: int) -> list[Any]:
     return column[:place] + column[place + 1 :]
 
 
-def fleet_of(instances: Sequence[Instance]) -> Fleet:
-    return instances if isinstance(instances, Fleet) else Fleet(instances)
+def fleet_of(instances: Sequence[InstanceState]) -> FleetColumns:
+    return instances if isinstance(instances, FleetColumns) else FleetColumns(instances)
 
 
 _ID = (attrgetter("id"),)

@@ -6,7 +6,7 @@ from typing import Any
 
 from router.policy import columns
 from router.policy.decide import decide
-from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
+from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 
 Json = Mapping[str, Any]
 RATES = len(fields(Rates))  # receipts of older routers have one more, which was always 0
@@ -17,11 +17,11 @@ class NotReplayable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class DecisionInputs:
     """What `decide` was asked."""
 
-    request: Request
-    instances: list[Instance]
+    request: RoutingRequest
+    instances: list[InstanceState]
     draw: float
 
     def decide(self, policy: Policy) -> Decision:
@@ -29,7 +29,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayedDecision:
     """What a decision says, as far as receipts tell it."""
 
     instance: str
@@ -43,12 +43,12 @@ class Outcome:
     new_tokens: int
     candidates: tuple[Candidate, ...]
 
-    def differences(self, other: "Outcome") -> list[str]:
+    def differences(self, other: "ReplayedDecision") -> list[str]:
         """The names of the fields that differ."""
         return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
 
 
-def situation(receipt: Json) -> Situation:
+def situation(receipt: Json) -> DecisionInputs:
     """What the receipt's decision was made from. NotReplayable says what is missing."""
     if receipt.get("rule") is None:
         raise NotReplayable("it was refused before anything was decided")
@@ -56,13 +56,13 @@ def situation(receipt: Json) -> Situation:
     if not isinstance(kept, dict) or not isinstance(made, dict):
         raise NotReplayable("it does not hold what the decision was made from: an older router wrote it")
     try:
-        return Situation(_request(receipt, kept, made), columns.instances(made), float(kept["draw"]))
+        return DecisionInputs(_request(receipt, kept, made), columns.instances(made), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
 
 
-def _request(receipt: Json, kept: Json, made: Json) -> Request:
-    return Request(
+def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
+    return RoutingRequest(
         prompt_tokens=int(receipt["prompt_tokens"]),
         session=receipt.get("session"),
         bound_to=kept.get("bound_to"),
@@ -75,12 +75,12 @@ def _request(receipt: Json, kept: Json, made: Json) -> Request:
     )
 
 
-def recorded(receipt: Json) -> Outcome:
+def recorded(receipt: Json) -> ReplayedDecision:
     """The decision that the receipt tells of; it must be replayable."""
     made = receipt["candidates"]
     prefill = made.get("prefill", "")
     rows = columns.rows(made, receipt["prompt_tokens"])
-    return Outcome(
+    return ReplayedDecision(
         instance=receipt.get("instance") or "",
         prefill=prefill,
         request_class=receipt["class"],
@@ -96,8 +96,8 @@ def recorded(receipt: Json) -> Outcome:
     )
 
 
-def outcome(decision: Decision) -> Outcome:
-    return Outcome(
+def outcome(decision: Decision) -> ReplayedDecision:
+    return ReplayedDecision(
         instance=decision.instance,
         prefill=decision.prefill,
         request_class=decision.request_class,

@@ -27,7 +27,7 @@ UNKNOWN = Rates()
 
 
 @value
-class Request:
+class RoutingRequest:
     """One request as the policy sees it."""
 
     prompt_tokens: int  # L
@@ -46,7 +46,7 @@ class Request:
 
 
 @value
-class Instance:
+class InstanceState:
     """One instance as the policy sees it, at the moment of the decision. Load is what all routers have sent."""
 
     id: str

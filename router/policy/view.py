@@ -6,8 +6,8 @@ from itertools import repeat
 from operator import add
 from typing import Any, Generic, TypeVar
 
-from router.policy.fleet import Fleet, dropped
-from router.policy.types import Instance, Policy, Request, RequestClass
+from router.policy.fleet import FleetColumns, dropped
+from router.policy.types import InstanceState, Policy, RequestClass, RoutingRequest
 from router.policy.value import value
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ class kept(Generic[T]):
 class View:
     """A request and the instances that may take it (at least one)."""
 
-    request: Request
-    instances: Fleet
+    request: RoutingRequest
+    instances: FleetColumns
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
-    fleet: Fleet  # everybody, those that may not take it too: who may compute prompts for others
+    fleet: FleetColumns  # everybody, those that may not take it too: who may compute prompts for others
 
     @kept
     def cached(self) -> Sequence[int]:
@@ -56,12 +56,12 @@ class View:
         """n_i + ongoing_i: what the instance has to do with this request on it. Losing the cache counts as work."""
         return list(map(add, self.new, self.ongoing))
 
-    def cached_on(self, instance: Instance) -> int:
+    def cached_on(self, instance: InstanceState) -> int:
         held, prompt = self.request.held, self.request.prompt_tokens
         cached = instance.cached_tokens if held is None else held.get(instance.id, 0)
         return cached if cached < prompt else prompt
 
-    def without(self, instance: Instance | None) -> "View":
+    def without(self, instance: InstanceState | None) -> "View":
         place = self.instances.place(instance.id) if instance is not None else None
         if place is None:
             return self
@@ -74,7 +74,7 @@ class View:
     def only(self, stays: Sequence[bool]) -> "View":
         return self.of(self.instances.only(stays))
 
-    def of(self, instances: Fleet) -> "View":
+    def of(self, instances: FleetColumns) -> "View":
         return View(self.request, instances, self.policy, self.draw, self.fleet)
 
 
@@ -82,25 +82,25 @@ class View:
 class Pick:
     """A route's answer."""
 
-    instance: Instance
+    instance: InstanceState
     request_class: RequestClass
     rule: str
     reasons: tuple[str, ...]
-    ranked: Sequence[Instance] = ()  # those that were compared
+    ranked: Sequence[InstanceState] = ()  # those that were compared
     scores: Sequence[float] = ()  # what by, the least wins; as long as `ranked`
-    prefill: Instance | None = None  # where the prompt is computed when that is not `instance`
+    prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
     refused: bool = False  # nobody is to take the request now, `instance` would have been the best
 
 
-def ongoing(instance: Instance, request_tokens: float) -> float:
+def ongoing(instance: InstanceState, request_tokens: float) -> float:
     return instance.prefill_tokens + request_tokens * instance.running
 
 
-def cached_tokens(request: Request, instances: Fleet) -> Sequence[int]:
+def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[int]:
     return cached_by(request, instances.ids, instances.cached_tokens if request.held is None else ())
 
 
-def cached_by(request: Request, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
+def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
     """h_i by id; `own` is what the instances say themselves."""
     prompt, held = request.prompt_tokens, request.held
     cached = own if held is None else list(map(held.get, ids, repeat(0)))

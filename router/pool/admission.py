@@ -16,7 +16,7 @@ from itertools import count
 from typing import Protocol
 
 from router.policy.types import CLASSES, RequestClass
-from router.pool.departure_rate import Drain
+from router.pool.departure_rate import DepartureRate
 
 PASSES = 8  # how many are asked in turn when those before had no use for the room
 IDLE_FLOWS = 1024  # clocks kept of flows that nobody of waits
@@ -26,7 +26,7 @@ class QueueFull(Exception):
     pass
 
 
-class Turn(Protocol):
+class Wakeup(Protocol):
     """What a place waits for; the router's are futures."""
 
     def done(self) -> bool: ...
@@ -35,27 +35,27 @@ class Turn(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class QueueEntry:
     """One request's place. Who is woken and finds no room takes it again by waiting with it."""
 
     order: int
     request_class: RequestClass
     flow: str
     cost: float  # tokens
-    turn: Turn | None = None  # while it waits
-    called: "Offer | None" = None  # from being woken until it has used or passed on the room
+    turn: Wakeup | None = None  # while it waits
+    called: "CapacityOffer | None" = None  # from being woken until it has used or passed on the room
     charge: float = 0.0  # what its class was charged
 
 
 @dataclass(slots=True)
-class Offer:
+class CapacityOffer:
     """One room on offer."""
 
     more: bool  # there may be more than one: who takes it calls the next
-    asked: list[Place] = field(default_factory=list)
+    asked: list[QueueEntry] = field(default_factory=list)
 
 
-class Line:
+class ClassQueue:
     """Those of one class that wait."""
 
     __slots__ = ("_clock", "_clocks", "_flows", "time")
@@ -64,16 +64,16 @@ class Line:
         self.time = 0.0  # of the class: requests by share
         self._clock = 0.0  # where the flows are: tokens
         self._clocks: dict[str, float] = {}
-        self._flows: dict[str, list[tuple[int, Place]]] = {}
+        self._flows: dict[str, list[tuple[int, QueueEntry]]] = {}
 
-    def put(self, place: Place) -> None:
+    def put(self, place: QueueEntry) -> None:
         waiting = self._flows.get(place.flow)
         if waiting is None:
             waiting = self._flows[place.flow] = []
             self._clocks[place.flow] = max(self._clocks.get(place.flow, 0.0), self._clock)
         insort(waiting, (place.order, place))
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: QueueEntry) -> None:
         waiting = self._flows[place.flow]
         waiting.remove((place.order, place))
         if not waiting:
@@ -87,7 +87,7 @@ class Line:
         elif len(self._clocks) - len(self._flows) > IDLE_FLOWS:
             self._clocks = {flow: self._clocks[flow] for flow in self._flows}
 
-    def first(self, asked: list[Place]) -> Place | None:
+    def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
         """Whose turn it is, of those that have not been asked and are not just leaving."""
         for flow in sorted(self._flows, key=self._turn):
             for _, place in self._flows[flow]:
@@ -98,35 +98,35 @@ class Line:
     def _turn(self, flow: str) -> tuple[float, int]:
         return self._clocks[flow], self._flows[flow][0][0]
 
-    def charge(self, place: Place) -> None:
+    def charge(self, place: QueueEntry) -> None:
         self._clock = max(self._clock, self._clocks[place.flow])
         self._clocks[place.flow] += place.cost
 
-    def refund(self, place: Place) -> None:
+    def refund(self, place: QueueEntry) -> None:
         if place.flow in self._clocks:
             self._clocks[place.flow] -= place.cost
 
 
-class Queue:
+class AdmissionQueue:
     """The lines of one pool."""
 
     def __init__(self) -> None:
         self._orders = count(1)
-        self._lines: dict[RequestClass, Line] = {name: Line() for name in CLASSES}
+        self._lines: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
         self._clock = 0.0
-        self._drains = {name: Drain() for name in CLASSES}
+        self._drains = {name: DepartureRate() for name in CLASSES}
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.waiting: Counter[RequestClass] = Counter()  # also those that are called and have not looked yet
         self._total = 0
-        self._looking: dict[Place, Offer] = {}  # called, and has not looked yet
+        self._looking: dict[QueueEntry, CapacityOffer] = {}  # called, and has not looked yet
 
     def __len__(self) -> int:
         return self._total
 
-    def place(self, request_class: RequestClass, flow: str = "", cost: float = 1.0) -> Place:
-        return Place(next(self._orders), request_class, flow, cost)
+    def place(self, request_class: RequestClass, flow: str = "", cost: float = 1.0) -> QueueEntry:
+        return QueueEntry(next(self._orders), request_class, flow, cost)
 
-    async def wait(self, place: Place, limit: int, room: bool = False) -> None:
+    async def wait(self, place: QueueEntry, limit: int, room: bool = False) -> None:
         """Return when there may be room; else as `join`."""
         turn = asyncio.get_running_loop().create_future()
         self.join(place, limit, turn, room)
@@ -137,7 +137,7 @@ class Queue:
             raise
         self.look(place)
 
-    def join(self, place: Place, limit: int, turn: Turn, room: bool = False) -> None:
+    def join(self, place: QueueEntry, limit: int, turn: Wakeup, room: bool = False) -> None:
         """Wait until `turn` is set: there may be room then, and it is to `look`; or it is to `give_up` before.
 
         QueueFull when `limit` requests of the class wait already. `room`: there is some already, and it is the turn of
@@ -153,48 +153,48 @@ class Queue:
         elif room:
             self.look_again()
 
-    def look(self, place: Place) -> None:
+    def look(self, place: QueueEntry) -> None:
         """It has been called and looks whether there is room."""
         place.turn = None
         self._looking.pop(place, None)
         self._count(place, -1)
 
-    def give_up(self, place: Place) -> None:
+    def give_up(self, place: QueueEntry) -> None:
         """It waits no longer."""
         if place.called is None:
             self._lines[place.request_class].drop(place)
         self.leave(place)
         self.look(place)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: QueueEntry) -> None:
         """It goes without having used what it was called for, if it was: the room is the next one's."""
         called, place.called = place.called, None
         if called is not None:
             self._refund(place)
             self._pass_on(called, place)
 
-    def admitted(self, place: Place, now: float) -> None:
+    def admitted(self, place: QueueEntry, now: float) -> None:
         """It has used the room that it was called for; `now` is any clock of seconds."""
         self._drains[place.request_class].left(now)
         called, place.called = place.called, None
         if called is not None and called.more:
-            self._call(Offer(more=True))
+            self._call(CapacityOffer(more=True))
 
     def wake(self) -> None:
         """One instance has room for one more."""
         if self._total:
-            self._call(Offer(more=False))
+            self._call(CapacityOffer(more=False))
 
     def look_again(self) -> None:
         """There may be room that nobody has told of: a breaker closes by time, other routers' requests end."""
         if self._looking:  # whose turn it is before that of all others: the room may be theirs
             next(iter(self._looking.values())).more = True
         elif self._total:
-            self._call(Offer(more=True))
+            self._call(CapacityOffer(more=True))
 
     def wake_all(self) -> None:
         """The fleet or the policy changed: everybody looks again."""
-        while self._call(Offer(more=False)):
+        while self._call(CapacityOffer(more=False)):
             pass
 
     def drain_s(self, request_class: RequestClass, now: float) -> float | None:
@@ -204,7 +204,7 @@ class Queue:
 
     # The lines
 
-    def _put(self, place: Place, again: bool) -> None:
+    def _put(self, place: QueueEntry, again: bool) -> None:
         line = self._lines[place.request_class]
         if again:
             self._refund(place)
@@ -213,21 +213,21 @@ class Queue:
         line.put(place)
         self._count(place, 1)
 
-    def _count(self, place: Place, change: int) -> None:
+    def _count(self, place: QueueEntry, change: int) -> None:
         self.waiting[place.request_class] += change
         self._total += change
 
-    def _refund(self, place: Place) -> None:
+    def _refund(self, place: QueueEntry) -> None:
         line = self._lines[place.request_class]
         line.time -= place.charge
         line.refund(place)
 
-    def _pass_on(self, called: Offer, place: Place) -> None:
+    def _pass_on(self, called: CapacityOffer, place: QueueEntry) -> None:
         called.asked.append(place)
         if len(called.asked) <= PASSES:
             self._call(called)
 
-    def _call(self, offer: Offer) -> bool:
+    def _call(self, offer: CapacityOffer) -> bool:
         """False when there is nobody to be called."""
         place = self._next(offer.asked)
         if place is None or place.turn is None:
@@ -242,7 +242,7 @@ class Queue:
         place.turn.set_result(None)
         return True
 
-    def _next(self, asked: list[Place]) -> Place | None:
+    def _next(self, asked: list[QueueEntry]) -> QueueEntry | None:
         waiting = [name for name in CLASSES if self.waiting[name]]
         for name in sorted(waiting, key=lambda name: self._lines[name].time):
             place = self._lines[name].first(asked)

@@ -6,7 +6,7 @@ MEMORY_S = 10.0  # what lies further back hardly counts
 ENOUGH = 3.0  # so many departures in memory before a rate is believed
 
 
-class Drain:
+class DepartureRate:
     """Departures counted with exponential forgetting."""
 
     __slots__ = ("_at", "_began", "_count")

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router.contract import wire
-from router.policy.types import Instance, Role
+from router.policy.types import InstanceState, Role
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
 from router.upstream.breaker import Breaker
-from router.upstream.connection_pool import Upstream
+from router.upstream.connection_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from router.kv_events.feed import Feed
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
 
 
-class Member:
+class Endpoint:
     __slots__ = (
         "_view",
         "approximate",
@@ -52,7 +52,7 @@ class Member:
     def __init__(self, entry: Mapping[str, Any]) -> None:
         self.id: str = entry["id"]
         self.epoch: int = entry["epoch"]
-        self.upstream = Upstream(entry["url"] or "")
+        self.upstream = ConnectionPool(entry["url"] or "")
         self.breaker = Breaker()
         self.requests = 0  # of this router, sent and not over
         self.prefill_tokens = 0  # new tokens of those without a first byte yet
@@ -69,7 +69,7 @@ class Member:
         self.approximate = Accuracy()
         self.belief = GUESS
         self.changes: set[str] = set()  # of its pool: the ids of those that have changed
-        self._view: Instance | None = None
+        self._view: InstanceState | None = None
         self.update(entry)
 
     def update(self, entry: Mapping[str, Any]) -> None:
@@ -91,12 +91,12 @@ class Member:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         return self.breaker.refusal(now, open_s)
 
-    def view(self, refused: str) -> Instance:
+    def view(self, refused: str) -> InstanceState:
         """As the policy sees it; made anew only when something changed."""
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
-            view = self._view = Instance(
+            view = self._view = InstanceState(
                 id=self.id,
                 running=self.requests + requests,
                 waiting=self.waiting,
@@ -153,39 +153,41 @@ def _role(given: object) -> Role:
 class Lease:
     """What one request adds to an instance's load, from being sent until it is over."""
 
-    __slots__ = ("_decoding", "_member", "_tokens", "alone")
+    __slots__ = ("_decoding", "_endpoint", "_tokens", "alone")
 
-    def __init__(self, member: Member, tokens: int) -> None:
-        self._member: Member | None = member
+    def __init__(self, endpoint: Endpoint, tokens: int) -> None:
+        self._endpoint: Endpoint | None = endpoint
         self._tokens = tokens
         self._decoding = False
-        self.alone = member.requests == 1  # nothing else has been sent there when it was, and when its first byte came
+        self.alone = (
+            endpoint.requests == 1
+        )  # nothing else has been sent there when it was, and when its first byte came
 
     def charge(self, tokens: int) -> None:
         """So many new tokens are computed here after all."""
-        member = self._member
-        if member is not None and not self._decoding:
+        endpoint = self._endpoint
+        if endpoint is not None and not self._decoding:
             self._tokens += tokens
-            member.prefill_tokens += tokens
-            member.touch()
+            endpoint.prefill_tokens += tokens
+            endpoint.touch()
 
     def first_byte(self) -> None:
         """The prompt has been computed."""
-        member = self._member
-        if member is not None and not self._decoding:
+        endpoint = self._endpoint
+        if endpoint is not None and not self._decoding:
             self._decoding = True
-            self.alone = self.alone and member.requests == 1
-            member.prefill_tokens -= self._tokens
-            member.decodes += 1
-            member.touch()
+            self.alone = self.alone and endpoint.requests == 1
+            endpoint.prefill_tokens -= self._tokens
+            endpoint.decodes += 1
+            endpoint.touch()
 
     def end(self) -> None:
-        member, self._member = self._member, None
-        if member is None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is None:
             return
-        member.requests -= 1
+        endpoint.requests -= 1
         if self._decoding:
-            member.decodes -= 1
+            endpoint.decodes -= 1
         else:
-            member.prefill_tokens -= self._tokens
-        member.touch()
+            endpoint.prefill_tokens -= self._tokens
+        endpoint.touch()

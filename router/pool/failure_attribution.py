@@ -4,23 +4,23 @@ import asyncio
 import time
 
 from router.contract.wire import STALE_S
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
 
 
-def blame(pool: Pool, member: Member, error: UpstreamError) -> None:
+def blame(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
     """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
-    if isinstance(error, FirstByteTimeout) and time.time() - member.sampled_at <= STALE_S:
+    if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= STALE_S:
         return
     # Each further request to a host that is gone would wait as long.
-    failed(pool, member, 1 if isinstance(error, HostSilent) else None)
+    failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
-        pool.index.purge(member.id)
+        pool.index.purge(endpoint.id)
 
 
-def failed(pool: Pool, member: Member, enough: int | None = None) -> None:
+def failed(pool: Pool, endpoint: Endpoint, enough: int | None = None) -> None:
     """`enough`: failures in a row that open its breaker; else as the policy says."""
     limit = enough or pool.policy["failure.breaker_failures"]
-    member.breaker.failed(asyncio.get_running_loop().time(), limit)
-    member.touch()
+    endpoint.breaker.failed(asyncio.get_running_loop().time(), limit)
+    endpoint.touch()

@@ -4,30 +4,30 @@ something has changed, which they tell, and those whose breaker is not closed, s
 from collections.abc import Mapping
 from dataclasses import replace
 
-from router.policy.fleet import Fleet
-from router.policy.types import Instance
-from router.pool.endpoint import Member
+from router.policy.fleet import FleetColumns
+from router.policy.types import InstanceState
+from router.pool.endpoint import Endpoint
 
 
-class Standing:
+class FleetView:
     def __init__(self) -> None:
         self._changed: set[str] = set()  # ids
         self._suspects: set[str] = set()  # whose breaker is open or half open
-        self._members: Mapping[str, Member] = {}
-        self._fleet: Fleet | None = None
+        self._members: Mapping[str, Endpoint] = {}
+        self._fleet: FleetColumns | None = None
 
-    def take(self, members: Mapping[str, Member]) -> None:
+    def take(self, endpoints: Mapping[str, Endpoint]) -> None:
         """These are the pool's instances from now on."""
-        self._members, self._fleet = members, None
+        self._members, self._fleet = endpoints, None
         self._changed, self._suspects = set(), set()
-        for member in members.values():
-            member.changes = self._changed
+        for endpoint in endpoints.values():
+            endpoint.changes = self._changed
 
-    def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> Fleet:
+    def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
         """`tried`: instances that have failed the request in question, and how; `now` is the loop's time."""
         fleet = self._fleet
         if fleet is None:
-            fleet = self._fleet = Fleet(self._seen(member, now, open_s) for member in self._members.values())
+            fleet = self._fleet = FleetColumns(self._seen(endpoint, now, open_s) for endpoint in self._members.values())
         else:
             for name in self._changed | self._suspects:
                 place = fleet.place(name)
@@ -36,11 +36,11 @@ class Standing:
         self._changed.clear()
         if not tried:
             return fleet
-        return Fleet(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
+        return FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
 
-    def _seen(self, member: Member, now: float, open_s: float) -> Instance:
-        if member.breaker.state == "closed":
-            self._suspects.discard(member.id)
+    def _seen(self, endpoint: Endpoint, now: float, open_s: float) -> InstanceState:
+        if endpoint.breaker.state == "closed":
+            self._suspects.discard(endpoint.id)
         else:
-            self._suspects.add(member.id)
-        return member.view(member.refusal(now, open_s))
+            self._suspects.add(endpoint.id)
+        return endpoint.view(endpoint.refusal(now, open_s))

@@ -5,7 +5,7 @@ from router.prefix.outcomes import Outcomes
 from router.tokenize.tokenizer import Tokenizer
 
 
-class Told:
+class KvEventState:
     """Of one pool. Nothing is in it, and a request pays nothing for it, until an engine publishes KV events."""
 
     __slots__ = (

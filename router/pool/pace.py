@@ -23,7 +23,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._prefills: deque[float] = deque(maxlen=PROMPTS)  # tokens/s
-        self._transfers = Line()
+        self._transfers = LinearFit()
 
     def prefill(self, tokens: int, seconds: float) -> bool:
         """Of a prompt that was computed with nothing beside it; False when that tells nothing."""
@@ -46,7 +46,7 @@ class Pace:
         )
 
 
-class Line:
+class LinearFit:
     """seconds = t0 + size / rate, from weighted sums. Pure."""
 
     __slots__ = ("_seconds", "_size", "_square", "_sum", "_weight")

@@ -7,14 +7,14 @@ from typing import Any
 from router.contract.wire import OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request, RequestClass
-from router.pool.admission import Queue
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
+from router.pool.admission import AdmissionQueue
 from router.pool.affinity import Affinity
-from router.pool.endpoint import Member
-from router.pool.fleet_view import Standing
-from router.pool.kv_event_state import Told
+from router.pool.endpoint import Endpoint
+from router.pool.fleet_view import FleetView
+from router.pool.kv_event_state import KvEventState
 from router.prefix.approximate import PrefixIndex
-from router.prefix.chain import CHUNK_BYTES, Chains
+from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
 EPHEMERAL = "exp-"  # pools of experiments: taken by header only
@@ -35,16 +35,16 @@ class Pool:
         self.version = 0  # 0: none has been published, the default is in force
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
-        self.members: dict[str, Member] = {}
-        self.told_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
+        self.endpoints: dict[str, Endpoint] = {}
+        self.published_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
         self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
         self.trouble = ""  # with whoever amends them, in words
-        self.standing = Standing()
-        self.chains = Chains()
+        self.fleet_view = FleetView()
+        self.chains = PromptChains()
         self.index = PrefixIndex()
-        self.told = Told()
+        self.kv_event_state = KvEventState()
         self.affinity = Affinity()
-        self.queue = Queue()
+        self.queue = AdmissionQueue()
         self.queue.shares = _shares(self.policy)
         self.tokens = TokenRatio()
         self.rates = UNKNOWN  # what its answers have shown so far (router/telemetry/rates.py)
@@ -52,14 +52,18 @@ class Pool:
 
     @property
     def ready(self) -> int:
-        return sum(member.routable for member in self.members.values())
+        return sum(endpoint.routable for endpoint in self.endpoints.values())
 
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving, or from knowing what it does, in words; `now` is Unix time."""
-        found = [] if self.ready else [f"pool {self.name}: none of {len(self.members)} instances is ready"]
+        found = [] if self.ready else [f"pool {self.name}: none of {len(self.endpoints)} instances is ready"]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
-        ages = [now - member.sampled_at for member in self.members.values() if member.routable and member.sampled_at]
+        ages = [
+            now - endpoint.sampled_at
+            for endpoint in self.endpoints.values()
+            if endpoint.routable and endpoint.sampled_at
+        ]
         if ages and min(ages) > OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
@@ -85,60 +89,62 @@ class Pool:
     def take_fleet(self, value: Mapping[str, Any]) -> None:
         """Take the instances as they are now. Of those that started again or went, connections and index go too."""
         try:
-            told = list(value["instances"])
-            entries = self.amend(told) if self.amend is not None else told
-            members = {entry["id"]: self._member(entry) for entry in entries}
+            published = list(value["instances"])
+            entries = self.amend(published) if self.amend is not None else published
+            endpoints = {entry["id"]: self._endpoint(entry) for entry in entries}
             self.fleet_at = float(value["at"])
         except (KeyError, TypeError, ValueError) as error:
             raise Unreadable(f"fleet of pool {self.name}: {type(error).__name__} {error}") from None
-        self.told_entries = told
+        self.published_entries = published
         self.model = str(value.get("model") or "")
-        self._replace(members)
+        self._replace(endpoints)
 
     def amend_again(self) -> None:
         """Whoever amends the entries would do it otherwise by now."""
-        entries = self.amend(self.told_entries) if self.amend is not None else self.told_entries
-        self._replace({entry["id"]: self._member(entry) for entry in entries})
+        entries = self.amend(self.published_entries) if self.amend is not None else self.published_entries
+        self._replace({entry["id"]: self._endpoint(entry) for entry in entries})
 
-    def _replace(self, members: dict[str, Member]) -> None:
-        before, self.members = self.members, members
-        self.standing.take(members)
-        for member in before.values():
-            now = members.get(member.id)
-            if now is not member:
-                member.upstream.close(running_too=now is not None and now.epoch != member.epoch)
-                self.index.purge(member.id)
+    def _replace(self, endpoints: dict[str, Endpoint]) -> None:
+        before, self.endpoints = self.endpoints, endpoints
+        self.fleet_view.take(endpoints)
+        for endpoint in before.values():
+            now = endpoints.get(endpoint.id)
+            if now is not endpoint:
+                endpoint.upstream.close(running_too=now is not None and now.epoch != endpoint.epoch)
+                self.index.purge(endpoint.id)
         self.limit_index()
         self.queue.wake_all()
 
-    def _member(self, entry: Mapping[str, Any]) -> Member:
-        known = self.members.get(entry["id"])
+    def _endpoint(self, entry: Mapping[str, Any]) -> Endpoint:
+        known = self.endpoints.get(entry["id"])
         if known is not None and known.epoch == entry["epoch"] and known.upstream.url == (entry["url"] or ""):
             known.update(entry)
             return known
-        return Member(entry)
+        return Endpoint(entry)
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV has room for."""
         tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
-        for member in self.members.values():
-            if member.kv_tokens:
-                self.index.limit(member.id, max(1, _rounded(member.kv_tokens / tokens_per_chunk)))
+        for endpoint in self.endpoints.values():
+            if endpoint.kv_tokens:
+                self.index.limit(endpoint.id, max(1, _rounded(endpoint.kv_tokens / tokens_per_chunk)))
 
     def close(self) -> None:
-        for member in self.members.values():
-            member.upstream.close()
+        for endpoint in self.endpoints.values():
+            endpoint.upstream.close()
         self.queue.wake_all()
 
-    def decide(self, request: Request, tried: Mapping[str, str], now: float) -> Decision:
+    def decide(self, request: RoutingRequest, tried: Mapping[str, str], now: float) -> Decision:
         """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
-        fleet = self.standing.fleet(tried, now, self.policy["failure.breaker_open_s"])
+        fleet = self.fleet_view.fleet(tried, now, self.policy["failure.breaker_open_s"])
         return decide(request, fleet, self.policy, random())  # noqa: S311 - ties, no secret
 
     def able(self, tried: Mapping[str, str], now: float) -> bool:
         """Somebody would take a request if there were room."""
         open_s = self.policy["failure.breaker_open_s"]
-        return any(not tried.get(member.id) and not member.refusal(now, open_s) for member in self.members.values())
+        return any(
+            not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in self.endpoints.values()
+        )
 
 
 def _shares(policy: Policy) -> dict[RequestClass, float]:

@@ -10,7 +10,7 @@ prompt costs as many steps as it has runs, whatever its length.
 from collections.abc import Sequence
 from itertools import compress, islice
 
-from router.prefix.forest import Forest, Path, Run, at, parting
+from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -24,14 +24,14 @@ class _Stretch:
 
     __slots__ = ("end", "first", "run", "start")
 
-    def __init__(self, start: int, end: int, first: int, run: Run) -> None:
+    def __init__(self, start: int, end: int, first: int, run: SharedRun) -> None:
         self.start = start
         self.end = end
         self.first = first  # hash of its first chunk
         self.run = run  # leads to the run of its last chunk (forest.at)
 
 
-class _Shelf:
+class _EvictionOrder:
     """What one instance holds."""
 
     __slots__ = ("bit", "epoch", "limit", "promised", "size", "slot", "starts", "stretches")
@@ -92,7 +92,7 @@ class PrefixIndex:
         self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks
         self._runs = Forest()
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, _EvictionOrder] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
         self._named_before: dict[int, list[str]] = {}
@@ -119,23 +119,23 @@ class PrefixIndex:
 
         A newer epoch means that the engine has started again and holds nothing else; an older one is not taken.
         """
-        shelf = self._shelf(instance, epoch)
-        if shelf is None or not hashes:
+        eviction = self._eviction(instance, epoch)
+        if eviction is None or not hashes:
             return 0
-        room = self._room(shelf)
+        room = self._room(eviction)
         kept = hashes[:room] if len(hashes) > room else hashes
         path = self._runs.along(kept)
-        held = _held(path, shelf.bit)
+        held = _held(path, eviction.bit)
         # Of the same prompt twice at once the second may still find nothing: the smaller promise is the one to check.
-        promised = shelf.promised.get(hashes[-1])
+        promised = eviction.promised.get(hashes[-1])
         if promised is None or held < promised:
-            shelf.promised[hashes[-1]] = held
-        if len(shelf.promised) > room:  # requests that were never answered
-            del shelf.promised[next(iter(shelf.promised))]
-        shelf.use(kept, held, self._runs.hold(shelf.bit, kept, path))
-        if shelf.size > room:
-            self._evict(shelf, room - room // SPARE_SHARE)
-        self._evict_stretches(shelf)
+            eviction.promised[hashes[-1]] = held
+        if len(eviction.promised) > room:  # requests that were never answered
+            del eviction.promised[next(iter(eviction.promised))]
+        eviction.use(kept, held, self._runs.hold(eviction.bit, kept, path))
+        if eviction.size > room:
+            self._evict(eviction, room - room // SPARE_SHARE)
+        self._evict_stretches(eviction)
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
@@ -146,64 +146,64 @@ class PrefixIndex:
         than that: an engine that is taken to hold less than it does loses sessions that it has the KV of, which costs
         more than a prompt that is computed where it was not expected to be.
         """
-        shelf = self._shelves.get(instance)
-        if shelf is None or not hashes:
+        eviction = self._shelves.get(instance)
+        if eviction is None or not hashes:
             return 0
-        predicted = shelf.promised.pop(hashes[-1], None)
+        predicted = eviction.promised.pop(hashes[-1], None)
         if predicted is None:
-            predicted = _held(self._runs.along(hashes), shelf.bit)
+            predicted = _held(self._runs.along(hashes), eviction.bit)
         if cached_chunks + predicted // SLACK_SHARE >= predicted:
             return 0
-        before = shelf.size
-        self._evict(shelf, max(1, before - (predicted - cached_chunks)))
-        return before - shelf.size
+        before = eviction.size
+        self._evict(eviction, max(1, before - (predicted - cached_chunks)))
+        return before - eviction.size
 
     def limit(self, instance: str, chunks: int) -> None:
         """What the instance's KV can hold, all its tiers together. Kept across restarts."""
         if self._limits.get(instance) == chunks:
             return
         self._limits[instance] = chunks
-        shelf = self._shelves.get(instance)
-        if shelf is not None:
-            shelf.limit = chunks
-            self._evict(shelf, self._room(shelf))
+        eviction = self._shelves.get(instance)
+        if eviction is not None:
+            eviction.limit = chunks
+            self._evict(eviction, self._room(eviction))
 
     def purge(self, instance: str) -> None:
         """The instance holds nothing any more: it restarted, its cache was reset, or it is gone."""
-        shelf = self._shelves.pop(instance, None)
-        if shelf is not None:
-            self._evict(shelf, 0)
-            self._free.append(shelf.slot)
+        eviction = self._shelves.pop(instance, None)
+        if eviction is not None:
+            self._evict(eviction, 0)
+            self._free.append(eviction.slot)
 
     def chunks(self, instance: str) -> int:
         """How many chunks the instance is believed to hold."""
-        shelf = self._shelves.get(instance)
-        return shelf.size if shelf is not None else 0
+        eviction = self._shelves.get(instance)
+        return eviction.size if eviction is not None else 0
 
     @property
     def stretches(self) -> int:
         """Of all instances together; `max_stretches` at most."""
-        return sum(len(shelf.stretches) for shelf in self._shelves.values())
+        return sum(len(eviction.stretches) for eviction in self._shelves.values())
 
     @property
     def copies(self) -> int:
         """Chunks of all instances together, each counted for each that holds it; `max_chunks` at most."""
-        return sum(shelf.size for shelf in self._shelves.values())
+        return sum(eviction.size for eviction in self._shelves.values())
 
     def __len__(self) -> int:
         """Different chunks held by anybody."""
         return self._runs.chunks
 
-    def _shelf(self, instance: str, epoch: int) -> _Shelf | None:
-        shelf = self._shelves.get(instance)
-        if shelf is not None and epoch < shelf.epoch:
+    def _eviction(self, instance: str, epoch: int) -> _EvictionOrder | None:
+        eviction = self._shelves.get(instance)
+        if eviction is not None and epoch < eviction.epoch:
             return None  # a late word from a life that is over
-        if shelf is not None and epoch > shelf.epoch:
+        if eviction is not None and epoch > eviction.epoch:
             self.purge(instance)
-            shelf = None
-        return shelf if shelf is not None else self._new_shelf(instance, epoch)
+            eviction = None
+        return eviction if eviction is not None else self._new_shelf(instance, epoch)
 
-    def _new_shelf(self, instance: str, epoch: int) -> _Shelf:
+    def _new_shelf(self, instance: str, epoch: int) -> _EvictionOrder:
         if self._free:
             slot = self._free.pop()
             self._names[slot] = instance
@@ -211,13 +211,13 @@ class PrefixIndex:
             slot = len(self._names)
             self._names.append(instance)
         self._named_before.clear()
-        shelf = _Shelf(slot, epoch, self._limits.get(instance, self._instance_chunks))
-        self._shelves[instance] = shelf
-        return shelf
+        eviction = _EvictionOrder(slot, epoch, self._limits.get(instance, self._instance_chunks))
+        self._shelves[instance] = eviction
+        return eviction
 
-    def _room(self, shelf: _Shelf) -> int:
+    def _room(self, eviction: _EvictionOrder) -> int:
         share = self.max_chunks // len(self._shelves) or 1
-        return shelf.limit if shelf.limit < share else share
+        return eviction.limit if eviction.limit < share else share
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; kept, since a thousand of them may share a system prompt."""
@@ -229,28 +229,28 @@ class PrefixIndex:
             self._named_before[mask] = named
         return named
 
-    def _evict(self, shelf: _Shelf, size: int) -> None:
+    def _evict(self, eviction: _EvictionOrder, size: int) -> None:
         """Down to so many chunks, the least recently used first."""
-        while shelf.size > size:
-            stretch = next(iter(shelf.stretches))
-            low = max(stretch.start, stretch.end - (shelf.size - size))
-            self._forget(shelf, stretch, low)
+        while eviction.size > size:
+            stretch = next(iter(eviction.stretches))
+            low = max(stretch.start, stretch.end - (eviction.size - size))
+            self._forget(eviction, stretch, low)
 
-    def _evict_stretches(self, shelf: _Shelf) -> None:
+    def _evict_stretches(self, eviction: _EvictionOrder) -> None:
         room = self.max_stretches // len(self._shelves) or 1
-        if len(shelf.stretches) > room:
-            for stretch in list(islice(shelf.stretches, len(shelf.stretches) - room + room // SPARE_SHARE)):
-                self._forget(shelf, stretch, stretch.start)
+        if len(eviction.stretches) > room:
+            for stretch in list(islice(eviction.stretches, len(eviction.stretches) - room + room // SPARE_SHARE)):
+                self._forget(eviction, stretch, stretch.start)
 
-    def _forget(self, shelf: _Shelf, stretch: _Stretch, low: int) -> None:
+    def _forget(self, eviction: _EvictionOrder, stretch: _Stretch, low: int) -> None:
         """The stretch ends there from now on."""
-        run = self._runs.forget(shelf.bit, stretch.run, low, stretch.end)
-        shelf.size -= stretch.end - low
+        run = self._runs.forget(eviction.bit, stretch.run, low, stretch.end)
+        eviction.size -= stretch.end - low
         if low > stretch.start:
             stretch.end, stretch.run = low, run
         else:
-            shelf.unlist(stretch)
-            del shelf.stretches[stretch]
+            eviction.unlist(stretch)
+            del eviction.stretches[stretch]
 
 
 def _held(path: Path, bit: int) -> int:

@@ -22,7 +22,7 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
     return [link := digest(chunk, link) for (chunk,) in iter_unpack(f"{chunk_bytes}s", whole)]
 
 
-class Chains:
+class PromptChains:
     """The same hashes of prompts that begin like earlier ones, as those of a session do: a span of 32 chunks that was
     hashed before is known by one hash of the whole span, seeded with the chunk's before it. The rest is hashed anew."""
 

@@ -13,10 +13,10 @@ from sys import maxsize
 from router.prefix.common import common
 
 
-class Run:
+class SharedRun:
     __slots__ = ("hashes", "holders", "parent", "start")
 
-    def __init__(self, start: int, hashes: "array[int]", holders: int, parent: "Run | None") -> None:
+    def __init__(self, start: int, hashes: "array[int]", holders: int, parent: "SharedRun | None") -> None:
         self.start = start  # chunks before it in its chain
         self.hashes = hashes
         self.holders = holders  # bit mask of instances
@@ -31,12 +31,14 @@ class Run:
         return self.start + common(self.hashes, hashes, self.start, len(hashes))
 
 
-Path = list[tuple[Run, int]]  # the runs along a chain, each with the place in the chain up to which it is followed
+Path = list[
+    tuple[SharedRun, int]
+]  # the runs along a chain, each with the place in the chain up to which it is followed
 
 
 class Forest:
     def __init__(self) -> None:
-        self._by_first: dict[int, Run] = {}
+        self._by_first: dict[int, SharedRun] = {}
         self.chunks = 0  # different ones
 
     def __len__(self) -> int:
@@ -83,10 +85,10 @@ class Forest:
             last.hashes += fresh
             path[-1] = last, len(hashes)
         else:
-            run = self._by_first[fresh[0]] = Run(known, fresh, bit, last)
+            run = self._by_first[fresh[0]] = SharedRun(known, fresh, bit, last)
             path.append((run, len(hashes)))
 
-    def forget(self, bit: int, run: Run, low: int, high: int) -> Run:
+    def forget(self, bit: int, run: SharedRun, low: int, high: int) -> SharedRun:
         """The instance holds the chain that passes `run` up to `low` only, no more up to `high`: a run to know it by
         from now on, where `low` is not the beginning."""
         here = at(run, high)
@@ -100,7 +102,7 @@ class Forest:
                 here = at(here.parent, high)
         return here or run
 
-    def _keep_until(self, run: Run, low: int, bit: int) -> Run:
+    def _keep_until(self, run: SharedRun, low: int, bit: int) -> SharedRun:
         if run.holders == bit:
             self.chunks -= run.end - low
             del run.hashes[low - run.start :]
@@ -109,42 +111,42 @@ class Forest:
         run.holders &= ~bit
         return head
 
-    def _leave(self, run: Run, bit: int) -> None:
+    def _leave(self, run: SharedRun, bit: int) -> None:
         left = run.holders & ~bit
         if run.holders and not left:
             self.chunks -= len(run.hashes)
             self._unlist(run)
         run.holders = left
 
-    def _unlist(self, run: Run) -> None:
+    def _unlist(self, run: SharedRun) -> None:
         # XXH64 can be made to collide on purpose: another may be known by its hash. Guesses are wrong then, no more.
         if self._by_first.get(run.hashes[0]) is run:
             del self._by_first[run.hashes[0]]
 
-    def _cut(self, run: Run, place: int) -> Run:
+    def _cut(self, run: SharedRun, place: int) -> SharedRun:
         """The part before `place`, as a run of its own. The rest stays what it was to whoever comes from behind."""
         length = place - run.start
-        head = Run(run.start, run.hashes[:length], run.holders, run.parent)
+        head = SharedRun(run.start, run.hashes[:length], run.holders, run.parent)
         run.start, run.hashes, run.parent = place, run.hashes[length:], head
         self._by_first[head.hashes[0]] = head
         self._by_first[run.hashes[0]] = run
         return head
 
-    def _join(self, run: Run, after: Run) -> None:
+    def _join(self, run: SharedRun, after: SharedRun) -> None:
         """Whoever still comes to `after` is led on to the run that has its chunks now."""
         self._unlist(after)
         run.hashes += after.hashes
         after.start, after.parent = maxsize, run
 
 
-def at(run: Run | None, place: int) -> Run | None:
+def at(run: SharedRun | None, place: int) -> SharedRun | None:
     """The run with the chunk before `place` of the chain that passes `run`."""
     while run is not None and run.start >= place:
         run = run.parent
     return run
 
 
-def parting(run: Run, place: int, path: dict[Run, int]) -> int:
+def parting(run: SharedRun, place: int, path: dict[SharedRun, int]) -> int:
     """Where the chain that passes `run` up to `place` leaves the path."""
     here = at(run, place)
     while here is not None and here not in path:

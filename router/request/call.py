@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from router.contract.api_keys import Key
+from router.contract.api_keys import PublishedKey
 from router.contract.wire import TRAFFIC_BLOCK_CHUNKS
 from router.policy.types import Decision
 from router.pool.pool import Pool
@@ -29,7 +29,7 @@ class Attempt:
 @dataclass(slots=True)
 class Call:
     id: str
-    endpoint: str
+    api_path: str
     at: float  # s, Unix
     started: float  # s, of the clock that all others here are read from
     target: bytes = b""  # path and query
@@ -41,8 +41,8 @@ class Call:
     block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines tell of blocks
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, held when its turn comes, by its events
     under_way: Sent | None = None  # on the instance that computes it
-    told: int | None = None  # on the instance it went to, by its events; None when they were not asked
-    guessed: int = 0  # the same by the approximate index
+    exact_tokens: int | None = None  # on the instance it went to, by its events; None when they were not asked
+    approximate_tokens: int = 0  # the same by the approximate index
     index: str = "none"  # which of the two was believed
     blocks: bytes = b""  # once it is over: those that end a block of recorded traffic, eight bytes each
     token_ids: bool = False  # once it is over: the prompt came as token ids
@@ -58,10 +58,10 @@ class Call:
     policy: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     offload: Offload | None = None  # of its prefill, when the policy wanted that
-    key: Key | None = None  # the API key that was shown
+    key: PublishedKey | None = None  # the API key that was shown
     charged: float | None = None  # tokens that its limit was charged with
     limits: bytes = b""  # header lines that tell what is left
-    party: str = ""  # who shares the room fairly with others
+    tenant: str = ""  # who shares the room fairly with others
     deadline: float | None = None  # by the same clock as `started`
     queued_s: float = 0.0
     streamed: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.prefix.blocks import TOKEN_BYTES, block_hashes
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING
@@ -22,8 +22,8 @@ _NOT_NONE = ("approximate", "exact")
 
 def read_tokens(call: Call) -> bool:
     """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
-    reader = call.pool.told.reader
-    if reader is None or not call.pool.told.sizes or not call.prompt.rendered:
+    reader = call.pool.kv_event_state.reader
+    if reader is None or not call.pool.kv_event_state.sizes or not call.prompt.rendered:
         return True
     if not reader.is_quick(call.prompt):
         return False
@@ -42,37 +42,37 @@ def _thread() -> ThreadPoolExecutor:
 
 
 def _hash_blocks(call: Call) -> None:
-    told = call.pool.told
-    if told.reader is None or told.index is None:
+    state = call.pool.kv_event_state
+    if state.reader is None or state.index is None:
         return
     try:
-        tokens = told.reader.tokens(call.prompt, call.endpoint)
+        tokens = state.reader.tokens(call.prompt, call.api_path)
     except NotTokenized as why:
-        told.untokenized, told.last_untokenized = told.untokenized + 1, str(why)
+        state.untokenized, state.last_untokenized = state.untokenized + 1, str(why)
         return
     call.prompt_tokens = length = len(tokens) // TOKEN_BYTES
     # An engine computes one token at least, since the first new one comes of it.
     call.block_hashes = tuple(
-        (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, told.index.seed))
-        for size in told.sizes
+        (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, state.index.seed))
+        for size in state.sizes
     )
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     """h_i by instance, and by tier where that is known; instances that hold nothing are left out."""
-    told, members = call.pool.told, call.pool.members
-    if not call.block_hashes or told.index is None:
+    state, endpoints = call.pool.kv_event_state, call.pool.endpoints
+    if not call.block_hashes or state.index is None:
         return _approximate(call, everybody=True), None
     now = time.monotonic()
     found: dict[str, Tiers] = {}
     for size, hashes in call.block_hashes:
-        matched = told.index.match(hashes, size)
-        found |= matched | told.index.foreseen(matched, hashes, size, now)
+        matched = state.index.match(hashes, size)
+        found |= matched | state.index.foreseen(matched, hashes, size, now)
     call.exactly = found
-    if told.believed_of_all:
+    if state.believed_of_all:
         return {name: sum(tiers) for name, tiers in found.items()}, found
     tiers = {
-        name: tokens for name, tokens in found.items() if name in members and members[name].belief.index == "exact"
+        name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
     }
     return _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}, tiers
 
@@ -81,14 +81,14 @@ def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
     """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
     found: dict[str, int] = {}
     known: dict[int, int] = {}  # many hold the same: the system prompt
-    members, believed = call.pool.members, _NOT_NONE if everybody else _APPROXIMATE
+    endpoints, believed = call.pool.endpoints, _NOT_NONE if everybody else _APPROXIMATE
     for name, chunks in call.pool.index.match(call.chunks).items():
-        member = members.get(name)
-        if member is not None and member.belief.index in believed:
+        endpoint = endpoints.get(name)
+        if endpoint is not None and endpoint.belief.index in believed:
             tokens = known.get(chunks)
             if tokens is None:
                 tokens = known[chunks] = _tokens(call, chunks)
-            found[name] = tokens - tokens % member.block_size
+            found[name] = tokens - tokens % endpoint.block_size
     return found
 
 
@@ -97,26 +97,26 @@ def _tokens(call: Call, chunks: int) -> int:
     return chunks * CHUNK_BYTES * call.prompt_tokens // len(call.prompt.rendered) if chunks else 0
 
 
-def sent(call: Call, member: Member, chunks: int) -> None:
+def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
     """The request goes to this instance; `chunks`: that it held by the approximate index."""
     tokens = _tokens(call, chunks)
-    call.guessed = tokens - tokens % member.block_size
-    call.told = sum(call.exactly.get(member.id, ())) if call.block_hashes else None
-    index = member.belief.index
+    call.approximate_tokens = tokens - tokens % endpoint.block_size
+    call.exact_tokens = sum(call.exactly.get(endpoint.id, ())) if call.block_hashes else None
+    index = endpoint.belief.index
     call.index = "approximate" if index == "exact" and not call.block_hashes else index
-    call.under_way = computing(call, member)
+    call.under_way = computing(call, endpoint)
 
 
-def computing(call: Call, member: Member) -> Sent | None:
+def computing(call: Call, endpoint: Endpoint) -> Sent | None:
     """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
-    feed, index = member.feed, call.pool.told.index
+    feed, index = endpoint.feed, call.pool.kv_event_state.index
     if feed is None or index is None:
         return None
-    size = feed.block_size or member.block_size
+    size = feed.block_size or endpoint.block_size
     hashes = next((hashes for known, hashes in call.block_hashes if known == size), None)
     if not hashes:
         return None
-    return index.sent(member.id, hashes, call.exactly.get(member.id, NOTHING)[0] // size)
+    return index.sent(endpoint.id, hashes, call.exactly.get(endpoint.id, NOTHING)[0] // size)
 
 
 def over(sent: Sent | None) -> None:
@@ -125,14 +125,14 @@ def over(sent: Sent | None) -> None:
         sent.over(time.monotonic())
 
 
-def learn(call: Call, member: Member, cached_tokens: int, prompt_tokens: int) -> None:
+def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
     """What the engine had cached of the prompt. What another instance computed for it was nobody's to predict."""
     if call.offload is not None:
         return
-    told = call.pool.told
-    if call.index not in told.outcomes:
-        told.outcomes[call.index] = Outcomes()
-    told.outcomes[call.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
-    member.approximate.add(min(call.guessed, prompt_tokens), cached_tokens, prompt_tokens)
-    if call.told is not None:
-        member.exact.add(min(call.told, prompt_tokens), cached_tokens, prompt_tokens)
+    state = call.pool.kv_event_state
+    if call.index not in state.outcomes:
+        state.outcomes[call.index] = Outcomes()
+    state.outcomes[call.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
+    endpoint.approximate.add(min(call.approximate_tokens, prompt_tokens), cached_tokens, prompt_tokens)
+    if call.exact_tokens is not None:
+        endpoint.exact.add(min(call.exact_tokens, prompt_tokens), cached_tokens, prompt_tokens)

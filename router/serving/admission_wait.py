@@ -8,9 +8,9 @@ import asyncio
 import math
 import time
 
-from router.http.errors import Refusal
+from router.http.errors import ErrorResponse
 from router.policy.types import Decision
-from router.pool.admission import Place, QueueFull
+from router.pool.admission import QueueEntry, QueueFull
 from router.request.call import Call
 
 CODES = ("saturated", "queue_timeout", "deadline_exceeded", "deadline_unmeetable")
@@ -27,23 +27,25 @@ def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
     given = headers[name].strip()
     if not given.isdigit() or not 0 < int(given[:20]) <= LONGEST_MS:
         shown = f"{name.decode()}: {given[:40].decode('latin-1')!r}"
-        raise Refusal(400, "invalid_deadline", f"{shown} must be a whole number of ms from 1 to {LONGEST_MS:,}")
+        raise ErrorResponse(400, "invalid_deadline", f"{shown} must be a whole number of ms from 1 to {LONGEST_MS:,}")
     return started + int(given) / 1000
 
 
 def check_deadline(call: Call) -> None:
-    """Refusal when it has passed: nothing is begun any more."""
+    """ErrorResponse when it has passed: nothing is begun any more."""
     if call.deadline is not None and time.perf_counter() >= call.deadline:
         waited = time.perf_counter() - call.started
-        raise Refusal(504, "deadline_exceeded", f"its deadline passed before an instance took it, after {waited:.3f} s")
+        raise ErrorResponse(
+            504, "deadline_exceeded", f"its deadline passed before an instance took it, after {waited:.3f} s"
+        )
 
 
-def place(call: Call, decision: Decision) -> Place:
+def place(call: Call, decision: Decision) -> QueueEntry:
     cost = decision.new_tokens + call.pool.policy["load.request_tokens"]
-    return call.pool.queue.place(decision.request_class, call.party, max(1.0, cost))
+    return call.pool.queue.place(decision.request_class, call.tenant, max(1.0, cost))
 
 
-async def wait(call: Call, decision: Decision, place: Place) -> None:
+async def wait(call: Call, decision: Decision, place: QueueEntry) -> None:
     """Return when there may be room. Raises Refusal."""
     pool, name = call.pool, place.request_class
     began = time.perf_counter()
@@ -64,7 +66,7 @@ async def wait(call: Call, decision: Decision, place: Place) -> None:
         call.queued_s += time.perf_counter() - began
 
 
-def _check_pace(call: Call, place: Place, now: float) -> None:
+def _check_pace(call: Call, place: QueueEntry, now: float) -> None:
     """Do not let it wait in vain: the line has a pace. Who has been woken once stays."""
     if call.deadline is None or place.called is not None:
         return
@@ -75,22 +77,22 @@ def _check_pace(call: Call, place: Place, now: float) -> None:
         raise _refusal(call, place, "deadline_unmeetable", why)
 
 
-def _refusal(call: Call, place: Place, code: str, why: str) -> Refusal:
+def _refusal(call: Call, place: QueueEntry, code: str, why: str) -> ErrorResponse:
     pool = call.pool
     after = retry_after_s(call, place)
     message = f"pool {pool.name}: every instance is full and {why}: retry in {after} s"
-    return Refusal(pool.policy["admission.refuse_status"], code, message, retry_after_s=after)
+    return ErrorResponse(pool.policy["admission.refuse_status"], code, message, retry_after_s=after)
 
 
-def unwanted(call: Call, decision: Decision) -> Refusal:
+def unwanted(call: Call, decision: Decision) -> ErrorResponse:
     """The route itself refuses it; the code is the rule's name."""
     pool = call.pool
     after: int = pool.policy["admission.retry_after_s"]
     message = f"pool {pool.name}: {'; '.join(decision.reasons)}: retry in {after} s"
-    return Refusal(pool.policy["admission.refuse_status"], decision.rule, message, retry_after_s=after)
+    return ErrorResponse(pool.policy["admission.refuse_status"], decision.rule, message, retry_after_s=after)
 
 
-def retry_after_s(call: Call, place: Place) -> int:
+def retry_after_s(call: Call, place: QueueEntry) -> int:
     """When the line would have been worked off at its pace, but no sooner than the policy says."""
     least: int = call.pool.policy["admission.retry_after_s"]
     needed = call.pool.queue.drain_s(place.request_class, time.perf_counter())

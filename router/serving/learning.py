@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.prefix.chain import CHUNK_BYTES
 from router.request import prediction
 from router.request.call import Call
 
 
-def learn(call: Call, member: Member) -> None:
+def learn(call: Call, endpoint: Endpoint) -> None:
     """From the `usage` of an answer that was served."""
     pool, read, usage = call.pool, call.prompt, call.usage
     if usage is None:
         return
     if usage.cached_tokens is not None:
-        member.tells_cached = True
-    elif member.tells_cached:  # vLLM leaves the field out when it is zero
+        endpoint.tells_cached = True
+    elif endpoint.tells_cached:  # vLLM leaves the field out when it is zero
         usage = call.usage = replace(usage, cached_tokens=0)
     if usage.prompt_tokens is None:
         return
@@ -23,7 +23,7 @@ def learn(call: Call, member: Member) -> None:
         pool.tokens.learn(len(read.rendered), usage.prompt_tokens)
     if call.session is not None:
         pool.affinity.answered(call.session, usage.prompt_tokens + (usage.output_tokens or 0))
-    if usage.cached_tokens is not None and usage.prompt_tokens and pool.members.get(member.id) is member:
+    if usage.cached_tokens is not None and usage.prompt_tokens and pool.endpoints.get(endpoint.id) is endpoint:
         chunks = int(usage.cached_tokens * len(read.rendered) / usage.prompt_tokens / CHUNK_BYTES)
-        prediction.learn(call, member, usage.cached_tokens, usage.prompt_tokens)
-        pool.index.correct(member.id, call.chunks, min(chunks, len(call.chunks)))
+        prediction.learn(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
+        pool.index.correct(endpoint.id, call.chunks, min(chunks, len(call.chunks)))

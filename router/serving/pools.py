@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from router.http.errors import Refusal
-from router.limits.api_key_auth import Gate
+from router.http.errors import ErrorResponse
+from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.pool import Pool
 
 NAMES_SHOWN = 20
@@ -13,7 +13,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.gate = Gate()  # who may use them
+        self.gate = ApiKeyAuth()  # who may use them
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()
@@ -58,16 +58,16 @@ class Pools:
             return pool
         lasting = [pool for pool in self._pools.values() if not pool.ephemeral]
         if not lasting:
-            raise Refusal(503, "no_instance_ready", "no pool is known yet: retry in a moment", retry_after_s=2)
+            raise ErrorResponse(503, "no_instance_ready", "no pool is known yet: retry in a moment", retry_after_s=2)
         if len(lasting) == 1 and (not model or not lasting[0].model):
             return lasting[0]
-        raise Refusal(404, "model_not_found", self._unknown(model))
+        raise ErrorResponse(404, "model_not_found", self._unknown(model))
 
     def _by_header(self, name: str) -> Pool:
         pool = self._pools.get(name)
         if pool is None:
             known = _listed(pool.name for pool in self._pools.values() if not pool.ephemeral)
-            raise Refusal(404, "pool_not_found", f"x-weir-pool: there is no pool {name[:100]!r}; known: {known}")
+            raise ErrorResponse(404, "pool_not_found", f"x-weir-pool: there is no pool {name[:100]!r}; known: {known}")
         return pool
 
     def _unknown(self, model: str) -> str:

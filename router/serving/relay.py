@@ -5,41 +5,41 @@ from collections import deque
 from dataclasses import dataclass
 
 from router.http import errors, headers
-from router.http.client import Client
+from router.http.client import ClientConnection
 from router.request.call import Call
 from router.upstream import usage
 from router.upstream.errors import UpstreamError
-from router.upstream.response import Answering
+from router.upstream.response import EngineResponse
 
 WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
 TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
 
 
 @dataclass(slots=True)
-class Answer:
-    connection: Answering
+class BegunAnswer:
+    connection: EngineResponse
     body: bytes  # what has been read of it already
     streams: bool
 
 
-async def begin(connection: Answering) -> Answer:
+async def begin(connection: EngineResponse) -> BegunAnswer:
     """Wait for what must be there before the client is sent anything. Raises UpstreamError.
 
     Of a stream that is its first bytes. Any other answer is awaited whole, since until then it can be had elsewhere.
     """
     if headers.value_of(connection.headers, b"content-type").startswith(b"text/event-stream"):
-        return Answer(connection, b"", streams=True)
+        return BegunAnswer(connection, b"", streams=True)
     body = await connection.read()
     if connection.done:
-        return Answer(connection, body, streams=False)
+        return BegunAnswer(connection, body, streams=False)
     parts, size = [body], len(body)
     while size <= WHOLE and not connection.done:
         parts.append(await connection.read())
         size += len(parts[-1])
-    return Answer(connection, b"".join(parts), streams=False)
+    return BegunAnswer(connection, b"".join(parts), streams=False)
 
 
-async def forward(call: Call, answer: Answer, client: Client) -> None:
+async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
     """Send the answer to the client. An UpstreamError here comes after the first byte: nothing may be repeated."""
     connection = answer.connection
     call.streamed = answer.streams
@@ -59,7 +59,7 @@ async def forward(call: Call, answer: Answer, client: Client) -> None:
         passing.over()
         if answer.streams:
             message = f"the stream broke: {error}; what was sent so far is not the whole answer"
-            client.end(errors.event(call.endpoint, error.code, message, call.id))
+            client.end(errors.event(call.api_path, error.code, message, call.id))
         raise
     finally:
         client.on_room = None
@@ -71,7 +71,7 @@ class _Passing:
 
     __slots__ = ("_call", "_client", "_first", "_in_event", "_strip", "_tail")
 
-    def __init__(self, call: Call, client: Client, strip: usage.Strip | None) -> None:
+    def __init__(self, call: Call, client: ClientConnection, strip: usage.Strip | None) -> None:
         self._call = call
         self._client = client
         self._strip = strip
@@ -107,7 +107,7 @@ class _Passing:
         call.last_byte = time.perf_counter()
         data = tail[0] if len(tail) == 1 else b"".join(tail)
         last = usage.find(data[-usage.TAIL :])
-        if call.streamed and call.endpoint == "/v1/messages":
+        if call.streamed and call.api_path == "/v1/messages":
             last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
         call.usage = last
 

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import xxhash
 
-from router.policy.types import Request
+from router.policy.types import RoutingRequest
 from router.pool.affinity import Bound
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request import prediction
 from router.request.call import Call
 
@@ -20,7 +20,7 @@ class Elsewhere(Protocol):
 
     async def look_up(self, call: Call) -> str | None: ...
 
-    def sent(self, call: Call, member: Member) -> None: ...
+    def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
 PREFIX_CHUNKS = 4  # of 256 bytes: prompts that are alike in these begin alike
@@ -56,25 +56,25 @@ class Sessions:
         if bound is None or bound.instance != instance:
             call.pool.affinity.learned(call.session or "", instance, call.at)
 
-    def request(self, call: Call) -> Request:
+    def request(self, call: Call) -> RoutingRequest:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
         bound = self._bound(call)
         held, tiers = prediction.held(call)
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         prefix_key, rates = _prefix_key(call.chunks), call.pool.rates
-        return Request(  # by place: by name it would take more than twice as long
+        return RoutingRequest(  # by place: by name it would take more than twice as long
             call.prompt_tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, call.turn
         )
 
-    def sent(self, call: Call, member: Member) -> None:
+    def sent(self, call: Call, endpoint: Endpoint) -> None:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
         pool = call.pool
-        prediction.sent(call, member, pool.index.insert(member.id, member.epoch, call.chunks))
+        prediction.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.chunks))
         if self._elsewhere is not None:
-            self._elsewhere.sent(call, member)
+            self._elsewhere.sent(call, endpoint)
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
-            pool.affinity.bind(call.session, member.id, time.time(), ttl_s, shared=call.session_shared)
+            pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.session_shared)
 
 
 def session_key(pool: str, session: str) -> str:

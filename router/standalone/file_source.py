@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from prometheus_client.core import Metric
 
-from router.limits.local_buckets import OwnBuckets
+from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
 from router.request.call import Call
 from router.serving.pools import Pools
@@ -25,7 +25,7 @@ from router.serving.sessions import Sessions
 from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import PolicyFile, read_instances, read_policy
 from router.standalone.text import BadInput
-from router.standalone.watch import Watch, Watched
+from router.standalone.watch import InstanceWatch, Watched
 from router.telemetry.receipts import receipt, whole
 from router.telemetry.recorder import Recorder
 
@@ -40,7 +40,7 @@ RECEIPTS = "/receipts"
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
-class Standalone:
+class FileSource:
     """`instances`: URLs or @FILE; `model`: what they serve, empty to ask them. BadInput when something is wrong."""
 
     def __init__(
@@ -55,13 +55,13 @@ class Standalone:
         self._policy = policy
         self._keys = keys
         self._pool = self.pools.get_or_add(POOL)
-        self._watch = Watch(self.pools, self._pool, model)
+        self._watch = InstanceWatch(self.pools, self._pool, model)
         self._ending = asyncio.Event()
         self._receipts: deque[Call] = deque(maxlen=RECEIPTS_KEPT)
         self._in_force: PolicyFile | None = None
         self._keys_in_force: KeysFile | None = None
-        self._buckets = OwnBuckets()
-        self.pools.gate.lender = self._buckets if keys is not None else None
+        self._buckets = LocalBuckets()
+        self.pools.gate.bucket_store = self._buckets if keys is not None else None
         self._refused = ""  # why the last reload was
         self._reloads: Counter[str] = Counter(taken=0, refused=0)
         self._load()
@@ -154,7 +154,7 @@ class Standalone:
         }
 
     def _described(self, each: Watched) -> dict[str, Any]:
-        belief = self._pool.members[each.listed.id].belief
+        belief = self._pool.endpoints[each.listed.id].belief
         return {
             "id": each.listed.id,
             "url": each.listed.url,

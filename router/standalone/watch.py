@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from router.contract.engine_metrics import VLLM_SCRAPE, Figures, figures
+from router.contract.engine_metrics import VLLM_SCRAPE, EngineMetrics, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
 from router.pool.pool import Pool
 from router.serving.pools import Pools
@@ -19,12 +19,12 @@ FAILURES_ALLOWED = 2  # in a row before a ready instance is out; what is sent to
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WatchedAnswer:
     """What an instance said in one look."""
 
     error: str = ""  # why it does not serve, in words; empty when it does
     slow: bool = False  # it did not say in time
-    figures: Figures | None = None
+    metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # that it serves; None when it does not tell
 
 
@@ -38,29 +38,29 @@ class Watched:
         self.reason = "it has not been asked yet"
         self.failures = 0  # looks in a row
         self.models: tuple[str, ...] | None = None
-        self.figures: Figures | None = None
+        self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
-    def take(self, answer: Answer, model: str, now: float) -> None:
+    def take(self, answer: WatchedAnswer, model: str, now: float) -> None:
         """`model`: what it has to serve, empty while that is not known; `now` is Unix time."""
-        if answer.figures is not None:
-            self._take_figures(answer.figures, now)
+        if answer.metrics is not None:
+            self._take_metrics(answer.metrics, now)
         if not answer.error:
             self.failures = 0
             self.models = answer.models
             self.state, self.reason = _serving(answer.models, model)
             return
         # Slow with fresh figures is busy. The breaker sees to what is sent before it is sure that nobody is there.
-        self.failures += not (answer.slow and answer.figures is not None)
+        self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
 
-    def _take_figures(self, figures: Figures, now: float) -> None:
-        before = self.figures
+    def _take_metrics(self, metrics: EngineMetrics, now: float) -> None:
+        before = self.metrics
         # Counters only fall when they begin anew, and then the cache is empty too.
-        if before is not None and (figures.prompt_tokens or 0) < (before.prompt_tokens or 0):
+        if before is not None and (metrics.prompt_tokens or 0) < (before.prompt_tokens or 0):
             self.epoch += 1
-        self.figures, self.sampled_at = figures, now
+        self.metrics, self.sampled_at = metrics, now
 
     def entry(self) -> dict[str, Any]:
         """As in weir:fleet:<pool> (wire.py)."""
@@ -71,14 +71,14 @@ class Watched:
             "state": self.state,
             "routable": self.state == "ready",
             "reason": self.reason,
-            "block_size": self.figures.block_size if self.figures is not None else None,
-            "kv_blocks": self.figures.kv_blocks if self.figures is not None else None,
+            "block_size": self.metrics.block_size if self.metrics is not None else None,
+            "kv_blocks": self.metrics.kv_blocks if self.metrics is not None else None,
             **self.listed.facts,
         }
 
     def sample(self) -> dict[str, Any]:
         """What of weir:inst:<id> a router reads."""
-        seen = self.figures
+        seen = self.metrics
         return {
             "epoch": self.epoch,
             "at": self.sampled_at,
@@ -96,7 +96,7 @@ def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
     return "ready", ""
 
 
-class Watch:
+class InstanceWatch:
     """Keeps the only pool's instances as they are."""
 
     def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
@@ -136,19 +136,19 @@ class Watch:
             self._pools.changed()
         for each in self.watched:
             if each.sampled_at:
-                pool.members[each.listed.id].take_sample(each.sample(), now)
+                pool.endpoints[each.listed.id].take_sample(each.sample(), now)
 
     def _other_names(self) -> tuple[str, ...]:
         """Further models (adapters, other names of the same one) that every ready instance serves."""
         served = [set(each.models) for each in self.watched if each.state == "ready" and each.models]
         return tuple(sorted(set.intersection(*served) - {self._model})) if served else ()
 
-    async def _ask(self, watched: Watched) -> Answer:
+    async def _ask(self, watched: Watched) -> WatchedAnswer:
         url = watched.listed.url
         (error, slow), seen = await asyncio.gather(self._health(url), self._figures(url))
         known = watched.models if watched.state == "ready" else None  # what is served does not change while it runs
         models = known if error or known is not None else await self._models(url)
-        return Answer(error, slow, seen, models)
+        return WatchedAnswer(error, slow, seen, models)
 
     async def _health(self, url: str) -> tuple[str, bool]:
         try:
@@ -158,12 +158,12 @@ class Watch:
         # An engine that has no such page lives all the same.
         return ("" if status < 300 or status == 404 else f"GET {url}/health answers {status}"), False
 
-    async def _figures(self, url: str) -> Figures | None:
+    async def _figures(self, url: str) -> EngineMetrics | None:
         try:
             status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S)
         except ProbeError:
             return None
-        return figures(page, VLLM_SCRAPE) if status == 200 else None
+        return parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
 
     async def _models(self, url: str) -> tuple[str, ...] | None:
         try:

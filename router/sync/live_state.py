@@ -15,7 +15,7 @@ from router.contract import wire
 from router.contract.api_keys import UnreadableKeys
 from router.pool.pool import Pool, Unreadable
 from router.serving.pools import Pools
-from router.sync.redis_link import FAILURES, Link
+from router.sync.redis_link import FAILURES, RedisLink
 
 log = logging.getLogger("weir.router")
 
@@ -24,8 +24,8 @@ RESUBSCRIBE_S = 0.5
 LISTEN_S = 0.2  # how long a stop waits for the subscription to notice
 
 
-class Live:
-    def __init__(self, link: Link, pools: Pools, router_id: str) -> None:
+class LiveState:
+    def __init__(self, link: RedisLink, pools: Pools, router_id: str) -> None:
         self._link = link
         self._pools = pools
         self._id = router_id
@@ -108,21 +108,21 @@ class Live:
         await self._pools.gate.give_back()
         for pool in self._pools.all():
             pool.limit_index()
-        members = [member for pool in self._pools.all() for member in pool.members.values()]
-        if not members:
+        endpoints = [endpoint for pool in self._pools.all() for endpoint in pool.endpoints.values()]
+        if not endpoints:
             return
-        raws = await self._link.mget([wire.instance_key(member.id) for member in members])
+        raws = await self._link.mget([wire.instance_key(endpoint.id) for endpoint in endpoints])
         now = time.time()
-        for member, raw in zip(members, raws, strict=True):
+        for endpoint, raw in zip(endpoints, raws, strict=True):
             sample = wire.decode(raw)
             try:
                 if sample is not None:
-                    member.take_sample(sample, now)
+                    endpoint.take_sample(sample, now)
                 elif raw is not None:
                     raise ValueError("not a sample of this schema")
-                self._bad.pop(wire.instance_key(member.id), None)
+                self._bad.pop(wire.instance_key(endpoint.id), None)
             except (KeyError, TypeError, ValueError) as error:
-                self._refuse(wire.instance_key(member.id), f"sample of {member.id}: {error}")
+                self._refuse(wire.instance_key(endpoint.id), f"sample of {endpoint.id}: {error}")
 
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""

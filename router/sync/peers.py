@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, cast
 
 from router.contract import wire
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools
-from router.sync.redis_link import FAILURES, Link
+from router.sync.redis_link import FAILURES, RedisLink
 
 log = logging.getLogger("weir.router")
 
@@ -37,8 +37,8 @@ Load = tuple[int, int, int]  # requests, prefill tokens, decodes
 Sent = tuple[str, str, int, str | None, Sequence[int]]  # pool, instance, epoch, session, chain hashes
 
 
-class Peers:
-    def __init__(self, link: Link, pools: Pools, router_id: str) -> None:
+class RouterPeers:
+    def __init__(self, link: RedisLink, pools: Pools, router_id: str) -> None:
         self._link = link
         self._pools = pools
         self._id = router_id
@@ -46,11 +46,11 @@ class Peers:
         self._others: dict[str, tuple[float, dict[str, Load]]] = {}  # by router: when heard (monotonic s), its load
         self._pending: deque[Sent] = deque()
         self._pending_hashes = 0
-        self._told: dict[str, Load] = {}
-        self._told_at = float("-inf")
+        self._sent_loads: dict[str, Load] = {}
+        self._sent_loads_at = float("-inf")
         self._read = {wire.SENT: "0", wire.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts that were dropped, since Redis was away or too slow
-        self.told = 0
+        self.prompts_sent = 0
         self.taken = 0  # prompts of other routers
 
     def __len__(self) -> int:
@@ -59,11 +59,11 @@ class Peers:
 
     # Telling
 
-    def sent(self, call: Call, member: Member) -> None:
+    def sent(self, call: Call, endpoint: Endpoint) -> None:
         """The request goes to that instance now."""
         if not self._others:
             return
-        self._pending.append((call.pool.name, member.id, member.epoch, call.session, call.chunks))
+        self._pending.append((call.pool.name, endpoint.id, endpoint.epoch, call.session, call.chunks))
         self._pending_hashes += len(call.chunks)
         while self._pending_hashes > PENDING_HASHES:
             self._pending_hashes -= len(self._pending.popleft()[4])
@@ -81,20 +81,20 @@ class Peers:
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
         load = {} if last else self._load()
-        if load == self._told and now - self._told_at < HEARTBEAT_S and not last:
+        if load == self._sent_loads and now - self._sent_loads_at < HEARTBEAT_S and not last:
             return
         value = wire.encode({"id": self._id, "gone": last, "inflight": load})
-        self._told, self._told_at = load, now
+        self._sent_loads, self._sent_loads_at = load, now
         await self._link.client.xadd(
             wire.LOADS, {"r": self._life, "l": value}, maxlen=wire.LOADS_KEPT, approximate=True
         )
 
     def _load(self) -> dict[str, Load]:
         return {
-            member.id: (member.requests, member.prefill_tokens, member.decodes)
+            endpoint.id: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
             for pool in self._pools.all()
-            for member in pool.members.values()
-            if member.requests
+            for endpoint in pool.endpoints.values()
+            if endpoint.requests
         }
 
     def _entry(self) -> list[list[Any]]:
@@ -104,7 +104,7 @@ class Peers:
         while self._pending and (not entry or len(self._pending[0][4]) <= room):
             *where, hashes = self._pending.popleft()
             room -= len(hashes)
-            self.told += 1
+            self.prompts_sent += 1
             self._pending_hashes -= len(hashes)
             entry.append([*where, b64encode(array("Q", hashes).tobytes()).decode()])
         return entry
@@ -151,8 +151,8 @@ class Peers:
         value = wire.decode(raw)
         for name, instance, epoch, session, packed in value["sent"] if value is not None else ():
             pool = self._pools.get(name)
-            member = pool.members.get(instance) if pool is not None else None
-            if pool is None or member is None or member.epoch != epoch:
+            endpoint = pool.endpoints.get(instance) if pool is not None else None
+            if pool is None or endpoint is None or endpoint.epoch != epoch:
                 continue
             hashes = array("Q", b64decode(packed))
             pool.index.insert(instance, epoch, hashes)
@@ -174,8 +174,8 @@ class Peers:
                 before = total.get(instance, (0, 0, 0))
                 total[instance] = (before[0] + requests, before[1] + prefill, before[2] + decodes)
         for pool in self._pools.all():
-            for member in pool.members.values():
-                member.take_others(total.get(member.id, (0, 0, 0)))
+            for endpoint in pool.endpoints.values():
+                endpoint.take_others(total.get(endpoint.id, (0, 0, 0)))
 
     async def _listen(self) -> None:
         """`hear`, again and again."""

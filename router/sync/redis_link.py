@@ -19,7 +19,7 @@ NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
 
 
-class Link:
+class RedisLink:
     def __init__(self, url: str) -> None:
         self.url = url
         self.client = redis.asyncio.Redis.from_url(

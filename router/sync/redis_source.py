@@ -11,12 +11,12 @@ from prometheus_client.core import Metric
 from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
-from router.sync.live_state import Live
-from router.sync.peers import Peers
-from router.sync.redis_link import FAILURES, Link
+from router.sync.live_state import LiveState
+from router.sync.peers import RouterPeers
+from router.sync.redis_link import FAILURES, RedisLink
 from router.sync.reporter import FLUSH_S, REPORT_S, Reporter
-from router.sync.session_directory import TAKE_UP_S, Directory
-from router.sync.token_bucket_store import Lender
+from router.sync.session_directory import TAKE_UP_S, SessionDirectory
+from router.sync.token_bucket_store import TokenBucketStore
 from router.telemetry.recorder import Recorder
 
 log = logging.getLogger("weir.router")
@@ -24,17 +24,17 @@ log = logging.getLogger("weir.router")
 FIRST_POLL_S = 2.0
 
 
-class Shared:
+class RedisSource:
     def __init__(self, redis_url: str, router_id: str, url: str) -> None:
         self.id = router_id
         self.pools = Pools()
         self.recorder = Recorder()
-        self.link = Link(redis_url)
-        self.live = Live(self.link, self.pools, router_id)
+        self.link = RedisLink(redis_url)
+        self.live = LiveState(self.link, self.pools, router_id)
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
-        self.peers = Peers(self.link, self.pools, router_id)
-        self.pools.gate.lender = Lender(self.link, self.peers)
-        self.directory = Directory(self.link, self.pools, self.peers)
+        self.peers = RouterPeers(self.link, self.pools, router_id)
+        self.pools.gate.bucket_store = TokenBucketStore(self.link, self.peers)
+        self.directory = SessionDirectory(self.link, self.pools, self.peers)
         self.sessions = Sessions(self.directory)
 
     @property

@@ -11,12 +11,12 @@ from router.contract import wire
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
-from router.sync.live_state import Live
-from router.sync.redis_link import Link
+from router.sync.live_state import LiveState
+from router.sync.redis_link import RedisLink
 from router.telemetry.prefix_metrics import indexes
 from router.telemetry.receipts import encoded
 from router.telemetry.recorder import Recorder
-from router.telemetry.traffic import Traffic
+from router.telemetry.traffic import TrafficRecorder
 
 REPORT_S = 1.0
 FLUSH_S = 0.2
@@ -58,14 +58,16 @@ end
 
 
 class Reporter:
-    def __init__(self, router_id: str, url: str, link: Link, live: Live, pools: Pools, recorder: Recorder) -> None:
+    def __init__(
+        self, router_id: str, url: str, link: RedisLink, live: LiveState, pools: Pools, recorder: Recorder
+    ) -> None:
         self._id = router_id
         self._url = url
         self._link = link
         self._live = live
         self._pools = pools
         self._recorder = recorder
-        self._traffic = Traffic(recorder.traffic)
+        self._traffic = TrafficRecorder(recorder.traffic)
         self._started_at = time.time()
         self._reporting = asyncio.Lock()
         self._rate = 0.0  # receipts a second, of the last minute or so
@@ -112,10 +114,10 @@ class Reporter:
 
     def _inflight(self) -> dict[str, list[int]]:
         return {
-            member.id: [member.requests, member.prefill_tokens, member.decodes]
+            endpoint.id: [endpoint.requests, endpoint.prefill_tokens, endpoint.decodes]
             for pool in self._pools.all()
-            for member in pool.members.values()
-            if member.requests
+            for endpoint in pool.endpoints.values()
+            if endpoint.requests
         }
 
     async def flush(self) -> None:

@@ -11,12 +11,12 @@ from weakref import WeakSet
 
 from router.contract import wire
 from router.pool.affinity import Bound
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
-from router.sync.peers import Peers
-from router.sync.redis_link import FAILURES, Link
+from router.sync.peers import RouterPeers
+from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
 AT_ONCE = 1_000  # keys
@@ -24,8 +24,8 @@ TAKE_UP_S = 1.0  # between two looks for new pools
 RECHECK_S = 5.0  # with other routers about, a binding older than this may have moved
 
 
-class Directory:
-    def __init__(self, link: Link, pools: Pools, peers: Peers) -> None:
+class SessionDirectory:
+    def __init__(self, link: RedisLink, pools: Pools, peers: RouterPeers) -> None:
         self._link = link
         self._pools = pools
         self._peers = peers
@@ -57,8 +57,8 @@ class Directory:
                 if instance is not None:
                     pool.affinity.taken_up(session, instance, time.time())
 
-    def sent(self, call: Call, member: Member) -> None:
-        self._peers.sent(call, member)
+    def sent(self, call: Call, endpoint: Endpoint) -> None:
+        self._peers.sent(call, endpoint)
 
     async def look_up(self, call: Call) -> str | None:
         """The instance that another router has put down for the session."""

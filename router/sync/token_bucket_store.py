@@ -7,8 +7,8 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from router.contract import wire
-from router.limits.token_buckets import Loan, Wish
-from router.sync.redis_link import FAILURES, Link
+from router.limits.token_buckets import Grant, TokenRequest
+from router.sync.redis_link import FAILURES, RedisLink
 
 ANSWER_S = 0.25  # a slow Redis must not hold requests back: until it answers, each router goes by a bucket of its own
 SLOW_S = 1.0  # for so long it is not asked again then
@@ -51,8 +51,8 @@ return answer
 """
 
 
-class Lender:
-    def __init__(self, link: Link, others: Sized) -> None:
+class TokenBucketStore:
+    def __init__(self, link: RedisLink, others: Sized) -> None:
         """`others`: the other routers that are alive."""
         self._link = link
         self._others = others
@@ -60,19 +60,24 @@ class Lender:
         self._sha = ""
         self._slow_until = 0.0  # s, of the loop
 
-    async def borrow(self, key_id: str, wishes: Sequence[Wish]) -> Loan | None:
+    async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
         """None when Redis does not answer."""
         loop = asyncio.get_running_loop()
         if not self._link.up or loop.time() < self._slow_until:
             return None
         words: list[str] = []
-        for wish in wishes:
-            words += (wish.kind, str(wish.limit), repr(float(wish.needed)), repr(float(wish.wanted)))
+        for token_request in token_requests:
+            words += (
+                token_request.kind,
+                str(token_request.limit),
+                repr(float(token_request.needed)),
+                repr(float(token_request.wanted)),
+            )
         try:
             async with asyncio.timeout(ANSWER_S):
-                loan = _loan(await self._run(wire.limit_key(key_id), words))
+                grant = _loan(await self._run(wire.limit_key(key_id), words))
             self.routers = len(self._others) + 1
-            return loan
+            return grant
         except TimeoutError:
             self._slow_until = loop.time() + SLOW_S
         except FAILURES as error:
@@ -90,6 +95,6 @@ class Lender:
         return await client.evalsha(self._sha, 1, name, *words)
 
 
-def _loan(answer: list[bytes]) -> Loan:
+def _loan(answer: list[bytes]) -> Grant:
     wait, *rest = (float(word) for word in answer)
-    return Loan(wait, tuple(rest[::2]), tuple(rest[1::2]))
+    return Grant(wait, tuple(rest[::2]), tuple(rest[1::2]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from router.pool.endpoint import Member
+from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS
 
@@ -18,16 +18,16 @@ def indexes(pools: Iterable[Pool]) -> dict[str, dict[str, Any]]:
     """By instance, as wire.py has it: of those whose KV events are followed, or that have answered requests."""
     now = time.time()
     return {
-        member.id: _figures(pool, member, now)
+        endpoint.id: _figures(pool, endpoint, now)
         for pool in pools
-        for member in pool.members.values()
-        if member.feed is not None or member.approximate.n
+        for endpoint in pool.endpoints.values()
+        if endpoint.feed is not None or endpoint.approximate.n
     }
 
 
-def _figures(pool: Pool, member: Member, now: float) -> dict[str, Any]:
-    feed, belief = member.feed, member.belief
-    record = member.exact if belief.index == "exact" else member.approximate
+def _figures(pool: Pool, endpoint: Endpoint, now: float) -> dict[str, Any]:
+    feed, belief = endpoint.feed, endpoint.belief
+    record = endpoint.exact if belief.index == "exact" else endpoint.approximate
     figures = {
         "index": belief.index,
         "why": belief.why,
@@ -36,9 +36,9 @@ def _figures(pool: Pool, member: Member, now: float) -> dict[str, Any]:
         "actual": record.actual,
         "error": record.error,
     }
-    if feed is not None and pool.told.index is not None:
+    if feed is not None and pool.kv_event_state.index is not None:
         figures |= {
-            "blocks": list(pool.told.index.blocks(member.id)),
+            "blocks": list(pool.kv_event_state.index.blocks(endpoint.id)),
             "age_s": round(now - feed.confirmed_at, 3) if feed.confirmed_at is not None else None,
             "event_at": feed.event_at,
             "gaps": feed.gaps,
@@ -59,9 +59,9 @@ def _of_pools(pools: Iterable[Pool]) -> Iterator[Metric]:
     size = GaugeMetricFamily(_PREFIX + "index_bytes", "Memory of the exact prefix index", labels=("pool",))
     left = CounterMetricFamily(_PREFIX + "untokenized_requests", "Left to the approximate index", labels=("pool",))
     for pool in pools:
-        if pool.told.index is not None:
-            size.add_metric((pool.name,), pool.told.index.bytes)
-            left.add_metric((pool.name,), pool.told.untokenized)
+        if pool.kv_event_state.index is not None:
+            size.add_metric((pool.name,), pool.kv_event_state.index.bytes)
+            left.add_metric((pool.name,), pool.kv_event_state.untokenized)
     yield from (size, left)
 
 
@@ -73,7 +73,7 @@ def _of_predictions(pools: Iterable[Pool]) -> Iterator[Metric]:
         _PREFIX + "index_error_tokens", "Difference of the two per request", labels=("pool", "index")
     )
     for pool in pools:
-        for index, outcomes in pool.told.outcomes.items():
+        for index, outcomes in pool.kv_event_state.outcomes.items():
             tokens.add_metric((pool.name, index, "predicted"), outcomes.predicted)
             tokens.add_metric((pool.name, index, "actual"), outcomes.actual)
             error.add_metric((pool.name, index), outcomes.cumulative(), outcomes.error)
@@ -89,12 +89,12 @@ def _of_instances(pools: Iterable[Pool]) -> Iterator[Metric]:
     purges = CounterMetricFamily(_PREFIX + "index_purges", "Times that its part was emptied", labels=_INSTANCE)
     now = time.time()
     for pool in pools:
-        for member in pool.members.values():
-            key, feed = (pool.name, member.id), member.feed
-            believed.add_metric((*key, member.belief.index), 1)
-            if feed is None or pool.told.index is None:
+        for endpoint in pool.endpoints.values():
+            key, feed = (pool.name, endpoint.id), endpoint.feed
+            believed.add_metric((*key, endpoint.belief.index), 1)
+            if feed is None or pool.kv_event_state.index is None:
                 continue
-            for tier, count in zip(TIERS, pool.told.index.blocks(member.id), strict=True):
+            for tier, count in zip(TIERS, pool.kv_event_state.index.blocks(endpoint.id), strict=True):
                 blocks.add_metric((*key, tier), count)
             if feed.confirmed_at is not None:
                 age.add_metric(key, now - feed.confirmed_at)

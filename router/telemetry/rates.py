@@ -5,7 +5,7 @@ from router.pool.pace import Pace
 from router.request.call import Call
 
 
-class Estimates:
+class RateEstimates:
     """Of one pool."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Estimates:
     def ended(self, call: Call) -> Rates:
         """Take up what one request has shown; what is known by then."""
         if self._pace.prefill(*lone_prefill(call)) | self._transfer(call):
-            sizes = (member.kv.get("bytes_per_token") for member in call.pool.members.values())
+            sizes = (endpoint.kv.get("bytes_per_token") for endpoint in call.pool.endpoints.values())
             self.rates = self._pace.rates(next((float(size) for size in sizes if isinstance(size, int | float)), 0.0))
         return self.rates
 

@@ -29,7 +29,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "router": router,
         "pool": call.pool.name or None,
         "model": call.pool.model or None,
-        "endpoint": call.endpoint,
+        "endpoint": call.api_path,
         "policy": call.policy,
         "version": call.version,
         "session": call.session_key,

@@ -6,7 +6,7 @@ from typing import Any
 from router.http.api_paths import UNCOMPUTED
 from router.policy.types import Decision
 from router.request.call import Call
-from router.telemetry.rates import Estimates
+from router.telemetry.rates import RateEstimates
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 
@@ -22,7 +22,7 @@ class Recorder:
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
-        self.estimates: dict[str, Estimates] = {}  # by pool
+        self.estimates: dict[str, RateEstimates] = {}  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
 
@@ -33,10 +33,10 @@ class Recorder:
             tally = self.tallies[key] = Tally()
         return tally
 
-    def _estimates(self, pool: str) -> Estimates:
+    def _estimates(self, pool: str) -> RateEstimates:
         estimates = self.estimates.get(pool)
         if estimates is None:
-            estimates = self.estimates[pool] = Estimates()
+            estimates = self.estimates[pool] = RateEstimates()
         return estimates
 
     def decided(self, call: Call, decision: Decision) -> None:
@@ -93,4 +93,4 @@ class Recorder:
 
 def _class(call: Call, decision: Decision | None) -> str:
     """For the figures, in which what no model computed would pass for a quick request."""
-    return NO_CLASS if decision is None or call.endpoint in UNCOMPUTED else decision.request_class
+    return NO_CLASS if decision is None or call.api_path in UNCOMPUTED else decision.request_class

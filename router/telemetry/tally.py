@@ -4,14 +4,14 @@ from collections import Counter
 
 from router.request.call import Call
 from router.telemetry.histogram import Histogram
-from router.telemetry.window import Window
+from router.telemetry.window import LatencyWindow
 
 
 class Tally:
     __slots__ = ("e2e", "outcomes", "tokens", "tpot", "ttft", "window")
 
     def __init__(self) -> None:
-        self.window = Window()
+        self.window = LatencyWindow()
         self.outcomes: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()  # by kind
         self.ttft = Histogram()

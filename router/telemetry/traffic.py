@@ -18,7 +18,7 @@ from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
 
 if TYPE_CHECKING:
-    from router.sync.redis_link import Link
+    from router.sync.redis_link import RedisLink
 
 HASH_BYTES = 8
 SALT_BYTES = 16
@@ -28,13 +28,13 @@ REMEMBERED = 4_096  # prompts whose salted blocks are not made again when a sess
 SIZE_WEIGHT = 0.01  # of one entry in the mean size
 
 
-class Traffic:
+class TrafficRecorder:
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts  # entries "written" and "dropped"
         self._mean_bytes = 0.0
         self._take("")
 
-    async def agree(self, link: "Link") -> None:
+    async def agree(self, link: "RedisLink") -> None:
         """Take the salt that is in Redis, put one there when there is none."""
         if not self.salt:
             await link.client.set(wire.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
@@ -109,4 +109,4 @@ class Traffic:
 
 def is_recorded(call: Call) -> bool:
     """Experiments play recorded traffic, prompts and generated answers; theirs is none."""
-    return call.endpoint in LIMITS and bool(call.pool.name) and not call.pool.ephemeral
+    return call.api_path in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

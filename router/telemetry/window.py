@@ -22,7 +22,7 @@ class _Slot:
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
 
 
-class Window:
+class LatencyWindow:
     """One class of one pool."""
 
     def __init__(self) -> None:

@@ -12,11 +12,11 @@ import httpx
 import pytest
 import redis
 
-from router.__main__ import Server, configuration, listen
+from router.__main__ import RouterServer, configuration, listen
 from router.app import Router
 from router.contract import wire
 from router.policy.schema import document
-from router.sync.redis_source import Shared
+from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
 
 
@@ -121,8 +121,8 @@ async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[
     """A router behind uvicorn in this event loop, and a client of it."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    router = Router(Shared(redis_url, router_id, url))
-    server = Server(configuration(router, grace_s=1))
+    router = Router(RedisSource(redis_url, router_id, url))
+    server = RouterServer(configuration(router, grace_s=1))
     serving = asyncio.ensure_future(server._serve([listener]))
     try:
         while not server.started:

@@ -55,7 +55,7 @@ async def test_the_status_of_a_refusal_is_the_policys(world):
 async def test_a_new_instance_takes_those_who_wait(world):
     w = await world(hang, None, admission__max_inflight_per_instance=1)
     w.published.fleet(entry("demo-0", w.engines[0].url))
-    await w.until(lambda: len(w.router.pools.get("demo").members) == 1)
+    await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 1)
     running = await fill(w, 1)
     waiting = asyncio.ensure_future(w.ask())
     await w.until(lambda: len(w.router.pools.get("demo").queue) == 1)

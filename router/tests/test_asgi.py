@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 
 from router.app import Router
-from router.sync.redis_source import Shared
+from router.sync.redis_source import RedisSource
 from router.tests.conftest import World, entry
 from router.tests.engine import engine, events, first_then_wait, hang
 
@@ -23,7 +23,7 @@ async def served(published, redis_url):
         made = await running.__aenter__()
         published.policy(route="round_robin")
         published.fleet(entry("demo-0", made.url))
-        router = Router(Shared(redis_url, "router-1", "http://router"))
+        router = Router(RedisSource(redis_url, "router-1", "http://router"))
         server = uvicorn.Server(uvicorn.Config(router, port=0, http="httptools", log_config=None, ws="none"))
         serving = asyncio.ensure_future(server._serve())
         while not server.started:

@@ -80,8 +80,8 @@ async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world)
         assert (await w.ask()).status_code == 200
     assert len(w.engines[0].received) == 2
     w.engines[0].behaviour = reply()
-    member = w.router.pools.get("demo").members["demo-0"]
-    assert member.breaker.state == "open"
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    assert endpoint.breaker.state == "open"
     w.published.policy(failure__breaker_failures=2, failure__breaker_open_s=0.1)
 
     async def served_by_both():
@@ -89,7 +89,7 @@ async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world)
 
     while not await served_by_both():
         pass
-    assert member.breaker.state == "closed"
+    assert endpoint.breaker.state == "closed"
 
 
 async def test_streams_that_break_after_their_first_byte_open_it(world):
@@ -103,7 +103,7 @@ async def test_back_pressure_does_not_open_it(world):
     w = await world(reply({"error": "busy"}, 503), None, failure__breaker_failures=1)
     for _ in range(6):
         assert (await w.ask()).status_code == 200
-    assert w.router.pools.get("demo").members["demo-0"].breaker.state == "closed"
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"
     assert len(w.engines[0].received) == 3
 
 
@@ -111,4 +111,4 @@ async def test_errors_of_the_client_do_not_open_it(world):
     w = await world(reply({"error": "bad"}, 400), failure__breaker_failures=1)
     for _ in range(3):
         assert (await w.ask()).status_code == 400
-    assert w.router.pools.get("demo").members["demo-0"].breaker.state == "closed"
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"

@@ -34,8 +34,8 @@ async def test_what_the_client_left_behind_is_recorded_and_is_no_load_any_more(w
     w = await world(hang)
     await abandon(w, headers={"x-request-id": "left"})
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 5)
-    member = w.router.pools.get("demo").members["demo-0"]
-    await w.until(lambda: (member.requests, member.prefill_tokens, member.decodes) == (0, 0, 0))
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    await w.until(lambda: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes) == (0, 0, 0))
     await w.until(lambda: w.published.client.exists("weir:receipt:left"))
     receipt = json.loads(w.published.client.get("weir:receipt:left"))
     assert receipt["outcome"] == "cancelled"
@@ -46,7 +46,7 @@ async def test_a_client_that_leaves_is_no_failure_of_the_engine(world):
     w = await world(hang, failure__breaker_failures=1)
     await abandon(w)
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 5)
-    assert w.router.pools.get("demo").members["demo-0"].breaker.state == "closed"
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"
 
 
 async def test_a_client_that_leaves_the_queue_gives_its_place_away(world):

@@ -7,11 +7,11 @@ from unittest.mock import Mock
 import httptools
 import pytest
 
-from router.http.client import Incoming
-from router.http.exchange import Exchange
+from router.http.client import IncomingRequest
+from router.http.exchange import HttpExchange
 from router.request.call import Call
 from router.serving import relay
-from router.serving.relay import Answer
+from router.serving.relay import BegunAnswer
 from router.tests.engine import USAGE
 from router.upstream.connection import Connection
 
@@ -50,14 +50,14 @@ class Passage:
         self.connection = Connection(Mock(connections=set()), asyncio.get_running_loop())
         self.connection.connection_made(self.engine)
         self.flow = Mock(write_paused=False)
-        self.exchange = Exchange(Incoming("", b"", [], ""), Mock(), self.client, self.flow, Mock())
+        self.exchange = HttpExchange(IncomingRequest("", b"", [], ""), Mock(), self.client, self.flow, Mock())
         self.exchange.http_1_0 = http_1_0
         self.call = Call("r", "/v1/chat/completions", 0.0, 0.0, strip_usage=strip)
         self.connection.start(b"", 1.0)
 
     async def read(self, head, *reads):
         self.connection.data_received(head)
-        answer = Answer(self.connection, b"", streams=True)
+        answer = BegunAnswer(self.connection, b"", streams=True)
         self.over = asyncio.ensure_future(relay.forward(self.call, answer, self.exchange))
         await asyncio.sleep(0)
         await self.read_on(*reads)

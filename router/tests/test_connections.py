@@ -16,20 +16,20 @@ async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypat
     tasks_before = len(asyncio.all_tasks())
     for _ in range(5):
         await asyncio.gather(*(w.ask(stream=i % 2 == 0) for i in range(20)))
-    members = w.router.pools.get("demo").members.values()
+    endpoints = w.router.pools.get("demo").endpoints.values()
     loop = asyncio.get_running_loop()
-    for member in members:
-        member.upstream.close_idle(loop.time() + 60)
-    await w.until(lambda: not any(member.upstream.connections for member in members))
+    for endpoint in endpoints:
+        endpoint.upstream.close_idle(loop.time() + 60)
+    await w.until(lambda: not any(endpoint.upstream.connections for endpoint in endpoints))
     await w.until(lambda: not any(engine.connections for engine in w.engines))
-    assert all((member.requests, member.prefill_tokens, member.decodes) == (0, 0, 0) for member in members)
+    assert all((endpoint.requests, endpoint.prefill_tokens, endpoint.decodes) == (0, 0, 0) for endpoint in endpoints)
     await w.until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
 
 
 async def test_idle_connections_are_closed_after_their_time(world):
     w = await world(None)
     await w.ask()
-    upstream = w.router.pools.get("demo").members["demo-0"].upstream
+    upstream = w.router.pools.get("demo").endpoints["demo-0"].upstream
     now = asyncio.get_running_loop().time()
     upstream.close_idle(now, idle_s=10)
     assert len(upstream.connections) == 1
@@ -64,7 +64,7 @@ async def test_a_slow_client_holds_the_engine_back(world):
         before = sent
         await asyncio.sleep(0.2)
     assert sent < 40
-    connection = next(iter(w.router.pools.get("demo").members["demo-0"].upstream.connections))
+    connection = next(iter(w.router.pools.get("demo").endpoints["demo-0"].upstream.connections))
     assert len(connection.peek()) <= HIGH_WATER + 256 * 1024
     while await reader.read(1 << 20):
         pass

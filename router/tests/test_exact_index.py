@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
 
 
-def told(sim: Sim, name: str = "demo-0", **changes: Any) -> dict[str, Any]:
+def sim_entry(sim: Sim, name: str = "demo-0", **changes: Any) -> dict[str, Any]:
     return entry(name, sim.url, **{"events": sim.url, "tokenizer": "sim", **changes})
 
 
@@ -32,7 +32,7 @@ async def until(true: Callable[[], Any]) -> None:
 def belief(router: Router, name: str = "demo-0") -> Any:
     pool = router.pools.get("demo")
     assert pool is not None
-    return pool.members[name].belief
+    return pool.endpoints[name].belief
 
 
 async def ask(client: Any, prompt: object = PROMPT, **body: Any) -> str:
@@ -53,12 +53,14 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
     sims = [start_sim(), start_sim()]
     await sims[1].ask(PROMPT)  # not by way of the router
     published.policy(route="cache_aware")
-    published.fleet(*(told(sim, f"demo-{number}") for number, sim in enumerate(sims)))
+    published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
     async with running(redis_url) as (router, client):
         await until(lambda: all(belief(router, name).index == "exact" for name in ("demo-0", "demo-1")))
         pool = router.pools.get("demo")
         assert pool is not None
-        await until(lambda: pool.told.index is not None and pool.told.index.blocks("demo-1") == (8, 0, 0))
+        await until(
+            lambda: pool.kv_event_state.index is not None and pool.kv_event_state.index.blocks("demo-1") == (8, 0, 0)
+        )
         made = await receipt(published, await ask(client, PROMPT + "and more"))
         assert (made["index"], made["prompt_tokens"], made["instance"]) == ("exact", 130, "demo-1")
         assert made["predicted_cached"] == made["cached_tokens"] == 128
@@ -72,13 +74,15 @@ async def test_the_last_block_of_a_whole_prompt_is_not_promised(
 ) -> None:
     sim = start_sim()
     published.policy()
-    published.fleet(told(sim))
+    published.fleet(sim_entry(sim))
     async with running(redis_url) as (router, client):
         await until(lambda: belief(router).index == "exact")
         await ask(client)
         pool = router.pools.get("demo")
         assert pool is not None
-        await until(lambda: pool.told.index is not None and pool.told.index.blocks("demo-0")[0] == 8)
+        await until(
+            lambda: pool.kv_event_state.index is not None and pool.kv_event_state.index.blocks("demo-0")[0] == 8
+        )
         made = await receipt(published, await ask(client))
         assert (made["predicted_cached"], made["cached_tokens"]) == (112, 112)
 
@@ -104,7 +108,7 @@ async def test_a_tokenizer_that_cannot_be_had_is_no_error_to_clients(
 ) -> None:
     sim = start_sim()
     published.policy()
-    published.fleet(told(sim, tokenizer=named))
+    published.fleet(sim_entry(sim, tokenizer=named))
     async with running(redis_url) as (router, client):
         await until(lambda: why in belief(router).why)
         assert (await receipt(published, await ask(client)))["index"] == "approximate"
@@ -115,7 +119,7 @@ async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_ind
 ) -> None:
     sim = start_sim()
     published.policy()
-    published.fleet(told(sim))
+    published.fleet(sim_entry(sim))
     async with running(redis_url) as (router, client):
         await until(lambda: belief(router).index == "exact")
         made = await receipt(published, await ask(client, ["two", "prompts"]))
@@ -129,12 +133,12 @@ async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the
     """The sim speaks of other tokens, so nothing is found; but the prompt is counted in the model's own."""
     sim = start_sim()
     published.policy()
-    published.fleet(told(sim, tokenizer=str(folder)))
+    published.fleet(sim_entry(sim, tokenizer=str(folder)))
     async with running(redis_url) as (router, client):
         await until(lambda: belief(router).index == "exact")
         pool = router.pools.get("demo")
         assert pool is not None
-        reader = pool.told.reader
+        reader = pool.kv_event_state.reader
         assert reader is not None
         made = await receipt(published, await ask(client, PROMPT * 4))
         assert made["prompt_tokens"] == len(reader.whole(PROMPT * 4)) // 4  # type: ignore[attr-defined]
@@ -145,18 +149,18 @@ async def test_an_engine_that_starts_again_is_followed_in_its_new_life(
 ) -> None:
     sim = start_sim()
     published.policy()
-    published.fleet(told(sim))
+    published.fleet(sim_entry(sim))
     async with running(redis_url) as (router, client):
         await until(lambda: belief(router).index == "exact")
         await ask(client)
         pool = router.pools.get("demo")
         assert pool is not None
-        index = pool.told.index
+        index = pool.kv_event_state.index
         assert index is not None
         await until(lambda: index.blocks("demo-0")[0] == 8)
         sim.kill()
-        published.fleet(told(start_sim(), epoch=2))
-        await until(lambda: pool.members["demo-0"].epoch == 2 and belief(router).index == "exact")
+        published.fleet(sim_entry(start_sim(), epoch=2))
+        await until(lambda: pool.endpoints["demo-0"].epoch == 2 and belief(router).index == "exact")
         assert index.blocks("demo-0") == (0, 0, 0)
         made = await receipt(published, await ask(client))
         assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 0, 0)

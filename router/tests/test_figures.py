@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, figures
+from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, parse_metrics
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -27,10 +27,10 @@ vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="1024"}
 
 def test_a_store_says_how_full_each_tier_is() -> None:
     page = b"master_allocated_bytes 30\nmaster_total_capacity_bytes 60\nmaster_allocated_file_size_bytes 7\n"
-    found = figures(page, MOONCAKE_SCRAPE)
+    found = parse_metrics(page, MOONCAKE_SCRAPE)
     assert found.tiers == {"host": (30.0, 60.0), "disk": (7.0, 0.0)}
     assert found.kv_usage == 0.5
-    assert figures(b"master_allocated_bytes 0\nmaster_total_capacity_bytes 0\n", MOONCAKE_SCRAPE).kv_usage is None
+    assert parse_metrics(b"master_allocated_bytes 0\nmaster_total_capacity_bytes 0\n", MOONCAKE_SCRAPE).kv_usage is None
 
 
 def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
@@ -39,10 +39,10 @@ def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
         b'vllm:nixl_xfer_time_seconds_count{engine="0"} 2.0\nvllm:nixl_xfer_time_seconds_sum{engine="0"} 0.5\n'
         b'vllm:nixl_bytes_transferred_sum{engine="0"} 2e+06\nvllm:nixl_num_failed_transfers_total{engine="0"} 1.0\n'
     )
-    found = figures(page, VLLM_SCRAPE)
+    found = parse_metrics(page, VLLM_SCRAPE)
     assert found.prompt_by_source == {"external_kv_transfer": 4000.0}
     assert found.transfers == {"n": 2.0, "seconds": 0.5, "bytes": 2e6, "failed": 1.0}
-    assert figures(PAGE, VLLM_SCRAPE).transfers == {}
+    assert parse_metrics(PAGE, VLLM_SCRAPE).transfers == {}
 
 
 def test_what_an_engine_moves_to_and_from_a_store_is_counted_without_its_questions() -> None:
@@ -52,7 +52,7 @@ def test_what_an_engine_moves_to_and_from_a_store_is_counted_without_its_questio
         for operation, value in (("save_put", 10), ("load_get", 20), ("lookup_exists", 4000), ("save_exists", 4000))
         for what in ("total", "time_seconds_sum", "bytes_total", "failed_keys_total")
     ]
-    found = figures(("\n" + "\n".join(lines) + "\n").encode(), VLLM_SCRAPE)
+    found = parse_metrics(("\n" + "\n".join(lines) + "\n").encode(), VLLM_SCRAPE)
     assert found.transfers == {"n": 30.0, "seconds": 30.0, "bytes": 30.0, "failed": 30.0}
 
 
@@ -63,11 +63,11 @@ def test_what_an_engine_offloads_and_takes_back_is_added_up() -> None:
         b'vllm:kv_offload_allocation_failure_total{engine="0"} 1.0\n'
         b'vllm:kv_offload_tiering_cascade_job_failures_total{engine="0"} 2.0\n'
     )
-    assert figures(page, VLLM_SCRAPE).transfers == {"n": 3.0, "seconds": 0.5, "bytes": 12e6, "failed": 3.0}
+    assert parse_metrics(page, VLLM_SCRAPE).transfers == {"n": 3.0, "seconds": 0.5, "bytes": 12e6, "failed": 3.0}
 
 
 def test_figures_are_added_over_engines_and_shares_averaged() -> None:
-    found = figures(PAGE, VLLM_SCRAPE)
+    found = parse_metrics(PAGE, VLLM_SCRAPE)
     assert (found.running, found.waiting) == (7.0, 1.0)
     assert found.kv_usage == pytest.approx(0.3)
     assert (found.prefix_queries, found.prefix_hits) == (1500.0, 500.0)
@@ -76,16 +76,16 @@ def test_figures_are_added_over_engines_and_shares_averaged() -> None:
 
 
 def test_what_is_not_there_or_not_finite_is_unknown_and_not_nought() -> None:
-    found = figures(PAGE, VLLM_SCRAPE)
+    found = parse_metrics(PAGE, VLLM_SCRAPE)
     assert found.prompt_tokens is None
     assert found.generation_tokens is None
-    empty = figures(b"", VLLM_SCRAPE)
+    empty = parse_metrics(b"", VLLM_SCRAPE)
     assert (empty.running, empty.kv_usage, empty.cached_by_source, empty.kv_blocks) == (None, None, {}, None)
 
 
 def test_a_name_on_the_first_and_on_the_last_line_is_found() -> None:
     page = b"vllm:num_requests_waiting 2\nx 1\nvllm:num_requests_running 5"
-    found = figures(page, VLLM_SCRAPE)
+    found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.waiting, found.running) == (2.0, 5.0)
 
 
@@ -93,14 +93,14 @@ def test_a_name_on_the_first_and_on_the_last_line_is_found() -> None:
     "line", [b"vllm:num_requests_running", b"vllm:num_requests_running{", b"vllm:num_requests_running x"]
 )
 def test_a_broken_line_is_no_figure(line: bytes) -> None:
-    assert figures(b"\n" + line + b"\n", VLLM_SCRAPE).running is None
+    assert parse_metrics(b"\n" + line + b"\n", VLLM_SCRAPE).running is None
 
 
 def test_a_kind_that_has_no_such_figure_names_none() -> None:
-    assert figures(PAGE, dataclasses.replace(VLLM_SCRAPE, running="")).running is None
+    assert parse_metrics(PAGE, dataclasses.replace(VLLM_SCRAPE, running="")).running is None
 
 
 def test_a_cache_configuration_that_is_no_number_is_unknown() -> None:
     page = b'\nvllm:cache_config_info{block_size="None",num_gpu_blocks="12"} 1.0\n'
-    found = figures(page, VLLM_SCRAPE)
+    found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.block_size, found.kv_blocks) == (None, 12)

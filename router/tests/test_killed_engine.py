@@ -44,7 +44,7 @@ async def with_killable(world, url):
     """The engine at `url` is the first to be asked; one that works is the other."""
     w = await world(None)
     w.published.fleet(entry("demo-0", url), entry("demo-1", w.engines[0].url))
-    await w.until(lambda: len(w.router.pools.get("demo").members) == 2)
+    await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 2)
     return w
 
 
@@ -52,15 +52,15 @@ async def with_killable(world, url):
 async def test_an_engine_killed_before_its_first_byte_is_replaced_by_another_and_serves_nothing_twice(world, stream):
     async with killable("hang") as (url, kill):
         w = await with_killable(world, url)
-        member = w.router.pools.get("demo").members["demo-0"]
+        endpoint = w.router.pools.get("demo").endpoints["demo-0"]
         asked = [asyncio.ensure_future(w.ask(stream=stream)) for _ in range(4)]
-        await w.until(lambda: member.requests == 2)
+        await w.until(lambda: endpoint.requests == 2)
         await kill()
         answers = await asyncio.gather(*asked)
         assert [answer.status_code for answer in answers] == [200] * 4
         served = [request.headers["x-request-id"] for request in w.engines[0].received]
         assert len(served) == len(set(served)) == 4
-        await w.until(lambda: member.requests == 0)
+        await w.until(lambda: endpoint.requests == 0)
 
 
 async def test_an_engine_killed_in_the_middle_of_a_stream_ends_it_with_an_error_event_and_nobody_begins_again(world):
@@ -87,5 +87,5 @@ async def test_a_killed_engine_is_known_by_its_breaker_and_its_prefixes_are_forg
         await kill()
         assert {(await w.ask()).headers["x-weir-instance"] for _ in range(6)} == {"demo-1"}
         pool = w.router.pools.get("demo")
-        assert pool.members["demo-0"].breaker.state == "open"
+        assert pool.endpoints["demo-0"].breaker.state == "open"
         assert pool.index.chunks("demo-0") == 0

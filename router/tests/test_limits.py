@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contract import wire
-from router.contract.api_keys import Key
-from router.http.errors import Refusal
-from router.limits.api_key_auth import Gate
-from router.limits.token_buckets import Bucket, Budget, Wish, duration
-from router.sync.redis_link import Link
-from router.sync.token_bucket_store import Lender
+from router.contract.api_keys import PublishedKey
+from router.http.errors import ErrorResponse
+from router.limits.api_key_auth import ApiKeyAuth
+from router.limits.token_buckets import Bucket, Budget, TokenRequest, duration
+from router.sync.redis_link import RedisLink
+from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
 from router.tests.engine import USAGE, reply
 from router.tests.test_keys import ALICE, bearer, keyed
@@ -64,13 +64,13 @@ async def test_tokens_beyond_the_limit_are_refused(world):
     assert (refused.status_code, code_of(refused)) == (429, "rate_limit_exceeded")
 
 
-async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(lender):
-    gate = Gate()
-    gate.lender = lender
-    meter = gate._meter(Key("debtor", "ci", tokens_per_min=600))
+async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(bucket_store):
+    gate = ApiKeyAuth()
+    gate.bucket_store = bucket_store
+    meter = gate._meter(PublishedKey("debtor", "ci", tokens_per_min=600))
     meter.budgets["tokens"].held = -1500.0  # an answer that was far longer than reckoned
     for _ in range(2):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ErrorResponse) as refused:
             await gate._cover(meter, {"requests": 1.0, "tokens": 60.0})
         assert refused.value.status == 429
     assert meter.budgets["tokens"].held <= -900.0 + 60.0
@@ -112,17 +112,17 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
 async def test_most_requests_of_a_busy_key_ask_redis_nothing(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=600_000))
     await w.ask(headers=bearer(ALICE))
-    lender, asked = w.router.pools.gate.lender, []
-    borrow = lender.borrow
+    bucket_store, asked = w.router.pools.gate.bucket_store, []
+    borrow = bucket_store.borrow
 
     async def counted(*arguments):
         asked.append(arguments)
         return await borrow(*arguments)
 
-    lender.borrow = counted
+    bucket_store.borrow = counted
     for _ in range(30):
         assert (await w.ask(headers=bearer(ALICE))).status_code == 200
-    assert len([wishes for _, wishes in asked if wishes[0].needed > 0]) <= 10
+    assert len([token_requests for _, token_requests in asked if token_requests[0].needed > 0]) <= 10
 
 
 async def test_changed_limits_are_in_force_at_once(world):
@@ -136,45 +136,47 @@ async def test_changed_limits_are_in_force_at_once(world):
 async def test_without_redis_a_router_goes_by_its_part_of_the_limit(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=4))
     gate = w.router.pools.gate
-    gate.lender.routers = 2
+    gate.bucket_store.routers = 2
 
     async def away(*arguments):
         return None
 
-    gate.lender.borrow = away
+    gate.bucket_store.borrow = away
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(4)] == [200, 200, 429, 429]
 
 
 @pytest.fixture
-async def lender(live_redis, redis_url):
-    link = Link(redis_url)
+async def bucket_store(live_redis, redis_url):
+    link = RedisLink(redis_url)
     link.answered()
-    yield Lender(link, ())
+    yield TokenBucketStore(link, ())
     await link.close()
 
 
-async def test_what_is_given_back_can_be_borrowed_again(lender):
-    taken = await lender.borrow("k", [Wish("requests", 10, 10, 10)])
+async def test_what_is_given_back_can_be_borrowed_again(bucket_store):
+    taken = await bucket_store.borrow("k", [TokenRequest("requests", 10, 10, 10)])
     assert taken.granted == (10.0,)
-    refused = await lender.borrow("k", [Wish("requests", 10, 5, 5)])
+    refused = await bucket_store.borrow("k", [TokenRequest("requests", 10, 5, 5)])
     assert refused.granted == (0.0,)
     assert 0 < refused.wait_s <= 30
-    await lender.borrow("k", [Wish("requests", 10, 0, -5)])
-    assert (await lender.borrow("k", [Wish("requests", 10, 5, 5)])).granted == (5.0,)
+    await bucket_store.borrow("k", [TokenRequest("requests", 10, 0, -5)])
+    assert (await bucket_store.borrow("k", [TokenRequest("requests", 10, 5, 5)])).granted == (5.0,)
 
 
-async def test_all_kinds_are_lent_or_none(lender):
-    await lender.borrow("k", [Wish("tokens", 1_000, 900, 900)])
-    loan = await lender.borrow("k", [Wish("requests", 10, 1, 2), Wish("tokens", 1_000, 500, 500)])
-    assert loan.granted == (0.0, 0.0)
-    assert loan.left[0] == 10.0
+async def test_all_kinds_are_lent_or_none(bucket_store):
+    await bucket_store.borrow("k", [TokenRequest("tokens", 1_000, 900, 900)])
+    grant = await bucket_store.borrow(
+        "k", [TokenRequest("requests", 10, 1, 2), TokenRequest("tokens", 1_000, 500, 500)]
+    )
+    assert grant.granted == (0.0, 0.0)
+    assert grant.left[0] == 10.0
 
 
-async def test_a_redis_that_came_back_empty_lends_on(lender, live_redis):
-    await lender.borrow("k", [Wish("requests", 10, 1, 1)])
+async def test_a_redis_that_came_back_empty_lends_on(bucket_store, live_redis):
+    await bucket_store.borrow("k", [TokenRequest("requests", 10, 1, 1)])
     live_redis.script_flush()
     live_redis.delete(wire.limit_key("k"))
-    assert (await lender.borrow("k", [Wish("requests", 10, 10, 10)])).granted == (10.0,)
+    assert (await bucket_store.borrow("k", [TokenRequest("requests", 10, 10, 10)])).granted == (10.0,)
 
 
 @given(st.integers(1, 100_000), st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 1e5)), max_size=60))

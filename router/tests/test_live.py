@@ -147,12 +147,12 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
 
 async def test_a_router_that_starts_tells_of_no_pool_before_it_has_its_instances(world, redis_url, monkeypatch):
     await world(None)
-    told = []
+    reported = []
     made = Reporter.document
-    monkeypatch.setattr(Reporter, "document", lambda self, now: told.append(made(self, now)) or told[-1])
+    monkeypatch.setattr(Reporter, "document", lambda self, now: reported.append(made(self, now)) or reported[-1])
     async with running(redis_url, "router-2"):
         pass
-    named = [said for said in told if said["id"] == "router-2" and "demo" in said["pools"]]
+    named = [said for said in reported if said["id"] == "router-2" and "demo" in said["pools"]]
     assert named
     assert all(said["degraded"] == [] for said in named)
 
@@ -170,18 +170,18 @@ async def test_the_scraped_figures_reach_the_policys_view(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
     w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
-    member = demo(w).members["demo-0"]
-    await w.until(lambda: member.kv_usage == 0.5)
-    assert (member.view("").kv_usage, member.view("").waiting) == (0.5, 3)
+    endpoint = demo(w).endpoints["demo-0"]
+    await w.until(lambda: endpoint.kv_usage == 0.5)
+    assert (endpoint.view("").kv_usage, endpoint.view("").waiting) == (0.5, 3)
 
 
 async def test_a_sample_of_an_earlier_life_says_nothing(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 0, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
     w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
-    member = demo(w).members["demo-0"]
-    await w.until(lambda: member.sampled_at == sample["at"])
-    assert (member.kv_usage, member.waiting) == (0.0, 0)
+    endpoint = demo(w).endpoints["demo-0"]
+    await w.until(lambda: endpoint.sampled_at == sample["at"])
+    assert (endpoint.kv_usage, endpoint.waiting) == (0.0, 0)
 
 
 async def test_the_load_of_the_other_routers_counts(world, redis_url):
@@ -191,12 +191,12 @@ async def test_the_load_of_the_other_routers_counts(world, redis_url):
         asking = asyncio.ensure_future(
             client.post("/v1/completions", json={"model": "llama", "prompt": "x", "stream": True})
         )
-        member = demo(w).members["demo-0"]
-        await w.until(lambda: member.others == (1, 0, 1), "its stream is seen here")
-        assert (member.view("").running, member.view("").decodes) == (1, 1)
+        endpoint = demo(w).endpoints["demo-0"]
+        await w.until(lambda: endpoint.others == (1, 0, 1), "its stream is seen here")
+        assert (endpoint.view("").running, endpoint.view("").decodes) == (1, 1)
         w.engines[0].release.set()
         await asking
-        await w.until(lambda: member.others == (0, 0, 0))
+        await w.until(lambda: endpoint.others == (0, 0, 0))
 
 
 async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(world, redis_url, live_redis):

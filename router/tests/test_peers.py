@@ -9,7 +9,7 @@ import pytest
 from router.contract import wire
 from router.metrics import render
 from router.serving.pools import Pools
-from router.sync.peers import PENDING_HASHES, Peers
+from router.sync.peers import PENDING_HASHES, RouterPeers
 from router.tests.conftest import running
 from router.tests.engine import hang
 
@@ -34,7 +34,7 @@ async def two(world, redis_url):
 
 def chunks(router):
     pool = router.pools.get("demo")
-    return {name: pool.index.chunks(name) for name in pool.members}
+    return {name: pool.index.chunks(name) for name in pool.endpoints}
 
 
 async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
@@ -64,22 +64,22 @@ async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two,
 async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(two):
     w, other, _ = await two(hang)
     asking = asyncio.ensure_future(w.ask())
-    member = other.pools.get("demo").members["demo-0"]
-    await w.until(lambda: member.others[0] == 1)
-    assert member.others[1] > 0
+    endpoint = other.pools.get("demo").endpoints["demo-0"]
+    await w.until(lambda: endpoint.others[0] == 1)
+    assert endpoint.others[1] > 0
     w.engines[0].release.set()
     await asking
-    await w.until(lambda: member.others == (0, 0, 0))
+    await w.until(lambda: endpoint.others == (0, 0, 0))
 
 
 @pytest.mark.slow
 async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two, live_redis):
     w, _, _ = await two(None)
-    member = w.router.pools.get("demo").members["demo-0"]
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
     value = wire.encode({"id": "router-3", "gone": False, "inflight": {"demo-0": [5, 700, 2]}})
     live_redis.xadd(wire.LOADS, {"r": "router-3:1", "l": value})
-    await w.until(lambda: member.others == (5, 700, 2))
-    await w.until(lambda: member.others == (0, 0, 0), "it has not been heard of again")
+    await w.until(lambda: endpoint.others == (5, 700, 2))
+    await w.until(lambda: endpoint.others == (0, 0, 0), "it has not been heard of again")
 
 
 async def test_a_router_that_leaves_says_so(two, live_redis):
@@ -139,7 +139,7 @@ class Asked:
 
 
 async def test_what_cannot_be_told_is_bounded():
-    peers = Peers(None, Pools(), "router-1")
+    peers = RouterPeers(None, Pools(), "router-1")
     peers._others["router-2"] = (time.monotonic(), {})
     half = list(range(PENDING_HASHES // 2))
     for _ in range(5):

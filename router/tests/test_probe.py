@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from router.contract.probe import Prober, Refused, Slow
+from router.contract.probe import ConnectionRefused, Prober, Slow
 
 Serve = Callable[[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]], Awaitable[str]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -106,7 +106,7 @@ async def test_a_server_that_does_not_answer_is_slow_and_its_connection_given_up
 
 
 async def test_a_port_that_nobody_listens_on_is_refused(prober: Prober) -> None:
-    with pytest.raises(Refused, match="GET http"):
+    with pytest.raises(ConnectionRefused, match="GET http"):
         await prober.get("http://127.0.0.1:1/health", 1)
 
 
@@ -117,7 +117,7 @@ async def test_half_an_answer_or_none_is_refused(serve: Serve, prober: Prober, a
         writer.write(answer)
         writer.close()
 
-    with pytest.raises(Refused):
+    with pytest.raises(ConnectionRefused):
         await prober.get(await serve(handler), 1)
 
 

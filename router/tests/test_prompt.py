@@ -7,8 +7,8 @@ import pytest
 from router.tokenize.prompt import RENDERERS, InvalidBody, read, with_usage
 
 
-def rendered(endpoint, **document):
-    return read(json.dumps(document).encode(), endpoint).rendered
+def rendered(api_path, **document):
+    return read(json.dumps(document).encode(), api_path).rendered
 
 
 def test_a_completions_prompt_is_taken_as_it_is():
@@ -27,21 +27,21 @@ def test_several_prompts_are_taken_together():
 
 
 @pytest.mark.parametrize("prompt", [None, 7, [], {}, [None], [1, "x"], [1, -1], [1, 2**40], [1.5], [True, {}]])
-@pytest.mark.parametrize("endpoint", RENDERERS)
-def test_nonsense_is_left_for_the_engine_to_refuse(endpoint, prompt):
+@pytest.mark.parametrize("api_path", RENDERERS)
+def test_nonsense_is_left_for_the_engine_to_refuse(api_path, prompt):
     body = {"prompt": prompt, "input": prompt, "messages": prompt, "system": prompt, "tools": prompt}
-    read(json.dumps(body).encode(), endpoint)
+    read(json.dumps(body).encode(), api_path)
 
 
-@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/messages"])
-def test_a_longer_conversation_begins_with_the_shorter(endpoint):
+@pytest.mark.parametrize("api_path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_longer_conversation_begins_with_the_shorter(api_path):
     first = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     more = [
         *first,
         {"role": "assistant", "content": "hi"},
         {"role": "user", "content": [{"type": "text", "text": "?"}]},
     ]
-    assert rendered(endpoint, messages=more).startswith(rendered(endpoint, messages=first))
+    assert rendered(api_path, messages=more).startswith(rendered(api_path, messages=first))
 
 
 def test_text_and_text_parts_are_the_same():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.pool.admission import IDLE_FLOWS, Queue, QueueFull
-from router.pool.departure_rate import Drain
+from router.pool.admission import IDLE_FLOWS, AdmissionQueue, QueueFull
+from router.pool.departure_rate import DepartureRate
 
 CLASSES = ("warm", "medium", "heavy")
 
@@ -43,9 +43,9 @@ class Rooms:
         if place is not None:
             self.queue.admitted(place, 0.0)
 
-    def release(self, told=True):
+    def release(self, wake=True):
         self.free += 1
-        if told:
+        if wake:
             self.queue.wake()
 
 
@@ -63,14 +63,14 @@ async def serve(rooms, count):
 
 
 async def test_one_flow_is_served_in_its_order():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     await line_up(rooms, *(("abc"[i],) for i in range(3)))
     assert await serve(rooms, 3) == ["a", "b", "c"]
     assert len(rooms.queue) == 0
 
 
 async def test_who_was_woken_in_vain_keeps_its_place():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     await line_up(rooms, ("first",), ("second",))
     rooms.queue.wake_all()
     await settle()
@@ -78,7 +78,7 @@ async def test_who_was_woken_in_vain_keeps_its_place():
 
 
 async def test_classes_get_room_by_their_shares():
-    queue = Queue()
+    queue = AdmissionQueue()
     queue.shares = {"warm": 4, "medium": 2, "heavy": 1}
     rooms = Rooms(queue)
     tasks = await line_up(rooms, *((name, name) for name in CLASSES for _ in range(100)))
@@ -91,7 +91,7 @@ async def test_classes_get_room_by_their_shares():
 
 
 async def test_flows_get_room_by_tokens_not_by_requests():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     small = [("small", "warm", "a", 1_000.0)] * 100
     large = [("large", "warm", "b", 10_000.0)] * 100
     tasks = await line_up(rooms, *small, *large)
@@ -103,7 +103,7 @@ async def test_flows_get_room_by_tokens_not_by_requests():
 
 
 async def test_a_flow_that_was_idle_has_saved_nothing_up():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     tasks = await line_up(rooms, *[("old", "warm", "a")] * 60)
     await serve(rooms, 50)
     tasks += await line_up(rooms, *[("new", "warm", "b")] * 10)
@@ -114,7 +114,7 @@ async def test_a_flow_that_was_idle_has_saved_nothing_up():
 
 
 async def test_each_class_has_a_bound_of_its_own():
-    queue = Queue()
+    queue = AdmissionQueue()
     waiting = asyncio.ensure_future(queue.wait(queue.place("heavy"), 1))
     await settle()
     with pytest.raises(QueueFull):
@@ -127,26 +127,26 @@ async def test_each_class_has_a_bound_of_its_own():
 
 
 async def test_room_that_nobody_told_of_is_found_by_looking_again():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     await line_up(rooms, *((i,) for i in range(5)))
     for _ in range(3):
-        rooms.release(told=False)
+        rooms.release(wake=False)
     rooms.queue.look_again()
     await settle()
     assert rooms.served == [0, 1, 2]
 
 
 async def test_who_comes_while_there_is_room_and_a_line_does_not_overtake():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     await line_up(rooms, ("first",))
-    rooms.release(told=False)
+    rooms.release(wake=False)
     await line_up(rooms, ("second",))
     assert rooms.served == ["first"]
     assert await serve(rooms, 1) == ["first", "second"]
 
 
 async def test_room_that_the_first_cannot_use_goes_to_the_next():
-    queue = Queue()
+    queue = AdmissionQueue()
     first, second = queue.place("warm"), queue.place("warm")
     took = []
 
@@ -170,7 +170,7 @@ async def test_room_that_the_first_cannot_use_goes_to_the_next():
 
 
 async def test_clocks_of_flows_that_are_gone_are_forgotten():
-    rooms = Rooms(Queue())
+    rooms = Rooms(AdmissionQueue())
     (last,) = await line_up(rooms, ("last", "warm", "dear", 1e12))
     line = rooms.queue._lines["warm"]
     for i in range(2 * IDLE_FLOWS):
@@ -202,7 +202,7 @@ def test_whatever_happens_no_room_is_lost_and_every_flow_keeps_its_order(steps):
 
 class Play:
     def __init__(self):
-        self.rooms = Rooms(Queue())
+        self.rooms = Rooms(AdmissionQueue())
         self.tasks = []
         self.kinds = []
         self.given = 0
@@ -211,9 +211,9 @@ class Play:
         self.tasks.append(self.rooms.ask(len(self.tasks), request_class, flow, float(cost)))
         self.kinds.append((request_class, flow))
 
-    def room(self, told):
+    def room(self, wake):
         self.given += 1
-        self.rooms.release(told=told)
+        self.rooms.release(wake=wake)
 
     def cancel(self, which, in_the_moment_of_being_woken):
         if which < len(self.tasks):
@@ -254,7 +254,7 @@ async def play(steps):
 @settings(deadline=None)
 @given(st.lists(st.floats(0.01, 5.0), min_size=4, max_size=200))
 def test_the_pace_lies_between_the_slowest_and_the_fastest(pauses):
-    drain, now = Drain(), 0.0
+    drain, now = DepartureRate(), 0.0
     for at in itertools.accumulate(pauses):
         drain.left(at)
         now = at
@@ -265,7 +265,7 @@ def test_the_pace_lies_between_the_slowest_and_the_fastest(pauses):
 
 
 def test_a_steady_pace_is_told_as_it_is():
-    drain = Drain()
+    drain = DepartureRate()
     assert drain.rate(0.0) is None
     for i in range(200):
         drain.left(i * 0.5)
@@ -273,7 +273,7 @@ def test_a_steady_pace_is_told_as_it_is():
 
 
 def test_a_line_that_has_stood_still_has_no_pace():
-    drain = Drain()
+    drain = DepartureRate()
     for i in range(20):
         drain.left(i * 0.1)
     assert drain.rate(200.0) is None

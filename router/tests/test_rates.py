@@ -2,11 +2,11 @@
 
 import pytest
 
-from router.pool.pace import FORGET, PROMPTS, Line
+from router.pool.pace import FORGET, PROMPTS, LinearFit
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
-from router.telemetry.rates import Estimates
+from router.telemetry.rates import RateEstimates
 from router.tests.conftest import entry
 from router.upstream.usage import Usage
 
@@ -33,12 +33,12 @@ def moved(size: int, seconds: float, outcome: str = "ok", **changes: object) -> 
 
 
 def test_nothing_is_known_at_first() -> None:
-    assert Estimates().rates.prefill_tokens_per_s == 0
-    assert Line().fitted() == (0.0, 0.0)
+    assert RateEstimates().rates.prefill_tokens_per_s == 0
+    assert LinearFit().fitted() == (0.0, 0.0)
 
 
 def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     for tokens, ttft_ms in ((1000, 100), (2000, 100), (4000, 100)):
         seen.ended(answered(tokens, ttft_ms))
     assert seen.rates.prefill_tokens_per_s == 20_000
@@ -51,13 +51,13 @@ def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
     ids=["others ran beside it", "too short", "most of it was cached"],
 )
 def test_prompts_that_tell_nothing_are_passed_over(call: Call) -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     seen.ended(call)
     assert seen.rates.prefill_tokens_per_s == 0
 
 
 def test_old_prefills_are_forgotten() -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     seen.ended(answered(1000, 1))
     for _ in range(PROMPTS):
         seen.ended(answered(1000, 1000))
@@ -65,13 +65,13 @@ def test_old_prefills_are_forgotten() -> None:
 
 
 def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     seen.ended(moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1000))
     assert seen.rates.prefill_tokens_per_s == 2000
 
 
 def test_setup_and_rate_of_transfers_are_told_apart_by_their_sizes() -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     for size in (1_000_000, 2_000_000, 8_000_000):
         seen.ended(moved(size, 0.020 + size / 1e8))
     assert seen.rates.transfer_setup_s == pytest.approx(0.020)
@@ -79,14 +79,14 @@ def test_setup_and_rate_of_transfers_are_told_apart_by_their_sizes() -> None:
 
 
 def test_of_one_size_all_of_the_time_counts_as_moving() -> None:
-    line = Line()
+    line = LinearFit()
     for _ in range(5):
         line.add(1_000_000, 0.5)
     assert line.fitted() == pytest.approx((0.0, 2_000_000))
 
 
 def test_a_fit_that_makes_no_sense_is_not_taken() -> None:
-    line = Line()
+    line = LinearFit()
     line.add(1_000_000, 0.5)
     line.add(9_000_000, 0.1)
     setup_s, rate = line.fitted()
@@ -95,7 +95,7 @@ def test_a_fit_that_makes_no_sense_is_not_taken() -> None:
 
 
 def test_transfers_under_the_present_load_outweigh_older_ones() -> None:
-    line = Line()
+    line = LinearFit()
     for _ in range(100):
         line.add(1_000_000, 0.1)
     for _ in range(100):
@@ -105,6 +105,6 @@ def test_transfers_under_the_present_load_outweigh_older_ones() -> None:
 
 @pytest.mark.parametrize("outcome", ["fallback", "failed", "ineligible", ""])
 def test_what_did_not_move_tells_nothing_of_transfers(outcome: str) -> None:
-    seen = Estimates()
+    seen = RateEstimates()
     seen.ended(moved(1_000_000, 0.1, outcome))
     assert seen.rates.transfer_bytes_per_s == 0

@@ -82,9 +82,9 @@ async def test_retries_are_told_with_what_failed(world):
 async def test_each_outcome_has_its_name(world):
     w = await world(None)
     w.engines[0].script += [reply({}, 400), reply({}, 429), break_off(events()[:1])]
-    told = [await w.receipt(await w.ask(stream=True)) for _ in range(3)]
-    assert [receipt["outcome"] for receipt in told] == ["error", "refused", "error"]
-    assert told[2]["code"] == "upstream_failed"
+    receipts = [await w.receipt(await w.ask(stream=True)) for _ in range(3)]
+    assert [receipt["outcome"] for receipt in receipts] == ["error", "refused", "error"]
+    assert receipts[2]["code"] == "upstream_failed"
     unknown = await w.receipt(await w.ask(model="nope"))
     assert (unknown["outcome"], unknown["code"], unknown["class"]) == ("refused", "model_not_found", None)
 

@@ -17,7 +17,7 @@ async def test_an_engine_that_dies_before_its_first_byte_is_replaced_by_another(
 async def test_an_engine_that_is_not_there_is_replaced_by_another(world):
     w = await world(None)
     w.published.fleet(entry("demo-0", "http://127.0.0.1:9"), entry("demo-1", w.engines[0].url))
-    await w.until(lambda: len(w.router.pools.get("demo").members) == 2)
+    await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 2)
     for _ in range(3):
         assert (await w.ask()).headers["x-weir-instance"] == "demo-1"
 

@@ -8,8 +8,8 @@ async def test_what_a_route_refuses_is_refused_at_once_with_its_reasons(world, m
     pool = w.router.pools.get("demo")
 
     def refuse(request, tried, now):
-        told = ("least time to the first token: 40.00 s", "more than the 30 s allowed")
-        return Decision("", "warm", "colocated", "mooncake_conductor", "over_ttft_limit", told, 0, 9, ())
+        reasons = ("least time to the first token: 40.00 s", "more than the 30 s allowed")
+        return Decision("", "warm", "colocated", "mooncake_conductor", "over_ttft_limit", reasons, 0, 9, ())
 
     monkeypatch.setattr(pool, "decide", refuse)
     answer = await w.ask()

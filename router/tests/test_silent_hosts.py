@@ -13,7 +13,7 @@ from router.upstream.errors import HostSilent
 
 
 def demo(w, name):
-    return w.router.pools.get("demo").members[name]
+    return w.router.pools.get("demo").endpoints[name]
 
 
 def port_of(transport):

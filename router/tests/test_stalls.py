@@ -32,15 +32,15 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on
         await w.engines[0].cancelled.wait()
     receipt = await w.receipt(response)
     assert (receipt["outcome"], receipt["code"], receipt["status"]) == ("error", "upstream_timeout", 200)
-    member = demo(w).members["demo-0"]
-    assert (member.requests, member.decodes) == (0, 0)
+    endpoint = demo(w).endpoints["demo-0"]
+    assert (endpoint.requests, endpoint.decodes) == (0, 0)
 
 
 async def test_stalls_open_the_breaker_although_every_answer_had_begun(world):
     w = await world(first_then_wait, failure__stream_idle_timeout_s=1, failure__breaker_failures=2)
     for _ in range(2):
         assert b"upstream_timeout" in (await w.ask(stream=True)).content
-    assert demo(w).members["demo-0"].breaker.state == "open"
+    assert demo(w).endpoints["demo-0"].breaker.state == "open"
 
 
 async def test_a_stream_is_given_its_time(world):
@@ -101,7 +101,7 @@ async def test_a_client_that_does_not_read_is_no_silence_of_the_engine(world):
     async with w.client.stream("POST", "/v1/completions", json=body) as response:
         chunks = response.aiter_raw()
         received = len(await anext(chunks))
-        connection = next(iter(demo(w).members["demo-0"].upstream.connections))
+        connection = next(iter(demo(w).endpoints["demo-0"].upstream.connections))
         await w.until(lambda: connection._paused, "the router reads no further")
         await let_pass(w, 10)
         received += sum([len(chunk) async for chunk in chunks])

@@ -144,9 +144,9 @@ def test_flags_that_do_not_go_together_are_one_line_and_status_two(monkeypatch, 
     with pytest.raises(SystemExit) as ended:
         arguments(flags.split())
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"router: {says}")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"router: {says}")
+    assert printed.count("\n") == 1
 
 
 def test_a_redis_of_the_environment_does_not_stand_against_instances(monkeypatch):

@@ -2,19 +2,19 @@
 
 import pytest
 
-from router.contract.engine_metrics import VLLM_SCRAPE, figures
+from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.serving.pools import Pools
 from router.standalone.files import Listed
-from router.standalone.watch import Answer, Watch, Watched
+from router.standalone.watch import InstanceWatch, Watched, WatchedAnswer
 from router.tests.engine import engine
 from router.tests.plain_engine import PAGE, plain
 
-GOOD = Answer(models=("llama",))
-REFUSED = Answer(error="connection refused")
+GOOD = WatchedAnswer(models=("llama",))
+REFUSED = WatchedAnswer(error="connection refused")
 
 
 def seen(prompt_tokens):
-    return figures(PAGE.format(prompt_tokens=prompt_tokens).encode(), VLLM_SCRAPE)
+    return parse_metrics(PAGE.format(prompt_tokens=prompt_tokens).encode(), VLLM_SCRAPE)
 
 
 def watched(*answers):
@@ -29,15 +29,15 @@ def watched(*answers):
     [
         ([], "loading"),
         ([GOOD], "ready"),
-        ([Answer()], "ready"),  # it does not tell what it serves, and the command line does
-        ([Answer(models=("qwen",))], "failed"),
+        ([WatchedAnswer()], "ready"),  # it does not tell what it serves, and the command line does
+        ([WatchedAnswer(models=("qwen",))], "failed"),
         ([REFUSED], "unreachable"),
         ([GOOD, REFUSED], "ready"),
         ([GOOD, REFUSED, REFUSED], "unreachable"),
         ([GOOD, REFUSED, GOOD, REFUSED], "ready"),
         ([GOOD, REFUSED, REFUSED, GOOD], "ready"),
-        ([GOOD, *[Answer(error="slow", slow=True, figures=seen(7))] * 5], "ready"),
-        ([GOOD, *[Answer(error="slow", slow=True)] * 2], "unreachable"),
+        ([GOOD, *[WatchedAnswer(error="slow", slow=True, metrics=seen(7))] * 5], "ready"),
+        ([GOOD, *[WatchedAnswer(error="slow", slow=True)] * 2], "unreachable"),
     ],
 )
 def test_an_instance_is_out_after_two_failed_looks_and_back_after_a_good_one(answers, state):
@@ -45,12 +45,12 @@ def test_an_instance_is_out_after_two_failed_looks_and_back_after_a_good_one(ans
 
 
 def test_why_an_instance_is_out_is_said():
-    assert watched(Answer(models=("qwen", "phi"))).reason == "it serves qwen, phi, not llama"
+    assert watched(WatchedAnswer(models=("qwen", "phi"))).reason == "it serves qwen, phi, not llama"
     assert watched(REFUSED).reason == "connection refused"
 
 
 def test_counters_that_fall_begin_a_new_epoch():
-    one, two, fallen = (Answer(figures=seen(count), models=("llama",)) for count in (5, 9, 0))
+    one, two, fallen = (WatchedAnswer(metrics=seen(count), models=("llama",)) for count in (5, 9, 0))
     assert watched(one, two).epoch == 1
     assert watched(one, two, fallen, one).epoch == 2
 
@@ -59,7 +59,7 @@ def test_counters_that_fall_begin_a_new_epoch():
 def watch():
     def make(*engines, model=""):
         pools = Pools()
-        made = Watch(pools, pools.get_or_add("default"), model)
+        made = InstanceWatch(pools, pools.get_or_add("default"), model)
         made.follow([Listed(f"e{i}", each.url) for i, each in enumerate(engines)])
         return made, pools
 
@@ -72,8 +72,8 @@ async def test_a_look_fills_the_pool_with_state_figures_and_models(watch):
         await made.step()
         pool = pools.get("default")
         assert (pool.model, pool.ready, pool.aliases) == ("llama", 2, ())
-        member = pool.members["e0"]
-        assert (member.kv_usage, member.waiting, member.block_size, member.kv_tokens) == (0.25, 3, 32, 16_000)
+        endpoint = pool.endpoints["e0"]
+        assert (endpoint.kv_usage, endpoint.waiting, endpoint.block_size, endpoint.kv_tokens) == (0.25, 3, 32, 16_000)
         made.close()
 
 
@@ -99,7 +99,7 @@ async def test_an_engine_without_such_pages_is_believed_when_the_model_is_given(
         made.close()
         made, pools = watch(bare)
         await made.step()
-        assert pools.get("default").members["e0"].refusal(0, 1).startswith("loading: GET /v1/models names no model")
+        assert pools.get("default").endpoints["e0"].refusal(0, 1).startswith("loading: GET /v1/models names no model")
         made.close()
 
 
@@ -109,5 +109,5 @@ async def test_until_the_model_is_known_every_name_waits_for_it(watch):
         await made.step()
         pool = pools.pick(None, "anything")
         assert (pool.name, pool.ready) == ("default", 0)
-        assert "answers 503" in pool.members["e0"].refusal(0, 1)
+        assert "answers 503" in pool.endpoints["e0"].refusal(0, 1)
         made.close()

@@ -5,7 +5,7 @@ import pytest
 from router.pool import affinity
 from router.pool.memory_limits import STORES, metrics, stores
 from router.pool.pool import Pool
-from router.prefix.chain import SPAN_BYTES, Chains
+from router.prefix.chain import SPAN_BYTES, PromptChains
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_each_store_counts_what_is_put_into_it(pool):
 
 def test_no_store_grows_beyond_its_limit(pool, monkeypatch):
     monkeypatch.setattr(affinity, "KEPT", 10)
-    pool.chains = Chains(spans=10)
+    pool.chains = PromptChains(spans=10)
     pool.index.max_chunks = pool.index.max_stretches = 10
     for number in range(1, 100):
         pool.affinity.bind(str(number), "one", float(number), 60)

@@ -12,7 +12,7 @@ from router.contract import wire
 from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
 from router.request.call import Call
-from router.telemetry.traffic import Traffic
+from router.telemetry.traffic import TrafficRecorder
 from router.tests.conftest import entry, running
 from router.tests.engine import reply
 
@@ -35,7 +35,7 @@ def hashes(made):
 
 def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
     """What is recorded of a prompt."""
-    traffic = Traffic(Counter())
+    traffic = TrafficRecorder(Counter())
     traffic._take(salt)
     call = Call("r", "/v1/completions", at=time.time(), started=0.0, pool=Pool("demo"), chunks=chunk_hashes(prompt))
     call.end(1.0)
@@ -94,7 +94,7 @@ def test_two_prompts_share_exactly_the_blocks_of_the_prefix_that_they_share(pref
 def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(turns):
     """What is remembered of earlier prompts only saves work."""
     text = b"".join(bytes([i]) * 2048 for i in range(6))
-    traffic = Traffic(Counter())
+    traffic = TrafficRecorder(Counter())
     traffic._take("salt")
     for turn in turns:
         prompt = text[: turn * 2048] + b"tail"
@@ -105,7 +105,7 @@ def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(
 
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr("router.telemetry.traffic.REMEMBERED", 2)
-    traffic = Traffic(Counter())
+    traffic = TrafficRecorder(Counter())
     for byte in b"abcd":
         call = Call(
             "r", "/v1/completions", at=0.0, started=0.0, pool=Pool("demo"), chunks=chunk_hashes(bytes([byte]) * 2048)
@@ -200,7 +200,7 @@ async def test_a_redis_that_came_back_empty_gets_the_salt_again(world):
 
 
 def test_fewer_entries_are_kept_when_prompts_are_long():
-    traffic = Traffic(Counter())
+    traffic = TrafficRecorder(Counter())
     assert traffic.kept == wire.TRAFFIC_KEPT
     traffic._mean_bytes = 8_000.0
     assert traffic.kept == 4_000

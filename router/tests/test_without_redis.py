@@ -74,9 +74,9 @@ async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_re
     for _ in range(3):
         response = await served.ask(headers={"x-session-id": "s"})
         assert (response.status_code, response.headers["x-weir-policy"]) == (200, "1")
-    told = await health(served)
-    assert (told["status"], told["redis"]) == ("degraded", False)
-    assert "Redis has not answered" in told["degraded"][0]
+    document = await health(served)
+    assert (document["status"], document["redis"]) == ("degraded", False)
+    assert "Redis has not answered" in document["degraded"][0]
 
 
 async def test_serving_goes_on_when_redis_hangs(served, own_redis):

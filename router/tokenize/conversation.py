@@ -17,15 +17,15 @@ _TEXTS = ("text", "input_text", "output_text")
 _FUNCTION = ("name", "description", "parameters")
 
 
-def as_chat(document: Document, endpoint: str, *, system_first: bool) -> Document:
+def as_chat(document: Document, api_path: str, *, system_first: bool) -> Document:
     """`system_first`: the template wants what the system says at the beginning. Raises NotTokenized."""
-    made = _CONVERSIONS.get(endpoint)
+    made = _CONVERSIONS.get(api_path)
     if made is None:
-        raise NotTokenized(f"how the engine lays out {endpoint} is its own")
+        raise NotTokenized(f"how the engine lays out {api_path} is its own")
     try:
         return made(document, system_first)
     except (TypeError, KeyError, AttributeError, IndexError):
-        raise NotTokenized(f"it is no request to {endpoint}") from None
+        raise NotTokenized(f"it is no request to {api_path}") from None
 
 
 def function_tool(function: Document) -> Document:

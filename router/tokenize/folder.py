@@ -54,11 +54,11 @@ class FolderTokenizer:
     def is_quick(self, prompt: Prompt) -> bool:
         return len(prompt.rendered) <= QUICK_BYTES or prompt.token_ids is not None
 
-    def tokens(self, prompt: Prompt, endpoint: str) -> bytes:
-        if endpoint == "/v1/chat/completions":
+    def tokens(self, prompt: Prompt, api_path: str) -> bytes:
+        if api_path == "/v1/chat/completions":
             return self.text_tokens(self._template.render(prompt.document))
-        if endpoint != "/v1/completions":
-            chat = as_chat(prompt.document, endpoint, system_first=self._template.system_first)
+        if api_path != "/v1/completions":
+            chat = as_chat(prompt.document, api_path, system_first=self._template.system_first)
             return self.text_tokens(self._template.render(chat))
         if prompt.document.get("add_special_tokens") is False or prompt.document.get("cache_salt"):
             raise NotTokenized("add_special_tokens and cache_salt are the engine's to understand")

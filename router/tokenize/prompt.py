@@ -27,7 +27,7 @@ class Prompt:
     document: dict[str, Any] = field(default_factory=dict)  # the body
 
 
-def read(body: bytes, endpoint: str) -> Prompt:
+def read(body: bytes, api_path: str) -> Prompt:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -37,7 +37,7 @@ def read(body: bytes, endpoint: str) -> Prompt:
     model = document.get("model", "")
     if not isinstance(model, str):
         raise InvalidBody("model must be text")
-    rendered, token_ids = RENDERERS[endpoint](document)
+    rendered, token_ids = RENDERERS[api_path](document)
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and options.get("include_usage") is True
     stream = document.get("stream") is True

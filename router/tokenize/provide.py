@@ -15,22 +15,22 @@ _MISSING = "no tokenizer is named for its model"
 
 async def provide_tokenizer(pool: Pool) -> None:
     """Give the pool the tokenizer that its instances name; the reason in `no_tokens` when that cannot be."""
-    named = {member.tokenizer for member in pool.members.values() if member.events_url}
-    told = pool.told
+    named = {endpoint.tokenizer for endpoint in pool.endpoints.values() if endpoint.events_url}
+    state = pool.kv_event_state
     if len(named) != 1 or "" in named:
-        told.reader, told.reader_name = None, ""
-        told.no_tokens = "its instances name different tokenizers" if len(named) > 1 else _MISSING
+        state.reader, state.reader_name = None, ""
+        state.no_tokens = "its instances name different tokenizers" if len(named) > 1 else _MISSING
         return
     (name,) = named
-    if name == told.reader_name and (told.reader is not None or time.monotonic() - told.reader_at < RETRY_S):
+    if name == state.reader_name and (state.reader is not None or time.monotonic() - state.reader_at < RETRY_S):
         return
-    told.reader_name, told.reader_at = name, time.monotonic()
+    state.reader_name, state.reader_at = name, time.monotonic()
     try:
-        told.reader = await _loaded(name)
-        told.no_tokens = ""
+        state.reader = await _loaded(name)
+        state.no_tokens = ""
     except Exception as error:  # whatever a folder of somebody else's may hold: the approximate index goes on
-        told.reader = None
-        told.no_tokens = f"the tokenizer {name} cannot be used: {error}"[:300]
+        state.reader = None
+        state.no_tokens = f"the tokenizer {name} cannot be used: {error}"[:300]
 
 
 async def _loaded(name: str) -> Tokenizer:

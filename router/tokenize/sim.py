@@ -19,22 +19,22 @@ class SimTokenizer:
     def is_quick(self, prompt: Prompt) -> bool:
         return True
 
-    def tokens(self, prompt: Prompt, endpoint: str) -> bytes:
-        if endpoint == "/v1/completions":
+    def tokens(self, prompt: Prompt, api_path: str) -> bytes:
+        if api_path == "/v1/completions":
             text = given_ids(prompt.document)
             if text is None:
                 text = prompt.rendered
         else:
-            text = _rendered(prompt.document, endpoint).encode("utf-8", "surrogatepass")
+            text = _rendered(prompt.document, api_path).encode("utf-8", "surrogatepass")
         return text + b"\0" * (-len(text) % _TOKEN_BYTES)
 
 
-def _rendered(document: dict[str, Any], endpoint: str) -> str:
-    given = document.get("input" if endpoint == "/v1/responses" else "messages")
+def _rendered(document: dict[str, Any], api_path: str) -> str:
+    given = document.get("input" if api_path == "/v1/responses" else "messages")
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
         raise NotTokenized("there are no messages")
-    head = document.get(_HEADS.get(endpoint, ""))
+    head = document.get(_HEADS.get(api_path, ""))
     parts = [] if head is None else ["<|system|>\n", _text(head), "\n"]
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):

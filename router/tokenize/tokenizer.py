@@ -17,7 +17,7 @@ class Tokenizer(Protocol):
         """It takes less time than handing it to a thread would."""
         ...
 
-    def tokens(self, prompt: Prompt, endpoint: str) -> bytes:
+    def tokens(self, prompt: Prompt, api_path: str) -> bytes:
         """32-bit little-endian numbers. Raises NotTokenized. Called in one thread at a time."""
         ...
 

@@ -25,7 +25,7 @@ Sink = Callable[[bytes], bool]  # True when the engine is to be held back until 
 EventSink = Callable[[bytes], bool | None]  # the same for a chunk with its framing; None: it must come unframed
 
 
-class Home(Protocol):
+class ConnectionOwner(Protocol):
     """Where connections live between exchanges (router/upstream/connection_pool.py)."""
 
     connections: "set[Connection]"
@@ -39,7 +39,7 @@ class Home(Protocol):
 class Connection(asyncio.Protocol):
     """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` or `pour`, `release`."""
 
-    def __init__(self, home: Home, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
         self._loop = loop
         self._chunks: list[bytes] = []  # always the same list

@@ -14,7 +14,7 @@ MAX_IDLE = 512  # connections kept per instance
 IDLE_S = 30.0
 
 
-class Upstream:
+class ConnectionPool:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self.url = url

@@ -5,7 +5,7 @@ from typing import Protocol
 from router.upstream.connection import EventSink, Headers, Sink
 
 
-class Answering(Protocol):
+class EngineResponse(Protocol):
     status: int
     headers: Headers
 

@@ -1,18 +1,18 @@
 """Answers that have begun and may fall silent: one look at all of them a second, nothing per chunk."""
 
-from router.upstream.response import Answering
+from router.upstream.response import EngineResponse
 
 CHECK_S = 1.0
 
 
 class Stalls:
     def __init__(self) -> None:
-        self._limits: dict[Answering, float] = {}  # s
+        self._limits: dict[EngineResponse, float] = {}  # s
 
-    def watch(self, connection: Answering, limit_s: float) -> None:
+    def watch(self, connection: EngineResponse, limit_s: float) -> None:
         self._limits[connection] = limit_s
 
-    def forget(self, connection: Answering) -> None:
+    def forget(self, connection: EngineResponse) -> None:
         self._limits.pop(connection, None)
 
     def check(self) -> None:

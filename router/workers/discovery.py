@@ -54,4 +54,4 @@ class Discovery:
 
 
 def _named(pool: Pool) -> list[str]:
-    return sorted({name for entry in pool.told_entries if (name := etcd_of(entry))})
+    return sorted({name for entry in pool.published_entries if (name := etcd_of(entry))})

@@ -9,7 +9,7 @@ from ninja import Field, Query, Router, Schema
 from controlplane.api.auth import require
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.problems import errors
-from controlplane.audit.selectors import Filters, page
+from controlplane.audit.selectors import AuditFilters, page
 
 router = Router(tags=["audit"])
 
@@ -47,5 +47,5 @@ def list_audit(
     limit: int = Query(50, ge=1, le=200),
 ) -> Any:
     require(request, "audit:read")
-    rows, older = page(Filters(actor, action, subject, before), limit)
+    rows, older = page(AuditFilters(actor, action, subject, before), limit)
     return {"entries": rows, "next": older}

@@ -9,7 +9,7 @@ from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import InstanceName, find_instance
 from controlplane.api.routes.fleet_schemas import ReasonIn
 from controlplane.audit.services import actor_of
@@ -80,7 +80,7 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     try:
         row = actions.calibrate(name, actor_of(request), given.reason, given.seconds)
     except NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
+        raise ApiProblem(409, detail=str(error)) from None
     tasks.send_calibration(row, anyway=given.anyway)
     return Status(202, row)
 
@@ -96,6 +96,6 @@ def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
     instance = find_instance(name)
     last, measured = selectors.last_asked(name), selectors.newest(name)
     if last is None:
-        raise Problem(404, detail=f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate")
+        raise ApiProblem(404, detail=f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate")
     stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
     return {"measured": measured, "stale": stale, "last": last}

@@ -8,7 +8,7 @@ from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
@@ -119,7 +119,7 @@ def run_out(run: Run) -> dict[str, Any]:
 def _experiment(number: int) -> Experiment:
     found = selectors.experiments().filter(pk=number).first()
     if found is None:
-        raise Problem(404, detail=f"there is no experiment {number}")
+        raise ApiProblem(404, detail=f"there is no experiment {number}")
     return found
 
 
@@ -154,7 +154,7 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
         made = services.start_experiment(payload, actor_of(request))
     except services.InvalidExperiment as error:
         faults = [{"path": f.path, "value": f.value, "message": f.message} for f in error.faults]
-        raise Problem(422, errors=faults, detail=str(error)) from None
+        raise ApiProblem(422, errors=faults, detail=str(error)) from None
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
     return Status(201, experiment_out(_experiment(made.pk)))
 
@@ -199,7 +199,7 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     names = [arm["name"] for arm in experiment.arms]
     if baseline and baseline not in names:
         fault = {"path": "baseline", "value": baseline, "message": f"arms are {', '.join(names)}"}
-        raise Problem(422, errors=[fault])
+        raise ApiProblem(422, errors=[fault])
     return HttpResponse(
         exports.report_of(experiment, baseline or names[0]), content_type="text/markdown; charset=utf-8"
     )
@@ -216,7 +216,7 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
     experiment = _experiment(number)
     if experiment.status not in ENDED:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
-        raise Problem(409, detail=detail, headers={"Retry-After": "5"})
+        raise ApiProblem(409, detail=detail, headers={"Retry-After": "5"})
     return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
 
 
@@ -231,5 +231,5 @@ def cancel_experiment(request: HttpRequest, number: Number) -> Any:
     require(request, "experiments:write")
     experiment = _experiment(number)
     if not services.cancel_experiment(experiment, actor_of(request)):
-        raise Problem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
+        raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
     return experiment_out(_experiment(number))

@@ -8,7 +8,7 @@ from ninja import Path, Query, Router
 from controlplane.api import etags
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
@@ -91,7 +91,7 @@ def find_instance(name: str) -> Instance:
     try:
         return selectors.instance(name)
     except Instance.DoesNotExist:
-        raise Problem(404, detail=f"no instance is named {name}") from None
+        raise ApiProblem(404, detail=f"no instance is named {name}") from None
 
 
 @router.get(
@@ -140,18 +140,18 @@ def put_fleet(
             expected=etags.if_match(request),
         )
     except documents.UnreadableDocument as error:
-        raise Problem(400, detail=str(error)) from None
+        raise ApiProblem(400, detail=str(error)) from None
     except InvalidFleet as error:
         raise invalid(error) from None
     except services.FleetChanged as error:
-        raise Problem(412, detail=str(error), current=f'"{services.digest()}"') from None
+        raise ApiProblem(412, detail=str(error), current=f'"{services.digest()}"') from None
     etags.put(response, services.digest())
     return {name: getattr(applied, name) for name in ("dry_run", "drift", "changes", "warnings")}
 
 
-def invalid(error: InvalidFleet) -> Problem:
+def invalid(error: InvalidFleet) -> ApiProblem:
     fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
-    return Problem(422, detail="the fleet document is not valid", errors=fields)
+    return ApiProblem(422, detail="the fleet document is not valid", errors=fields)
 
 
 def _shown(value: object) -> object:
@@ -170,7 +170,7 @@ def read_document(request: HttpRequest) -> Any:
         return documents.load(text)
     if kind == "application/json" or kind.endswith("+json"):
         return documents.load_json(text)
-    raise Problem(415, detail=f"send {YAML} or application/json, not {kind or 'a body without Content-Type'}")
+    raise ApiProblem(415, detail=f"send {YAML} or application/json, not {kind or 'a body without Content-Type'}")
 
 
 @router.get("/pools", response={200: list[PoolOut], **errors(422)}, operation_id="list_pools", summary="Every pool")
@@ -187,7 +187,7 @@ def get_pool(request: HttpRequest, name: PoolName) -> Any:
     try:
         return pool_out(pool_rows([selectors.pool(name)])[0])
     except Pool.DoesNotExist:
-        raise Problem(404, detail=f"no pool is named {name}") from None
+        raise ApiProblem(404, detail=f"no pool is named {name}") from None
 
 
 @router.get(
@@ -259,5 +259,5 @@ def act(
         more = {"level": given.level} if verb == "sleep" else {}
         actions.act(verb, name, actor_of(request), given.reason, **more)
     except services.NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
+        raise ApiProblem(409, detail=str(error)) from None
     return instance_out(instance_rows([find_instance(name)])[0])

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from controlplane.api.auth import require
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
 from controlplane.api.routes.fleet_schemas import StartOut
 from controlplane.fleet_ops import checks
@@ -28,6 +28,6 @@ def check_fleet(request: HttpRequest) -> Any:
     try:
         return checks.check_all(parse_fleet(read_document(request)))
     except UnreadableDocument as error:
-        raise Problem(400, detail=str(error)) from None
+        raise ApiProblem(400, detail=str(error)) from None
     except InvalidFleet as error:
         raise invalid(error) from None

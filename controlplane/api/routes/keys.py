@@ -9,7 +9,7 @@ from ninja import Field, Router, Schema, Status
 from controlplane.api.auth import require
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.models import ApiKey
@@ -61,14 +61,14 @@ def key_out(row: ApiKey) -> dict[str, Any]:
     return {"id": row.pk, **{name: getattr(row, name) for name in fields}}
 
 
-def _problem(error: services.InvalidKey) -> Problem:
-    return Problem(422, errors=[{"path": error.path, "value": error.value, "message": str(error)}])
+def _problem(error: services.InvalidKey) -> ApiProblem:
+    return ApiProblem(422, errors=[{"path": error.path, "value": error.value, "message": str(error)}])
 
 
 def _row(key_id: int) -> ApiKey:
     row = ApiKey.objects.filter(pk=key_id).first()
     if row is None:
-        raise Problem(404, detail=f"there is no API key {key_id}")
+        raise ApiProblem(404, detail=f"there is no API key {key_id}")
     return row
 
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
 from controlplane.api.auth import require
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.dashboard import history
 from controlplane.dashboard.step import current, rows
 from fleet.redis import connect
@@ -59,9 +59,9 @@ def get_live(request: HttpRequest) -> Any:
     try:
         frame = current(connect(), time.time())
     except redis.RedisError as error:
-        raise Problem(503, detail="Redis does not answer: live state cannot be read") from error
+        raise ApiProblem(503, detail="Redis does not answer: live state cannot be read") from error
     if frame is None:
-        raise Problem(503, detail="no frame has been built yet: the control worker has not run")
+        raise ApiProblem(503, detail="no frame has been built yet: the control worker has not run")
     return frame
 
 
@@ -80,4 +80,4 @@ def get_live_history(
     try:
         return history.columns(rows(connect(), now, seconds), now, seconds)
     except redis.RedisError as error:
-        raise Problem(503, detail="Redis does not answer: live state cannot be read") from error
+        raise ApiProblem(503, detail="Redis does not answer: live state cannot be read") from error

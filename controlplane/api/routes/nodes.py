@@ -7,7 +7,7 @@ from ninja import Path, Query, Router, Status
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
@@ -33,7 +33,7 @@ def node_out(row: NodeRow) -> dict[str, Any]:
 def _find(name: str) -> NodeRow:
     found = node_rows(Node.objects.filter(name=name))
     if not found:
-        raise Problem(404, detail=f"no node is named {name}")
+        raise ApiProblem(404, detail=f"no node is named {name}")
     return found[0]
 
 
@@ -73,7 +73,7 @@ def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None
     try:
         actions.forget_node(name, actor_of(request), payload.reason if payload else "")
     except NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
+        raise ApiProblem(409, detail=str(error)) from None
     return Status(204, None)
 
 

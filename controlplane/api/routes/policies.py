@@ -8,7 +8,7 @@ from ninja import Query, Router, Status
 from controlplane.api import etags
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.policy_schemas import (
     ChangeOut,
     DiffOut,
@@ -154,7 +154,7 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     require(request, "policy:read")
     draft = selectors.open_draft(selectors.policy(name))
     if draft is None:
-        raise Problem(404, detail=f"policy {name} has no open draft; POST here to open one")
+        raise ApiProblem(404, detail=f"policy {name} has no open draft; POST here to open one")
     etags.put(response, draft.etag)
     return draft_out(draft)
 
@@ -171,7 +171,7 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
     policy = selectors.policy(name)
     if (payload.overrides is None) == (payload.document is None):
         error = {"path": "overrides", "value": None, "message": "send either overrides or document"}
-        raise Problem(422, errors=[error])
+        raise ApiProblem(422, errors=[error])
     seen, actor = etags.if_match(request), actor_of(request)
     if payload.document is not None:
         draft = services.save_draft(policy, payload.document, actor, if_match=seen, based_on=payload.based_on)

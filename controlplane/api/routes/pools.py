@@ -9,7 +9,7 @@ from ninja import Query, Router
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out
 from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.audit.services import actor_of
@@ -28,7 +28,7 @@ def _find(name: str) -> Pool:
     try:
         return selectors.pool(name)
     except Pool.DoesNotExist:
-        raise Problem(404, detail=f"no pool is named {name}") from None
+        raise ApiProblem(404, detail=f"no pool is named {name}") from None
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def _changing(request: HttpRequest, name: str) -> Iterator[None]:
     try:
         yield
     except services.NotPossible as error:
-        raise Problem(409, detail=str(error)) from None
+        raise ApiProblem(409, detail=str(error)) from None
 
 
 def _shown(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from controlplane.api import etags
 from controlplane.api.auth import require
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments.body import Seeds
 from controlplane.policies import selectors as policies
@@ -209,7 +209,7 @@ def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
     require(request, "policy:write")
     preview = _preview(name, number)
     if not services.cancel(preview, actor_of(request)):
-        raise Problem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
+        raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
     return selectors.as_dict(preview)
 
 

@@ -11,14 +11,14 @@ from ninja import Field, Query, Router, Schema
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import ROW_MAX
-from controlplane.api.problems import Problem, errors
-from controlplane.policies.errors import NotThere
+from controlplane.api.problems import ApiProblem, errors
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts import explain
 from controlplane.receipts import reader as receipts
 from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
 from router.contract.wire import RECEIPT_TTL_S
-from router.policy.replay import NotReplayable, Outcome
+from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.types import CLASSES
 
 router = Router(tags=["receipts"])
@@ -157,7 +157,7 @@ def readable() -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise Problem(503, detail="Redis does not answer: receipts cannot be read") from error
+        raise ApiProblem(503, detail="Redis does not answer: receipts cannot be read") from error
 
 
 @router.get(
@@ -177,7 +177,7 @@ def list_receipts(
 ) -> Any:
     require(request, "receipts:read")
     with readable():
-        filters = receipts.Filters(pool, request_class, instance, outcome)
+        filters = receipts.ReceiptFilters(pool, request_class, instance, outcome)
         return {"receipts": receipts.recent(connect(), filters, limit)}
 
 
@@ -212,10 +212,10 @@ def explain_receipt(
     found = _found(request_id)
     try:
         compared = compare(found, asked_rules(found, policy, version or None))
-    except NotThere as error:
-        raise Problem(404, detail=str(error)) from None
+    except NoSuchPolicy as error:
+        raise ApiProblem(404, detail=str(error)) from None
     except NotReplayable as error:
-        raise Problem(422, detail=f"the receipt of {request_id!r} cannot be replayed: {error}") from None
+        raise ApiProblem(422, detail=f"the receipt of {request_id!r} cannot be replayed: {error}") from None
     return {
         "request_id": request_id,
         "policy": compared.rules.policy,
@@ -234,10 +234,10 @@ def _found(request_id: str) -> dict[str, Any]:
         found = receipts.find(connect(), request_id)
     if found is None:
         detail = f"no receipt is kept under {request_id!r}; receipts are kept for {RECEIPT_TTL_S // 60} minutes"
-        raise Problem(404, detail=detail)
+        raise ApiProblem(404, detail=detail)
     return found
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: ReplayedDecision) -> dict[str, Any]:
     made = asdict(outcome)
     return {**made, "class": made.pop("request_class")}

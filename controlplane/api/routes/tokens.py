@@ -14,7 +14,7 @@ from controlplane.accounts.permissions import SCOPES
 from controlplane.api.auth import require
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 
 router = Router(tags=["tokens"])
@@ -79,7 +79,7 @@ def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
         message = "must lie in the future and carry a time zone"
         found.append({"path": "expires_at", "value": payload.expires_at.isoformat(), "message": message})
     if found:
-        raise Problem(422, errors=found)
+        raise ApiProblem(422, errors=found)
 
 
 def _is_ahead(at: datetime) -> bool:
@@ -96,6 +96,6 @@ def revoke_token(request: HttpRequest, token_id: Number) -> Any:
     require(request, "admin")
     row = ApiToken.objects.select_related("user").filter(pk=token_id).first()
     if row is None:
-        raise Problem(404, detail=f"there is no token {token_id}")
+        raise ApiProblem(404, detail=f"there is no token {token_id}")
     services.revoke_token(row, actor_of(request))
     return Status(204, None)

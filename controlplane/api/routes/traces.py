@@ -7,7 +7,7 @@ from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, headers
-from controlplane.api.problems import Problem, errors
+from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.traces import library
 from controlplane.traces.formats import registry
@@ -60,9 +60,9 @@ _UPLOAD = {
 }
 
 
-def problem_of(error: BadTrace) -> Problem:
+def problem_of(error: BadTrace) -> ApiProblem:
     fault = {"path": error.path, "value": error.value, "message": f"allowed is {error.allowed}"}
-    return Problem(422, "The trace is not valid", errors=[fault], detail=str(error))
+    return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
 
 
 @router.get(
@@ -88,7 +88,7 @@ def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) ->
     except BadTrace as error:
         raise problem_of(error) from None
     except library.NameTaken as error:
-        raise Problem(409, detail=str(error)) from None
+        raise ApiProblem(409, detail=str(error)) from None
     return Status(201 if new else 200, library.entry(row.name))
 
 
@@ -98,7 +98,7 @@ def get_trace(request: HttpRequest, name: str) -> Any:
     try:
         return library.entry(name)
     except library.NoSuchTrace as error:
-        raise Problem(404, detail=str(error)) from None
+        raise ApiProblem(404, detail=str(error)) from None
     except BadTrace as error:
         raise problem_of(error) from None
 
@@ -108,6 +108,6 @@ def _uploaded(request: HttpRequest, name: str) -> tuple[str, bytes]:
     if request.content_type == "multipart/form-data":
         file = request.FILES.get("file")
         if file is None:
-            raise Problem(422, errors=[{"path": "file", "value": None, "message": "the form needs a file"}])
+            raise ApiProblem(422, errors=[{"path": "file", "value": None, "message": "the form needs a file"}])
         return name or str(request.POST.get("name") or file.name), file.read(registry.MAX_BYTES + 1)
     return name, request.read(registry.MAX_BYTES + 1)

@@ -3,7 +3,7 @@ from django.contrib.auth.models import User
 
 from controlplane.accounts.permissions import Principal
 from controlplane.audit.models import AuditEntry
-from controlplane.audit.selectors import Filters, page
+from controlplane.audit.selectors import AuditFilters, page
 from controlplane.audit.services import SYSTEM, Actor, actor_of, record
 
 OTTO = Actor("user", "otto")
@@ -36,16 +36,16 @@ def test_the_actor_of_an_api_request_is_the_token(rf):
 
 def test_pages_of_the_log_follow_each_other_without_gap(db):
     entries(7)
-    first, cursor = page(Filters(), 3)
-    second, cursor = page(Filters(before=cursor), 3)
-    third, end = page(Filters(before=cursor), 3)
+    first, cursor = page(AuditFilters(), 3)
+    second, cursor = page(AuditFilters(before=cursor), 3)
+    third, end = page(AuditFilters(before=cursor), 3)
     assert [row.subject[-1] for row in (*first, *second, *third)] == list("6543210")
     assert end is None
 
 
 def test_a_full_last_page_has_no_next(db):
     entries(3)
-    assert page(Filters(), 3)[1] is None
+    assert page(AuditFilters(), 3)[1] is None
 
 
 @pytest.mark.parametrize(

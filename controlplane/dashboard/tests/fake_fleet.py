@@ -12,7 +12,7 @@ from router.contract import sketch, wire
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.types import Instance, Request
+from router.policy.types import InstanceState, RoutingRequest
 
 LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n
 
@@ -119,7 +119,7 @@ class FakeFleet:
 
     def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:
         """What adaptive_v1 decided as this receipt tells."""
-        request = Request(
+        request = RoutingRequest(
             receipt["prompt_tokens"],
             session=receipt["session"],
             bound_to="demo-1",
@@ -127,9 +127,9 @@ class FakeFleet:
             turn=7,
         )
         fleet = [
-            Instance("demo-0", running=1),
-            Instance("demo-1", running=3, prefill_tokens=1_200, kv_usage=0.5),
-            Instance("demo-2", refused="draining"),
+            InstanceState("demo-0", running=1),
+            InstanceState("demo-1", running=3, prefill_tokens=1_200, kv_usage=0.5),
+            InstanceState("demo-2", refused="draining"),
         ]
         candidates = decide(request, fleet, document.parse(document.default()), 0.5).candidates
         assert isinstance(candidates, Candidates)

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.receipts import explain
-from controlplane.receipts.reader import Filters, newer_than, recent, written_at
+from controlplane.receipts.reader import ReceiptFilters, newer_than, recent, written_at
 from controlplane.testing import ApiCaller
 from router.contract import wire
 
@@ -35,27 +35,27 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
-        (Filters(), ["req-failed", "req-heavy", "req-warm"]),
-        (Filters(request_class="heavy"), ["req-heavy"]),
-        (Filters(instance="demo-2"), ["req-heavy"]),
-        (Filters(outcome="error"), ["req-failed"]),
-        (Filters(pool="demo", request_class="warm"), ["req-failed", "req-warm"]),
-        (Filters(pool="other"), []),
+        (ReceiptFilters(), ["req-failed", "req-heavy", "req-warm"]),
+        (ReceiptFilters(request_class="heavy"), ["req-heavy"]),
+        (ReceiptFilters(instance="demo-2"), ["req-heavy"]),
+        (ReceiptFilters(outcome="error"), ["req-failed"]),
+        (ReceiptFilters(pool="demo", request_class="warm"), ["req-failed", "req-warm"]),
+        (ReceiptFilters(pool="other"), []),
     ],
 )
 def test_recent_receipts_come_newest_first_and_filtered(
-    written: FakeFleet, live_redis: redis.Redis, filters: Filters, found: list[str]
+    written: FakeFleet, live_redis: redis.Redis, filters: ReceiptFilters, found: list[str]
 ) -> None:
     assert ids(recent(live_redis, filters, 10)) == found
 
 
 def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
-    assert ids(recent(live_redis, Filters(), 2)) == ["req-failed", "req-heavy"]
+    assert ids(recent(live_redis, ReceiptFilters(), 2)) == ["req-failed", "req-heavy"]
 
 
 def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: redis.Redis) -> None:
     live_redis.xadd(wire.RECEIPTS, {"r": "broken"})
-    assert len(recent(live_redis, Filters(), 10)) == 3
+    assert len(recent(live_redis, ReceiptFilters(), 10)) == 3
 
 
 def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,15 +63,15 @@ def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatc
     fleet = FakeFleet(live_redis)
     for i in range(5):
         fleet.write_receipt(f"req-{i}", NOW - 5 + i)
-    assert ids(recent(live_redis, Filters(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
+    assert ids(recent(live_redis, ReceiptFilters(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
 
 
 def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redis: redis.Redis) -> None:
     made = written_at(live_redis)
-    assert newer_than(live_redis, Filters(), made) == 0
+    assert newer_than(live_redis, ReceiptFilters(), made) == 0
     written.write_receipt("req-new", NOW, **{"class": "heavy"})
-    assert newer_than(live_redis, Filters(), made) == 1
-    assert newer_than(live_redis, Filters(request_class="warm"), made) == 0
+    assert newer_than(live_redis, ReceiptFilters(), made) == 1
+    assert newer_than(live_redis, ReceiptFilters(request_class="warm"), made) == 0
 
 
 def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:

@@ -6,7 +6,7 @@ import time
 import urllib.request
 from typing import Any
 
-from controlplane.experiments.heartbeat import Pulse
+from controlplane.experiments.heartbeat import RunHeartbeat
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, version_of
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
@@ -26,7 +26,7 @@ SAMPLE_TOKENS = 2_000
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
 
 
-def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> Pool:
+def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> Pool:
     """Start the pool and publish the arm's policy for it; returns once routers send requests there."""
     like = selectors.pools().filter(name=experiment.pool).first()
     if like is None:
@@ -62,7 +62,7 @@ def tear_down(pool_name: str) -> None:
     publish.remove(pool_name)
 
 
-def _wait_for_earlier(run: Run, pulse: Pulse) -> None:
+def _wait_for_earlier(run: Run, pulse: RunHeartbeat) -> None:
     """The previous run's engines end first: two pools at once would share the machine."""
     end = time.monotonic() + GONE_S
     earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=f"exp-{run.experiment_id}-")
@@ -70,7 +70,7 @@ def _wait_for_earlier(run: Run, pulse: Pulse) -> None:
         pulse.wait(0.2, "waiting for the previous pool to end")
 
 
-def _wait_for_instances(pool: Pool, pulse: Pulse) -> None:
+def _wait_for_instances(pool: Pool, pulse: RunHeartbeat) -> None:
     limit = READY_S if pool.kind == "sim" else READY_REAL_S
     end = time.monotonic() + limit
     while True:
@@ -98,7 +98,7 @@ def _log(instance: Instance | None) -> str:
     return "\n".join(selectors.last_log_lines(instance, 30)) if instance is not None else ""
 
 
-def _wait_for_routers(pool: Pool, version: int, pulse: Pulse) -> None:
+def _wait_for_routers(pool: Pool, version: int, pulse: RunHeartbeat) -> None:
     """Every live router runs the arm's version and knows the instances."""
     end = time.monotonic() + ROUTERS_S
     while True:

@@ -7,11 +7,11 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
-from controlplane.experiments.heartbeat import Pulse
+from controlplane.experiments.heartbeat import RunHeartbeat
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.modes.run_inputs import begin, requests_of
-from controlplane.experiments.replay.drive import Load
+from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.traces import library
@@ -22,7 +22,7 @@ from fleet.models import Pool
 LOOK_S = 0.25
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> None:
+def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
     """RunFailed, Stopped, BadTrace, TraceError, OSError, RedisError."""
     try:
         _play(run, experiment, arm, pulse)
@@ -31,7 +31,7 @@ def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse)
             ephemeral_pool.tear_down(run.pool_name)
 
 
-def _play(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> None:
+def _play(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
     trace = library.load(experiment.trace, run.seed)
     pool = ephemeral_pool.set_up(run, experiment, arm, pulse)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
@@ -46,8 +46,8 @@ def _play(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -
     _watch(thread, run, arm, pulse)
 
 
-def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> Load:
-    return Load(
+def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> OfferedLoad:
+    return OfferedLoad(
         requests=requests,
         pacing=experiment.pacing,
         duration_s=experiment.duration_s,
@@ -60,7 +60,7 @@ def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequ
     )
 
 
-def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], pulse: Pulse) -> None:
+def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
     """Beat while the replay runs, put back what Redis lost, stop it when it is no longer wanted."""
     thread.start()
     kept = time.monotonic()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from controlplane.experiments.heartbeat import Pulse
+from controlplane.experiments.heartbeat import RunHeartbeat
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of, version_of
 from controlplane.experiments.modes.twin_records import kv_usage, records_of
@@ -20,7 +20,7 @@ from fleet.selectors import pools
 from router.policy.schema import document as documents
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: Pulse) -> None:
+def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
     """RunFailed, Stopped, BadTrace, TraceError, OSError."""
     trace = library.load(experiment.trace, run.seed)
     modelled = model_of(experiment.pool)

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from controlplane.experiments.results.records import Record
-from controlplane.twin.simulation.types import Outcome, Simulated
+from controlplane.twin.simulation.types import Simulated, TwinOutcome
 
 STATUS = {"ok": 200, "refused": 503, "error": 400}  # as the router answers
 
 
-def records_of(outcome: Outcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
+def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
     return [_record(request, trace_classes[request.index], str(policy_version)) for request in outcome.requests]
 
 
@@ -41,7 +41,7 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
-def kv_usage(outcome: Outcome) -> dict[str, float]:
+def kv_usage(outcome: TwinOutcome) -> dict[str, float]:
     """Mean and peak of every second of every instance, 0–1 shares of the KV blocks; empty without any."""
     shares = [share for use in outcome.instances.values() for share in use.kv_usage]
     return {"mean": round(fmean(shares), 4), "peak": round(max(shares), 4)} if shares else {}

@@ -23,7 +23,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(slots=True)
-class Answer:
+class ReplayAnswer:
     """One HTTP answer; times are of time.perf_counter()."""
 
     sent_at: float
@@ -34,13 +34,13 @@ class Answer:
     tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes, at least
 
 
-class _Connection(asyncio.Protocol):
+class _ReplayConnection(asyncio.Protocol):
     """One connection, one request at a time."""
 
     def __init__(self) -> None:
         self.transport: Any = None
         self.parser: Any = None
-        self.answer: Answer | None = None
+        self.answer: ReplayAnswer | None = None
         self.done: asyncio.Future[None] | None = None
         self.keep = KEEP_BYTES
         self.streaming = False
@@ -53,7 +53,7 @@ class _Connection(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.done = asyncio.get_running_loop().create_future()
         self.keep, self.streaming = keep, False
-        self.answer = Answer(time.perf_counter())
+        self.answer = ReplayAnswer(time.perf_counter())
         self.transport.writelines((head, body))
         return self.done
 
@@ -102,7 +102,7 @@ class _Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-class Client:
+class ReplayClient:
     """Requests to one server."""
 
     def __init__(self, base_url: str, connect_timeout_s: float = 5.0) -> None:
@@ -110,7 +110,7 @@ class Client:
         self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 80
         self.base_path = parts.path.rstrip("/")
         self.connect_timeout_s = connect_timeout_s
-        self._idle: list[_Connection] = []
+        self._idle: list[_ReplayConnection] = []
 
     async def request(
         self,
@@ -121,7 +121,7 @@ class Client:
         *,
         keep: int = KEEP_BYTES,
         timeout_s: float = 600.0,
-    ) -> Answer:
+    ) -> ReplayAnswer:
         """The whole answer, of any status. NoAnswer when there is none; TimeoutError after `timeout_s`."""
         head = self._head(method, path, len(body), headers or {})
         async with asyncio.timeout(timeout_s):
@@ -144,16 +144,16 @@ class Client:
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> _ReplayConnection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                _, connection = await loop.create_connection(_Connection, self.host, self.port)
+                _, connection = await loop.create_connection(_ReplayConnection, self.host, self.port)
         except (OSError, TimeoutError) as error:
             raise NoAnswer(f"no connection to {self.host}:{self.port}: {error or 'timed out'}") from None
         return connection
 
-    async def _exchange(self, connection: _Connection, head: bytes, body: bytes, keep: int) -> Answer:
+    async def _exchange(self, connection: _ReplayConnection, head: bytes, body: bytes, keep: int) -> ReplayAnswer:
         done = connection.start(head, body, keep)
         try:
             await done

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.experiments.replay.client import Answer
+from controlplane.experiments.replay.client import ReplayAnswer
 
 PATH = "/v1/completions"
 REFUSED = frozenset({429, 503})  # not enough room, or nobody ready: the fleet said no
@@ -37,7 +37,7 @@ def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
     )
 
 
-def ending_of(answer: Answer) -> Ending:
+def ending_of(answer: ReplayAnswer) -> Ending:
     """What the answer's status and last events say."""
     if answer.status != 200:
         outcome = "refused" if answer.status in REFUSED else "error"

@@ -13,7 +13,7 @@ import orjson
 import uvloop
 
 from controlplane.experiments.replay import completions
-from controlplane.experiments.replay.client import Client, NoAnswer
+from controlplane.experiments.replay.client import NoAnswer, ReplayClient
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.traces.generated import BLOCK_TOKENS, Turn, session_turns
 from controlplane.traces.types import TraceRequest
@@ -27,7 +27,7 @@ AWAY_S = 2.0  # pause before trying again when nobody answers
 class Demo:
     """The traffic of one process."""
 
-    client: Client
+    client: ReplayClient
     model: str  # "" asks the endpoint
     seed: int
     numbers: Iterator[int] = field(default_factory=count)  # of sessions, in the order they begin
@@ -38,7 +38,7 @@ class Demo:
 
 async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = "") -> None:
     """Keep `sessions` sessions going until cancelled."""
-    demo = Demo(Client(url), model, seed)
+    demo = Demo(ReplayClient(url), model, seed)
     async with asyncio.TaskGroup() as tasks:
         for place in range(sessions):
             tasks.create_task(_sessions_in_turn(demo, place))
@@ -90,7 +90,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
     return _tell(demo, ending.error) if answer.status != 400 else ""
 
 
-async def first_model(client: Client) -> str:
+async def first_model(client: ReplayClient) -> str:
     """The first model that the endpoint names; NoAnswer when it names none."""
     answer = await client.request("GET", "/v1/models", keep=1 << 16, timeout_s=10)
     with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from controlplane.experiments.replay import completions
-from controlplane.experiments.replay.client import Answer, Client, NoAnswer
+from controlplane.experiments.replay.client import NoAnswer, ReplayAnswer, ReplayClient
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.results.records import Record
 from controlplane.traces.types import TraceRequest
@@ -17,7 +17,7 @@ ANSWER_LIMIT_LEAST_S = 60.0  # of the wall clock
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """What to play and how. Times of the requests are the engine's; everything happens `time_scale` times as fast."""
 
     requests: Sequence[TraceRequest]  # by arrival
@@ -32,7 +32,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplayProgress:
     """Looked at from another thread while the replay runs."""
 
     done: int = 0
@@ -41,30 +41,30 @@ class Progress:
 
 @dataclass(slots=True)
 class _Play:
-    load: Load
-    clients: Sequence[Client]
+    load: OfferedLoad
+    clients: Sequence[ReplayClient]
     append: Callable[[Record], None]
-    progress: Progress
+    progress: ReplayProgress
     start: float = 0.0  # of time.perf_counter()
 
     def due(self, at_s: float) -> float:
         return self.start + at_s / self.load.time_scale
 
-    def client_of(self, request: TraceRequest) -> Client:
+    def client_of(self, request: TraceRequest) -> ReplayClient:
         """Turns of a session go to the same router, as a client behind a balancer would."""
         key = sum(request.session.encode()) if request.session else request.index
         return self.clients[key % len(self.clients)]
 
 
 async def play(
-    load: Load, urls: Sequence[str], append: Callable[[Record], None], progress: Progress | None = None
+    load: OfferedLoad, urls: Sequence[str], append: Callable[[Record], None], progress: ReplayProgress | None = None
 ) -> None:
     """Send everything and wait for every answer; each finished request is appended at once.
 
     Errors of single requests are records; what `append` raises ends the replay and is raised here.
     """
-    clients = [Client(url) for url in urls]
-    run = _Play(load, clients, append, progress or Progress(), time.perf_counter() + 0.05)
+    clients = [ReplayClient(url) for url in urls]
+    run = _Play(load, clients, append, progress or ReplayProgress(), time.perf_counter() + 0.05)
     try:
         await (_by_session(run) if load.pacing == "closed_loop" else _by_clock(run))
     except ExceptionGroup as group:
@@ -119,7 +119,7 @@ async def _send(run: _Play, request: TraceRequest, body: bytes, due: float) -> N
     run.progress.sent += 1
     sent = time.perf_counter()
     limit = max(ANSWER_LIMIT_LEAST_S, ANSWER_LIMIT_S / run.load.time_scale)
-    answer, ending = Answer(sent), completions.Ending("error", error="no answer in time")
+    answer, ending = ReplayAnswer(sent), completions.Ending("error", error="no answer in time")
     try:
         answer = await run.client_of(request).request("POST", completions.PATH, body, headers, timeout_s=limit)
         ending = completions.ending_of(answer)
@@ -134,7 +134,7 @@ async def _send(run: _Play, request: TraceRequest, body: bytes, due: float) -> N
     run.progress.done += 1
 
 
-def _record(run: _Play, request: TraceRequest, due: float, answer: Answer, ending: completions.Ending) -> Record:
+def _record(run: _Play, request: TraceRequest, due: float, answer: ReplayAnswer, ending: completions.Ending) -> Record:
     scale = run.load.time_scale
     ok = ending.outcome == "ok"
     first = (answer.first_at - answer.sent_at) if ok and answer.first_at else None

@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from controlplane.experiments.replay.client import Client, NoAnswer
-from controlplane.experiments.replay.drive import Load, Progress, play
+from controlplane.experiments.replay.client import NoAnswer, ReplayClient
+from controlplane.experiments.replay.drive import OfferedLoad, ReplayProgress, play
 from controlplane.experiments.results import stats
 from controlplane.experiments.results.records import Appender
 
@@ -43,8 +43,8 @@ class Facts:
 class ReplayThread:
     """`start`, look at `alive` and `progress`, `stop` if need be, then `finish`."""
 
-    def __init__(self, load: Load, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
-        self.progress = Progress()
+    def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
+        self.progress = ReplayProgress()
         self.facts = Facts()
         self._load, self._routers, self._instances, self._path = load, routers, instances, path
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,7 +101,7 @@ class ReplayThread:
 
 async def _watch_lag(urls: Sequence[str], lags: list[float]) -> None:
     """Collect, each LAG_EVERY_S, how late each engine's clock runs."""
-    clients = [Client(url, connect_timeout_s=1.0) for url in urls]
+    clients = [ReplayClient(url, connect_timeout_s=1.0) for url in urls]
     while True:
         await asyncio.sleep(LAG_EVERY_S)
         for client in clients:

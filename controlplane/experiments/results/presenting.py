@@ -31,14 +31,14 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     key: str
     title: str
     better: str
     cells: tuple[Cell, ...]
 
 
-def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: str) -> list[Row]:
+def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: str) -> list[ResultRow]:
     """A row for each metric of the class, a cell for each arm."""
     against = {
         (row["arm"], row["metric"]): row
@@ -47,7 +47,7 @@ def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: st
     }
     best = results["best"].get(request_class, {})
     return [
-        Row(
+        ResultRow(
             metric.key,
             metric.title,
             metric.better,

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from controlplane.experiments.replay import completions
-from controlplane.experiments.replay.client import Client, NoAnswer
+from controlplane.experiments.replay.client import NoAnswer, ReplayClient
 from controlplane.experiments.tests.fake_engine import fake_engine
 
 
@@ -14,7 +14,7 @@ def body(tokens: int = 5, prompt: str = " the and") -> bytes:
 
 async def test_a_streamed_answer_yields_its_times_headers_and_usage():
     async with fake_engine(token_s=0.002) as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         answer = await client.request("POST", completions.PATH, body(5), {"x-weir-pool": "exp-1-2"})
         client.close()
     assert answer.sent_at < answer.first_at < answer.last_at
@@ -25,7 +25,7 @@ async def test_a_streamed_answer_yields_its_times_headers_and_usage():
 
 async def test_requests_that_follow_one_another_share_one_connection():
     async with fake_engine() as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         for _ in range(3):
             await client.request("POST", completions.PATH, body())
         client.close()
@@ -34,7 +34,7 @@ async def test_requests_that_follow_one_another_share_one_connection():
 
 async def test_requests_at_the_same_time_use_a_connection_each():
     async with fake_engine(token_s=0.01) as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         await asyncio.gather(*(client.request("POST", completions.PATH, body()) for _ in range(4)))
         client.close()
     assert engine.connections == 4
@@ -46,7 +46,7 @@ async def test_requests_at_the_same_time_use_a_connection_each():
 )
 async def test_an_error_status_tells_its_message(what, outcome, error):
     async with fake_engine(behaviour=lambda number, sent: what) as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         ending = completions.ending_of(await client.request("POST", completions.PATH, body()))
         client.close()
     assert (ending.outcome, ending.error) == (outcome, error)
@@ -54,21 +54,21 @@ async def test_an_error_status_tells_its_message(what, outcome, error):
 
 async def test_a_stream_that_breaks_off_is_no_answer():
     async with fake_engine(behaviour=lambda number, sent: "cut") as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         with pytest.raises(NoAnswer, match="ended before the answer"):
             await client.request("POST", completions.PATH, body())
         client.close()
 
 
 async def test_nobody_listening_is_no_answer():
-    client = Client("http://127.0.0.1:9")
+    client = ReplayClient("http://127.0.0.1:9")
     with pytest.raises(NoAnswer, match=r"no connection to 127\.0\.0\.1:9"):
         await client.request("GET", "/v1/models")
 
 
 async def test_a_connection_that_the_server_closed_while_idle_is_replaced():
     async with fake_engine() as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         await client.request("POST", completions.PATH, body())
         client._idle[0].transport.abort()
         await asyncio.sleep(0)
@@ -80,7 +80,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_replaced():
 
 async def test_a_request_that_takes_too_long_ends_with_a_time_out():
     async with fake_engine(behaviour=lambda number, sent: "hang") as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         with pytest.raises(TimeoutError):
             await client.request("POST", completions.PATH, body(), timeout_s=0.05)
         client.close()
@@ -88,7 +88,7 @@ async def test_a_request_that_takes_too_long_ends_with_a_time_out():
 
 async def test_the_end_of_a_long_stream_is_enough_to_find_its_usage():
     async with fake_engine() as engine:
-        client = Client(engine.url)
+        client = ReplayClient(engine.url)
         answer = await client.request("POST", completions.PATH, body(2_000), keep=512)
         client.close()
     assert len(answer.tail) <= 1_024
@@ -96,10 +96,10 @@ async def test_the_end_of_a_long_stream_is_enough_to_find_its_usage():
 
 
 def test_an_error_event_in_a_stream_is_an_error():
-    from controlplane.experiments.replay.client import Answer
+    from controlplane.experiments.replay.client import ReplayAnswer
 
     event = orjson.dumps({"error": {"message": "the engine died"}})
-    answer = Answer(
+    answer = ReplayAnswer(
         0.0, status=200, tail=bytearray(b'data: {"choices":[]}\n\ndata: ' + event + b"\n\ndata: [DONE]\n\n")
     )
     assert completions.ending_of(answer) == completions.Ending("error", error="the engine died")

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from controlplane.experiments.replay.drive import Load, Progress, per_token, play
+from controlplane.experiments.replay.drive import OfferedLoad, ReplayProgress, per_token, play
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.tests.fake_engine import fake_engine
@@ -17,9 +17,9 @@ def request(index: int, at_s: float = 0.0, session: str = "", tokens: int = 40, 
     return TraceRequest(index, at_s, session, tokens, 4, (range(3),), 16, think_s)
 
 
-def load(*requests: TraceRequest, pacing: str = "timestamps", time_scale: float = 10.0, **changes) -> Load:
+def load(*requests: TraceRequest, pacing: str = "timestamps", time_scale: float = 10.0, **changes) -> OfferedLoad:
     values = {"duration_s": 1000.0, "model": "fake", "writer": PromptWriter(), "headers": {"x-weir-pool": "exp-1-1"}}
-    return Load(requests=requests, pacing=pacing, time_scale=time_scale, **(values | changes))
+    return OfferedLoad(requests=requests, pacing=pacing, time_scale=time_scale, **(values | changes))
 
 
 async def test_every_request_becomes_a_record_with_what_the_router_and_the_engine_said():
@@ -107,7 +107,7 @@ async def test_nobody_listening_makes_errors():
 
 async def test_cancelling_records_what_was_in_flight_as_cancelled():
     found: list[Record] = []
-    progress = Progress()
+    progress = ReplayProgress()
     async with fake_engine(behaviour=lambda number, body: "hang") as engine:
         task = asyncio.create_task(play(load(request(0), request(1)), [engine.url], found.append, progress))
         while len(engine.bodies) < 2:

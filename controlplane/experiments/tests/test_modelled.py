@@ -12,7 +12,7 @@ from fleet.calibration.words import law_of as law_of_constants
 from fleet.engine import profiles
 from fleet.engine.law import law_of
 from fleet.engine.scheduler import Limits
-from fleet.models import Calibration, Instance, Pool, Wish
+from fleet.models import Calibration, DesiredState, Instance, Pool
 from fleet.tests.calibration.rows import age, instance, measure_well
 
 pytestmark = pytest.mark.django_db
@@ -71,7 +71,7 @@ def test_a_store_of_all_is_named_as_left_out() -> None:
 def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_fleet() -> None:
     made = pool(2)
     Instance.objects.create(pool=made, name="chat-0", ordinal=0)
-    Instance.objects.create(pool=made, name="chat-1", ordinal=1, desired=Wish.DRAINED)
+    Instance.objects.create(pool=made, name="chat-1", ordinal=1, desired=DesiredState.DRAINED)
     assert list(twin_of(made).fleet.instances) == ["chat-0"]
 
 

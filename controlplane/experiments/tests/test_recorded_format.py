@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace, Measured
+from controlplane.traces.types import BadTrace, MeasuredLatency
 
 
 def blocks(*ids: int) -> str:
@@ -43,12 +43,12 @@ def test_requests_come_by_the_clock_of_their_arrival():
 def test_an_entry_tells_what_the_router_measured_and_by_which_version():
     told = {"policy": "default", "version": 3, "ttft_ms": 120.5, "tpot_ms": 8.25}
     (request,) = read(recorded_line(**told)).requests
-    assert request.measured == Measured(1_700_000_000.5, "demo", "llama", "default", 3, 120.5, 8.25)
+    assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "default", 3, 120.5, 8.25)
 
 
 def test_an_entry_of_an_earlier_router_tells_of_no_version_and_no_times():
     (request,) = read(recorded_line()).requests
-    assert request.measured == Measured(1_700_000_000.5, "demo", "llama", "", 0, None, None)
+    assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "", 0, None, None)
 
 
 @settings(deadline=None)

@@ -174,9 +174,9 @@ def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
 def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
     run = lose(asked(), 16)
     run.refresh_from_db()
-    heart = heartbeat.Pulse(run)
+    heart = heartbeat.RunHeartbeat(run)
     expire.fail_lost_runs(timezone.now())
-    with pytest.raises(heartbeat.Stopped):
+    with pytest.raises(heartbeat.RunStopped):
         heart.beat("replaying")
 
 

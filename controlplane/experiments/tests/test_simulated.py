@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controlplane.experiments.modes.twin_records import kv_usage, records_of
 from controlplane.experiments.results import summarize
-from controlplane.twin.simulation.types import Outcome, Simulated, Use
+from controlplane.twin.simulation.types import Simulated, TwinOutcome, Use
 
 ANSWERED = Simulated(
     index=7, seed=1, session="s", sent_s=12.34567, input_tokens=1000, output_tokens=50, cached_tokens=400,
@@ -14,8 +14,8 @@ ANSWERED = Simulated(
 REFUSED = replace(ANSWERED, index=8, ttft_s=None, tpot_s=None, e2e_s=30.0, instance="", outcome="refused", code="full")
 
 
-def outcome(*requests: Simulated, **instances: Use) -> Outcome:
-    return Outcome(requests, instances, 60.0, ())
+def outcome(*requests: Simulated, **instances: Use) -> TwinOutcome:
+    return TwinOutcome(requests, instances, 60.0, ())
 
 
 def recorded(*requests: Simulated):

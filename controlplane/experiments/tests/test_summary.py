@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.traces.seen import Seen
+from controlplane.traces.seen import BlockIntervals
 from controlplane.traces.summary import classify, ideal_hits, summarise, trace_classes
 from controlplane.traces.types import TraceRequest
 
@@ -15,7 +15,7 @@ runs = st.lists(
 
 @given(runs, st.integers(0, 40), st.integers(0, 8))
 def test_intervals_answer_as_a_set_of_ids_would(added, start, length):
-    seen, plain = Seen(), set()
+    seen, plain = BlockIntervals(), set()
     for run in added:
         seen.add(run)
         plain.update(run)

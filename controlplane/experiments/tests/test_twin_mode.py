@@ -144,9 +144,9 @@ def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch
     experiment = asked(duration_s=180, arms=["round_robin"])
     seen = []
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
-    write = heartbeat.Pulse._write
+    write = heartbeat.RunHeartbeat._write
     monkeypatch.setattr(
-        heartbeat.Pulse, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
+        heartbeat.RunHeartbeat, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
     )
     running.run_experiment(experiment.pk)
     run = experiment.runs.get()

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from controlplane.audit.models import AuditEntry
 from fleet.calibration import services
 from fleet.calibration.ask import NotStreamed
-from fleet.calibration.measure import Refused
+from fleet.calibration.measure import CannotCalibrate
 from fleet.models import Calibration, State
 from fleet.tests.calibration.rows import instance, measure_well
 
@@ -58,7 +58,8 @@ def test_an_instance_that_is_not_ready_is_not_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Refused("3 requests run on chat-0 and would be measured too"), NotStreamed("the engine does not stream")]
+    "error",
+    [CannotCalibrate("3 requests run on chat-0 and would be measured too"), NotStreamed("the engine does not stream")],
 )
 def test_what_comes_of_the_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def fail(*words: Any, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane import doctor
 from fleet import services
-from fleet.kubernetes.place import Place, told
+from fleet.kubernetes.place import PodSettings, told
 from fleet.models import Instance, Node, Pool
 from fleet.tests.cluster import Cluster
 from fleet.tests.conftest import clusters
@@ -50,7 +50,7 @@ def test_an_instance_names_its_pod(node: Node, viewer: Client) -> None:
 
 
 def reported(node: Node, **template: Any) -> None:
-    place = Place("engines", {"vllm": "vllm:mine"}, {}, template)
+    place = PodSettings("engines", {"vllm": "vllm:mine"}, {}, template)
     Node.objects.filter(pk=node.pk).update(inventory=node.inventory | {"pods": told(place)})
 
 

@@ -27,6 +27,6 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def line(finding: doctor.Finding) -> str:
+def line(finding: doctor.DoctorFinding) -> str:
     advice = "" if finding.good else f" → {finding.advice}"
     return f"{'ok' if finding.good else '!!'}  {finding.subject:<12} {finding.text}{advice}"

@@ -9,9 +9,9 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts.reader import find
-from controlplane.receipts.replay import Comparison, Row, Rules, asked_rules, compare, published
+from controlplane.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
 from fleet.models import Pool
 from fleet.redis import connect
 from router.contract.wire import RECEIPT_TTL_S
@@ -45,14 +45,14 @@ class Command(BaseCommand):
         receipt = _receipt(options["request_id"])
         try:
             comparison = compare(receipt, _rules(receipt, options))
-        except (NotThere, NotReplayable, InvalidDocument) as error:
+        except (NoSuchPolicy, NotReplayable, InvalidDocument) as error:
             raise CommandError(f"{options['request_id']}: {error}") from None
         self._print(comparison)
         if comparison.drift:
             self.stderr.write(f"{comparison.rules.label} decided this request and decides it otherwise now")
             sys.exit(DRIFT)
 
-    def _print(self, comparison: Comparison) -> None:
+    def _print(self, comparison: ReplayComparison) -> None:
         by = f"now, by {comparison.rules.label}"
         rows = [("", "recorded", by), *((title, then, now) for title, then, now, _ in comparison.facts())]
         self._table([(*row, "" if row[1] == row[2] or not row[0] else "differs") for row in rows])
@@ -88,7 +88,7 @@ def _rules(receipt: dict[str, Any], options: dict[str, Any]) -> Rules:
     if options["pool"]:
         pool = Pool.objects.filter(name=options["pool"]).first()
         if pool is None:
-            raise NotThere(f"there is no pool {options['pool']}")
+            raise NoSuchPolicy(f"there is no pool {options['pool']}")
         return published(pool.policy, options["version"])
     return asked_rules(receipt, options["policy"] or "", options["version"])
 
@@ -102,7 +102,7 @@ def _document(name: str) -> Any:
         raise CommandError(f"{name} is not JSON: {error}") from None
 
 
-def _candidate(row: Row) -> tuple[str, ...]:
+def _candidate(row: ReplayRow) -> tuple[str, ...]:
     then, now = row.recorded, row.recomputed
     return (
         row.id,

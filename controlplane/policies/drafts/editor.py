@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.policies.drafts.merge import flatten
 from controlplane.policies.drafts.values import as_input, figure, shown, typed
-from controlplane.policies.metrics import Figure
+from controlplane.policies.metrics import LiveMetric
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import ROUTE_NAME
@@ -32,13 +32,13 @@ def _named(path: str, value: Any, unit: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PolicyField:
     parameter: Parameter
     text: str  # what the input shows: what was typed, else the draft's value
     live: str  # the live version's value, in words
     error: str
     changed: bool  # the draft differs from the live version
-    figure: Figure | None
+    figure: LiveMetric | None
 
     @property
     def path(self) -> str:
@@ -77,7 +77,7 @@ class Field:
 class Section:
     name: str
     title: str
-    fields: tuple[Field, ...]
+    fields: tuple[PolicyField, ...]
     hint: str = ""
     formula: str = ""
 
@@ -98,18 +98,18 @@ def overrides(posted: Mapping[str, str], current_route: str) -> dict[str, Any]:
 def sections(
     draft: dict[str, Any],
     live: dict[str, Any],
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, LiveMetric],
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
     """The fields of the draft's route by section; `posted` keeps what a person typed where it was refused."""
     drafted, lived = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
-    grouped: dict[str, list[Field]] = {}
+    grouped: dict[str, list[PolicyField]] = {}
     for parameter in parameters_of(route_of(draft)):
         path = parameter.path
         value = drafted.get(path, parameter.default)
-        field = Field(
+        field = PolicyField(
             parameter=parameter,
             text=posted.get(path, as_input(value)),
             live=_named(path, lived.get(path), parameter.unit),
@@ -121,7 +121,7 @@ def sections(
     return tuple(_section(name, tuple(fields), ROUTES[route_of(draft)]) for name, fields in grouped.items())
 
 
-def _section(name: str, fields: tuple[Field, ...], route: Route) -> Section:
+def _section(name: str, fields: tuple[PolicyField, ...], route: Route) -> Section:
     title = SECTIONS.get(name, name)
     return (
         Section(name, title, fields, route.summary, route.formula) if name == "route" else Section(name, title, fields)

@@ -16,7 +16,7 @@ from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
 from controlplane.policies.drafts import conflicts
 from controlplane.policies.drafts.editor import overrides, route_of, sections
-from controlplane.policies.errors import Conflict, NothingToPublish, Refused
+from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.publication.scope import scope_of
@@ -46,7 +46,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
         draft = save(request, policy)
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.loaded(request))
-    except Refused as error:
+    except PolicyInvalid as error:
         return refused(request, policy, error)
     target = "draft-review" if request.POST.get("action") == "review" else "draft"
     if target == "draft":
@@ -65,7 +65,7 @@ def _flat(request: HttpRequest) -> dict[str, str]:
     return {key: str(value)[:200] for key, value in request.POST.items()}
 
 
-def refused(request: HttpRequest, policy: Policy, error: Refused) -> HttpResponse:
+def refused(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
     draft = selectors.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
@@ -119,7 +119,7 @@ def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
         draft = save(request, policy)
     except Conflict as error:
         return {**context, "conflict": error}
-    except Refused as error:
+    except PolicyInvalid as error:
         context["errors"] = {fault.path: fault.message for fault in error.errors}
         context["marks"]["errors"] = context["errors"]
         return context
@@ -189,7 +189,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
         publication = services.publish(policy, actor, reason, if_match=request.POST.get("etag") or None)
     except Conflict as error:
         return _not_published(request, policy, error)
-    except Refused as error:
+    except PolicyInvalid as error:
         draft = selectors.open_draft(policy)
         if draft is None or isinstance(error, NothingToPublish):
             messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
@@ -262,6 +262,6 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
         )
     except Conflict as error:
         return conflicts.page(request, policy, error, conflicts.posted_document(request, "theirs"))
-    except Refused as error:
+    except PolicyInvalid as error:
         return refused(request, policy, error)
     return redirect("draft-review", name=name)

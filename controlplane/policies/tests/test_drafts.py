@@ -2,7 +2,7 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import services
-from controlplane.policies.errors import Conflict, NotThere, Refused
+from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit
 from router.policy.schema import document as documents
@@ -34,7 +34,7 @@ def test_saving_the_same_again_changes_nothing(policy):
 
 def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
     etag = edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PolicyInvalid) as refused:
         services.patch_draft(policy, {"classes.heavy_new_tokens": 5}, OTTO)
     assert [(e.path, e.value) for e in refused.value.errors] == [("classes.heavy_new_tokens", 5)]
     assert "256 to 1,000,000" in refused.value.errors[0].message
@@ -43,7 +43,7 @@ def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
 
 def test_crossed_thresholds_are_told_at_both_fields(policy):
     services.open_draft(policy, OTTO)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PolicyInvalid) as refused:
         services.patch_draft(policy, {"classes.warm_new_tokens": 30_000}, OTTO)
     assert {e.path for e in refused.value.errors} == {"classes.warm_new_tokens", "classes.heavy_new_tokens"}
 
@@ -137,12 +137,12 @@ def test_without_an_open_draft_the_answer_names_what_is_live(policy, change):
 
 def test_a_draft_cannot_stand_on_a_version_that_does_not_exist(policy):
     services.open_draft(policy, OTTO)
-    with pytest.raises(Refused, match="cannot stand"):
+    with pytest.raises(PolicyInvalid, match="cannot stand"):
         services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, OTTO, based_on=9)
 
 
 def test_an_unknown_policy_is_told_by_name(db):
     from controlplane.policies import selectors
 
-    with pytest.raises(NotThere, match="night"):
+    with pytest.raises(NoSuchPolicy, match="night"):
         selectors.policy("night")

@@ -2,7 +2,7 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import selectors, services
-from controlplane.policies.errors import Conflict, NothingToPublish, Refused
+from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, PolicyVersion
 from controlplane.policies.publication import acks, publish
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
@@ -103,7 +103,7 @@ def test_without_routers_or_pools_the_answer_says_so(policy, live_redis):
 @pytest.mark.parametrize("reason", ["", "short", "   short   ", "x" * 501])
 def test_a_reason_is_asked_for(redis_away, policy, reason):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PolicyInvalid) as refused:
         services.publish(policy, OTTO, reason)
     assert refused.value.errors[0].path == "reason"
     assert "10 to 500" in refused.value.errors[0].message
@@ -202,7 +202,7 @@ def test_a_new_policy_starts_with_a_version(redis_away, db):
 
 @pytest.mark.parametrize("name", ["", "Night", "-night", "a b", "x" * 51, "schema", "new", "ä"])
 def test_a_policy_needs_a_usable_name(redis_away, db, name):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PolicyInvalid) as refused:
         services.create_policy(name, services.default_document("lpwl"), OTTO, "for the batch window")
     assert refused.value.errors[0].path == "name"
 

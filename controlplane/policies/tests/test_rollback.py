@@ -2,7 +2,7 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import selectors, services
-from controlplane.policies.errors import Conflict, NothingToPublish, NotThere, Refused
+from controlplane.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Immutable, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, published
 
@@ -37,13 +37,13 @@ def test_to_the_same_document_there_is_nothing_to_do(policy):
 
 
 def test_to_a_version_that_never_was(policy):
-    with pytest.raises(NotThere, match="no version 9"):
+    with pytest.raises(NoSuchPolicy, match="no version 9"):
         services.rollback(policy, 9, OTTO, WHY)
 
 
 def test_without_a_reason(policy):
     published(policy, heavy_new_tokens=9000)
-    with pytest.raises(Refused):
+    with pytest.raises(PolicyInvalid):
         services.rollback(policy, 1, OTTO, "")
 
 
@@ -54,7 +54,7 @@ def test_a_version_that_today_would_not_be_valid_does_not_come_back(policy):
     published_again = PolicyVersion.objects.create(
         policy=policy, number=3, document=selectors.version(policy, 1).document, sha256="y", reason=WHY
     )
-    with pytest.raises(Refused, match="not valid"):
+    with pytest.raises(PolicyInvalid, match="not valid"):
         services.rollback(policy, 2, OTTO, WHY)
     assert selectors.live_version(policy) == published_again
 

@@ -6,20 +6,20 @@ from typing import Any
 
 from controlplane.previews.analysis.deviation import Version, compared
 from controlplane.previews.analysis.effect import effect_of
-from controlplane.traces.types import Trace
+from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import Outcome, TwinFleet
+from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from router.policy.types import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PreviewInputs:
     fleet: TwinFleet
     pool: str
     live: Policy
     version: Version  # of the live policy
     draft: Policy
-    traces: tuple[tuple[int, Trace], ...]  # by seed
+    traces: tuple[tuple[int, LoadedTrace], ...]  # by seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Computed:
     not_modelled: tuple[str, ...]  # what the twin left out, in words
 
 
-def compute(job: Job, on_progress: Callable[[int], None]) -> Computed:
+def compute(job: PreviewInputs, on_progress: Callable[[int], None]) -> Computed:
     """`on_progress` is given how many requests are done, of both and of every seed; what it raises goes through."""
     done = 0
-    live: list[Outcome] = []
-    draft: list[Outcome] = []
+    live: list[TwinOutcome] = []
+    draft: list[TwinOutcome] = []
     for seed, trace in job.traces:
         for policy, shadow, found in ((job.live, job.draft, live), (job.draft, None, draft)):
             before = done
@@ -52,7 +52,7 @@ def compute(job: Job, on_progress: Callable[[int], None]) -> Computed:
     return _computed(job, live, draft)
 
 
-def _computed(job: Job, live: Sequence[Outcome], draft: Sequence[Outcome]) -> Computed:
+def _computed(job: PreviewInputs, live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> Computed:
     measured = compared(job.traces[0][1].requests, live[0].requests, job.pool, job.version)
     return Computed(
         effect=effect_of(live, draft, list(job.fleet.instances)),

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from controlplane.experiments.results.stats import LOW_N
-from controlplane.traces.types import Measured, TraceRequest
+from controlplane.traces.types import MeasuredLatency, TraceRequest
 from controlplane.twin.simulation.types import Simulated
 
 WARM_UP = 0.5  # share of the requests that is left out: the twin's caches are empty at first, the fleet's were not
@@ -39,7 +39,7 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
     return Compared(_deviation(known), tuple(sorted({(measured.policy, measured.version) for measured, _ in known})))
 
 
-def _deviation(pairs: Sequence[tuple[Measured, float]]) -> dict[str, Any]:
+def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> dict[str, Any]:
     """Medians, and the median of the ratios: a few requests that waited long do not decide it."""
     return {
         "metric": "ttft_ms",

@@ -8,13 +8,13 @@ from typing import Any
 
 from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import LATENCIES, quantile_key
-from controlplane.twin.simulation.types import Outcome, Simulated
+from controlplane.twin.simulation.types import Simulated, TwinOutcome
 from router.policy.types import CLASSES
 
 Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
 
 
-def effect_of(live: Sequence[Outcome], draft: Sequence[Outcome], instances: Sequence[str]) -> dict[str, Any]:
+def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> dict[str, Any]:
     """One outcome for each seed; that of the live version has the draft as its shadow. Times in ms."""
     pairs = paired(live, draft)
     return {
@@ -27,7 +27,7 @@ def effect_of(live: Sequence[Outcome], draft: Sequence[Outcome], instances: Sequ
     }
 
 
-def paired(live: Sequence[Outcome], draft: Sequence[Outcome]) -> list[Pair]:
+def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pair]:
     return [
         pair
         for ours, theirs in zip(live, draft, strict=True)
@@ -116,7 +116,7 @@ def _hit_share(requests: Sequence[Simulated]) -> float | None:
     return round(sum(one.cached_tokens for one in answered) / tokens, 6) if tokens else None
 
 
-def _kv_usage(outcomes: Sequence[Outcome]) -> float | None:
+def _kv_usage(outcomes: Sequence[TwinOutcome]) -> float | None:
     """Mean over instances and time, 0–1."""
     seen = list(chain.from_iterable(use.kv_usage for outcome in outcomes for use in outcome.instances.values()))
     return round(fmean(seen), 6) if seen else None

@@ -30,11 +30,11 @@ def preview_line(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @register.simple_tag
-def foreseen(policy: Policy) -> dict[int, page.Foreseen]:
+def foreseen(policy: Policy) -> dict[int, page.PreviewPanel]:
     """What was foreseen of the policy's published versions; see of_version."""
     return page.foreseen(policy)
 
 
 @register.filter
-def of_version(found: Mapping[int, page.Foreseen], version: PolicyVersion) -> page.Foreseen | None:
+def of_version(found: Mapping[int, page.PreviewPanel], version: PolicyVersion) -> page.PreviewPanel | None:
     return found.get(version.number)

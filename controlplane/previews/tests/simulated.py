@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.twin.simulation.types import Outcome, Simulated, Use
+from controlplane.twin.simulation.types import Simulated, TwinOutcome, Use
 
 
 def request(index: int, **changes: Any) -> Simulated:
@@ -37,6 +37,6 @@ def refused(index: int, **changes: Any) -> Simulated:
 
 def outcome(
     *requests: Simulated, kv_usage: tuple[float, ...] = (0.2, 0.4), not_modelled: tuple[str, ...] = ()
-) -> Outcome:
+) -> TwinOutcome:
     use = Use(kv_usage, running=(1, 1), waiting=(0, 0), preemptions=0)
-    return Outcome(requests, {"demo-0": use}, virtual_s=10.0, not_modelled=not_modelled)
+    return TwinOutcome(requests, {"demo-0": use}, virtual_s=10.0, not_modelled=not_modelled)

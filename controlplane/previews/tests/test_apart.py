@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 import pytest
 
 from controlplane.previews import subprocess as apart
-from controlplane.previews.analysis.compute import Job, compute
+from controlplane.previews.analysis.compute import PreviewInputs, compute
 from controlplane.traces.generated import generate
 from controlplane.twin.simulation.types import EngineModel, TwinFleet
 from fleet.engine.law import Law
@@ -22,7 +22,7 @@ def job(**changes):
     fleet = TwinFleet(dict.fromkeys(("a", "b"), EngineModel(LAW, 20_000, Limits())))
     policy = documents.parse(documents.default())
     values = {"fleet": fleet, "pool": "demo", "live": policy, "version": ("default", 1), "draft": policy}
-    return Job(**values | {"traces": ((1, generate(duration_s=60)),)} | changes)
+    return PreviewInputs(**values | {"traces": ((1, generate(duration_s=60)),)} | changes)
 
 
 def test_it_computes_what_is_computed_here():

@@ -6,15 +6,15 @@ import pytest
 
 from controlplane.previews.analysis.deviation import compared
 from controlplane.previews.tests.simulated import refused, request
-from controlplane.traces.types import Measured, TraceRequest
+from controlplane.traces.types import MeasuredLatency, TraceRequest
 
 LIVE = ("default", 3)
 
 
 def played(index: int, **changes: Any) -> TraceRequest:
-    """Measured at 200 ms under the live version."""
+    """MeasuredLatency at 200 ms under the live version."""
     values = {"at": 1000.0 + index, "pool": "demo", "model": "m", "policy": "default", "version": 3}
-    measured = Measured(**values | {"ttft_ms": 200.0, "tpot_ms": None} | changes)
+    measured = MeasuredLatency(**values | {"ttft_ms": 200.0, "tpot_ms": None} | changes)
     return TraceRequest(index, float(index), "", 1000, 10, (), 512, 0.0, measured)
 
 

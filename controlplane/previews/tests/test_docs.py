@@ -12,7 +12,8 @@ PAGE = (ROOT / "docs" / "previews.md").read_text()
 
 def test_every_code_is_explained_and_no_other():
     sources = [
-        (ROOT / "controlplane" / "previews" / name).read_text() for name in ("trust.py", "running.py", "services.py")
+        (ROOT / "controlplane" / "previews" / name).read_text()
+        for name in ("analysis/trust.py", "running.py", "services.py")
     ]
     given = {code for text in sources for code in re.findall(r'caution\("([a-z_]+)"', text)} | {trust.OF_A_CLASS}
     assert set(re.findall(r"^\| `([a-z_]+)` \|", PAGE.partition("## What speaks")[2], re.MULTILINE)) == given

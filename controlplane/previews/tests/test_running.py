@@ -199,5 +199,5 @@ def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
     services.claim(preview.pk)
     expire.step(later(20))
     assert not services.end(preview.pk, DONE)
-    with pytest.raises(heartbeat.Stopped):
-        heartbeat.Pulse(preview.pk).beat(1)
+    with pytest.raises(heartbeat.PreviewStopped):
+        heartbeat.PreviewHeartbeat(preview.pk).beat(1)

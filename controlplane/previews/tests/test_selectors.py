@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.policies import selectors as policies
 from controlplane.policies import services as policy_services
-from controlplane.policies.errors import NotThere
+from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.tests.conftest import WHY, edit
 from controlplane.previews import selectors, services
 from controlplane.previews.models import DONE
@@ -70,7 +70,7 @@ def test_one_of_another_policy_is_not_found(policy, draft):
     other = policy_services.create_policy("other", policy_services.default_document("random"), OTTO, WHY).version.policy
     assert selectors.preview(policy, made.pk) == made
     for number in (made.pk, 2**40):
-        with pytest.raises(NotThere, match="has no preview"):
+        with pytest.raises(NoSuchPolicy, match="has no preview"):
             selectors.preview(other, number)
 
 

@@ -5,7 +5,7 @@ import redis
 
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import services as policy_services
-from controlplane.policies.errors import Conflict, Refused
+from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.tests.conftest import edit
 from controlplane.previews import selectors, services
 from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, Preview
@@ -85,7 +85,7 @@ def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, d
     ],
 )
 def test_what_is_not_there_is_refused_with_what_is(policy, draft, asked, path, told):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PolicyInvalid) as refused:
         start(policy, **asked)
     (fault,) = refused.value.errors
     assert fault.path == path
@@ -95,25 +95,25 @@ def test_what_is_not_there_is_refused_with_what_is(policy, draft, asked, path, t
 
 def test_a_recording_without_an_answered_request_is_refused(policy, draft, record):
     record(3, outcome="refused")
-    with pytest.raises(Refused, match="none of 3 entries"):
+    with pytest.raises(PolicyInvalid, match="none of 3 entries"):
         start(policy, trace="recorded:demo")
 
 
 def test_a_recording_cannot_be_named_while_redis_is_away(policy, draft, redis_away):
-    with pytest.raises(Refused, match="Redis, which does not answer"):
+    with pytest.raises(PolicyInvalid, match="Redis, which does not answer"):
         start(policy, trace="recorded:demo")
     assert start(policy).trace_name == "agentic-demo"
 
 
 def test_a_policy_that_no_pool_routes_by_cannot_be_previewed(policy):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(Refused, match="no pool routes by policy default"):
+    with pytest.raises(PolicyInvalid, match="no pool routes by policy default"):
         start(policy)
 
 
 def test_a_draft_that_equals_the_live_version_changes_nothing(policy, pool):
     policy_services.open_draft(policy, OTTO)
-    with pytest.raises(Refused, match="equals v1"):
+    with pytest.raises(PolicyInvalid, match="equals v1"):
         start(policy)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from controlplane.traces.types import TraceRequest
-from fleet.calibration.ask import Heard, ask
+from fleet.calibration.ask import TokenTimes, ask
 from fleet.calibration.measure import CONNECTIONS
 from fleet.calibration.plan import prompt
 
@@ -53,18 +53,18 @@ def measured(url: str, load: list[TraceRequest], tokens_per_word: float, times: 
     )
 
 
-async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[Heard]:
+async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[TokenTimes]:
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=CONNECTIONS) as client:
         return await asyncio.gather(*(_one(client, request, tokens_per_word) for request in load))
 
 
-def _pace(heard: Heard) -> float:
+def _pace(heard: TokenTimes) -> float:
     """Seconds per token after the first."""
     (begin, first), (end, last) = heard.marks[0], heard.marks[-1]
     return (end - begin) / (last - first)
 
 
-async def _one(client: httpx.AsyncClient, request: TraceRequest, tokens_per_word: float) -> Heard:
+async def _one(client: httpx.AsyncClient, request: TraceRequest, tokens_per_word: float) -> TokenTimes:
     await asyncio.sleep(request.at_s)
     text = prompt(random.Random(), round(request.input_tokens / tokens_per_word))
     return await ask(client, "tiny", text, request.output_tokens)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from controlplane.traces.formats import fields
-from controlplane.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BLOCK_TOKENS = 64
@@ -16,12 +16,12 @@ def detects(head: str) -> bool:
     return [name.strip() for name in head.partition("\n")[0].split(",")][: len(COLUMNS)] == list(COLUMNS)
 
 
-def read(lines: Iterable[str], seed: int) -> Trace:
+def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """`seed` plays no part: the arrivals are exact."""
     rows = list(_rows(lines))
     start = min((at for at, _ in rows), default=0.0)
     ordered = sorted((replace(request, at_s=at - start) for at, request in rows), key=lambda request: request.at_s)
-    return Trace("azure", tuple(replace(request, index=i) for i, request in enumerate(ordered)), "timestamps")
+    return LoadedTrace("azure", tuple(replace(request, index=i) for i, request in enumerate(ordered)), "timestamps")
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[float, TraceRequest]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from controlplane.traces.formats import fields
-from controlplane.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SESSION_GAP_S = 10.0
@@ -20,7 +20,7 @@ def detects(head: str) -> bool:
     return '"runs"' in head and '"session"' in head
 
 
-def read(lines: Iterable[str], seed: int) -> Trace:
+def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     sessions: dict[str, tuple[int, float]] = {}  # number and start
     clock = 0.0
@@ -32,7 +32,7 @@ def read(lines: Iterable[str], seed: int) -> Trace:
             clock += draw.expovariate(1 / SESSION_GAP_S)
         requests.append(_request(row, line, name, *sessions[name]))
     requests.sort(key=lambda request: request.at_s)
-    return Trace("coding_agent", tuple(replace(r, index=i) for i, r in enumerate(requests)), "closed_loop")
+    return LoadedTrace("coding_agent", tuple(replace(r, index=i) for i, r in enumerate(requests)), "closed_loop")
 
 
 def _name(row: dict[str, Any], line: int) -> str:

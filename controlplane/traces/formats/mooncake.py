@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from controlplane.traces.formats import fields
-from controlplane.traces.types import Trace, TraceRequest
+from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 512
 BUCKET_S = 3.0
@@ -19,12 +19,12 @@ def detects(head: str) -> bool:
     return '"hash_ids"' in head and '"timestamp"' in head
 
 
-def read(lines: Iterable[str], seed: int) -> Trace:
+def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     requests = sorted(_rows(lines), key=lambda request: request.at_s)
     if is_bucketed(requests):
         requests = list(_spread(requests, seed))
     start = requests[0].at_s if requests else 0.0
-    return Trace(
+    return LoadedTrace(
         "mooncake", tuple(replace(r, index=i, at_s=r.at_s - start) for i, r in enumerate(requests)), "timestamps"
     )
 

@@ -12,7 +12,7 @@ from statistics import median_low
 from typing import Any
 
 from controlplane.traces.formats import fields
-from controlplane.traces.types import BadTrace, Measured, Trace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
 from router.contract.wire import SCHEMA
 
 HASH_BYTES = 8
@@ -23,7 +23,7 @@ def detects(head: str) -> bool:
     return '"block_tokens"' in head and '"blocks"' in head
 
 
-def read(lines: Iterable[str], seed: int) -> Trace:
+def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """Block ids are numbers by first appearance; all requests have blocks of one size, the middle one of theirs."""
     numbers: dict[bytes, int] = {}
     read_lines = 0
@@ -40,7 +40,7 @@ def read(lines: Iterable[str], seed: int) -> Trace:
     start = requests[0].at_s
     block_tokens = median_low([request.block_tokens for request in requests])
     made = (replace(r, index=i, at_s=r.at_s - start, block_tokens=block_tokens) for i, r in enumerate(requests))
-    return Trace("recorded", tuple(made), "timestamps")
+    return LoadedTrace("recorded", tuple(made), "timestamps")
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:
@@ -77,9 +77,9 @@ def _request(row: dict[str, Any], line: int, numbers: dict[bytes, int]) -> Trace
     )
 
 
-def _measured(row: dict[str, Any], line: int) -> Measured:
+def _measured(row: dict[str, Any], line: int) -> MeasuredLatency:
     """Earlier routers wrote neither the version nor the times."""
-    return Measured(
+    return MeasuredLatency(
         at=_at(row, line),
         pool=fields.text(row, line, "pool"),
         model=fields.text(row, line, "model"),

@@ -5,25 +5,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from controlplane.traces.formats import azure, coding_agent, mooncake, recorded
-from controlplane.traces.types import BadTrace, Trace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 MAX_BYTES = 64 * 1024 * 1024
 HEAD_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     title: str
     detects: Callable[[str], bool]  # given the file's head
-    read: Callable[[Iterable[str], int], Trace]  # given its lines and a seed
+    read: Callable[[Iterable[str], int], LoadedTrace]  # given its lines and a seed
     think_times: bool = False  # it tells when a turn follows the answer before it, so a closed loop can be played
 
 
-FORMATS: dict[str, Format] = {
-    "mooncake": Format("Mooncake JSONL", mooncake.detects, mooncake.read),
-    "coding_agent": Format("Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True),
-    "azure": Format("Azure CSV", azure.detects, azure.read),
-    "recorded": Format("Recorded traffic, JSONL", recorded.detects, recorded.read),
+FORMATS: dict[str, TraceFormat] = {
+    "mooncake": TraceFormat("Mooncake JSONL", mooncake.detects, mooncake.read),
+    "coding_agent": TraceFormat(
+        "Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True
+    ),
+    "azure": TraceFormat("Azure CSV", azure.detects, azure.read),
+    "recorded": TraceFormat("Recorded traffic, JSONL", recorded.detects, recorded.read),
 }
 
 
@@ -42,7 +44,7 @@ def detect(head: bytes) -> str:
     raise BadTrace(1, "", text.partition("\n")[0], f"a line of one of: {known}")
 
 
-def read(data: bytes, seed: int) -> Trace:
+def read(data: bytes, seed: int) -> LoadedTrace:
     """The trace in these bytes, at least one request."""
     if len(data) > MAX_BYTES:
         raise BadTrace(0, "", len(data), f"at most {MAX_BYTES:,} bytes")

@@ -4,30 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.traces.types import TraceRequest
-from controlplane.twin.simulation.sim_endpoint import Seat
-from controlplane.twin.simulation.types import Simulated, Transfers
-from fleet.engine.request import Request
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from controlplane.twin.simulation.types import Simulated, TransferModel
+from fleet.engine.request import EngineRequest
 from router.policy.types import Decision
-from router.pool.admission import Place
+from router.pool.admission import QueueEntry
 
 
 @dataclass(slots=True, eq=False)
 class Handover:
     """Of KV from the instance that computes a prompt to the one that decodes."""
 
-    sender: Seat
-    receiver: Seat
-    transfers: Transfers
+    sender: SimEndpoint
+    receiver: SimEndpoint
+    transfers: TransferModel
     new_tokens: int  # that the sender computes
-    prefill: Request  # in the sender's engine
-    work: Request  # in the receiver's
+    prefill: EngineRequest  # in the sender's engine
+    work: EngineRequest  # in the receiver's
     sent_s: float = 0.0  # the decoder was asked
     size: int = 0  # bytes that moved
     is_held: bool = False  # the blocks are there to be pulled
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class SimCall:
     request: TraceRequest
     sent_s: float
     chain: Sequence[int]  # of its prompt
@@ -36,12 +36,12 @@ class Call:
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
-    place: Place | None = None  # in the router's queue
+    place: QueueEntry | None = None  # in the router's queue
     waits_since_s: float = 0.0
     queued_s: float = 0.0
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # its instance had nothing else to do until its first token
-    work: Request | None = None  # in the engine that decodes it
+    work: EngineRequest | None = None  # in the engine that decodes it
 
     @property
     def leased(self) -> int:

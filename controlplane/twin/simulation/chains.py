@@ -14,7 +14,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.types import EngineModel
 
 
-class Chains:
+class TraceChains:
     def __init__(self, requests: Sequence[TraceRequest]) -> None:
         sizes = Counter(request.block_tokens for request in requests)
         self.block_size = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 1  # tokens

@@ -8,47 +8,47 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controlplane.twin.simulation.call import Call
-from controlplane.twin.simulation.sim_endpoint import Seat
-from fleet.engine.request import Request
+from controlplane.twin.simulation.call import SimCall
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from fleet.engine.request import EngineRequest
 
 
 @dataclass(slots=True)
 class Sources:
     """Of one instance."""
 
-    seat: Seat
-    fresh: dict[Call, Sequence[int]] = field(default_factory=dict)  # blocks of each prompt that is not computed yet
+    endpoint: SimEndpoint
+    fresh: dict[SimCall, Sequence[int]] = field(default_factory=dict)  # blocks of each prompt that is not computed yet
     expected: Counter[int] = field(default_factory=Counter)  # all of these
 
     def held(self, chain: Sequence[int]) -> int:
         """Leading blocks that will be there when a request sent now gets its turn."""
-        place = self.seat.engine.pool.held(chain)
+        place = self.endpoint.engine.pool.held(chain)
         while place < len(chain) and chain[place] in self.expected:
             place += 1
         return place
 
 
-class Told:
-    def __init__(self, seats: Sequence[Seat], block_size: int) -> None:
+class KvEventView:
+    def __init__(self, endpoints: Sequence[SimEndpoint], block_size: int) -> None:
         """`block_size`: of the chains, tokens."""
-        self._sources = {seat.name: Sources(seat) for seat in seats}
+        self._sources = {endpoint.name: Sources(endpoint) for endpoint in endpoints}
         self._block_size = block_size
 
-    def held(self, call: Call) -> Mapping[str, int]:
+    def held(self, call: SimCall) -> Mapping[str, int]:
         # An engine computes one token at least, since the first new one comes of it.
         size = self._block_size
         chain = call.chain[: (call.request.input_tokens - 1) // size]
         held = ((name, sources.held(chain)) for name, sources in self._sources.items())
         return {name: blocks * size for name, blocks in held if blocks}
 
-    def sent(self, call: Call, instance: str) -> None:
+    def sent(self, call: SimCall, instance: str) -> None:
         sources = self._sources[instance]
-        fresh = call.chain[sources.seat.engine.pool.held(call.chain) :]
+        fresh = call.chain[sources.endpoint.engine.pool.held(call.chain) :]
         sources.fresh[call] = fresh
         sources.expected.update(fresh)
 
-    def began(self, call: Call, instance: str) -> None:
+    def began(self, call: SimCall, instance: str) -> None:
         sources = self._sources[instance]
         expected, fresh = sources.expected, sources.fresh.pop(call)
         expected.subtract(fresh)
@@ -56,5 +56,5 @@ class Told:
             if not expected[block]:
                 del expected[block]
 
-    def answered(self, call: Call, instance: str, work: Request) -> None:
+    def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """The engine's own word was known before."""

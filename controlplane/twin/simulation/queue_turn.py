@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from controlplane.twin.simulation.call import Call
+from controlplane.twin.simulation.call import SimCall
 
 
-class Turn:
+class SimWakeup:
     """Set by the queue when there may be room; whoever it was made for hears of it."""
 
     __slots__ = ("_call", "_done", "_hear")
 
-    def __init__(self, call: Call, hear: Callable[[Call], None]) -> None:
+    def __init__(self, call: SimCall, hear: Callable[[SimCall], None]) -> None:
         self._call = call
         self._hear = hear
         self._done = False

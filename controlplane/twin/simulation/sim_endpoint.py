@@ -2,11 +2,11 @@
 
 from controlplane.twin.simulation.types import EngineModel, Use
 from fleet.engine.engine import Engine
-from fleet.engine.request import Request
-from router.policy.types import Instance
+from fleet.engine.request import EngineRequest
+from router.policy.types import InstanceState
 
 
-class Seat:
+class SimEndpoint:
     __slots__ = (
         "_samples",
         "_view",
@@ -39,9 +39,9 @@ class Seat:
         self.kv_usage = 0.0
         self.waiting = 0
         self._samples: tuple[list[float], list[int], list[int]] = [], [], []  # KV usage, running, waiting
-        self._view: Instance | None = None
+        self._view: InstanceState | None = None
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: EngineRequest) -> bool:
         """Prompt and answer could ever be in the engine."""
         tokens = request.prompt_tokens + request.output_tokens
         room = self.engine.pool.total * self.engine.limits.block_size
@@ -51,11 +51,11 @@ class Seat:
     def is_changed(self) -> bool:
         return self._view is None
 
-    def view(self) -> Instance:
+    def view(self) -> InstanceState:
         """As the policy sees it; made anew only when something changed."""
         if self._view is None:
             model = self.model
-            self._view = Instance(  # by place: by name it would take twice as long
+            self._view = InstanceState(  # by place: by name it would take twice as long
                 self.name,
                 0,
                 self.requests,

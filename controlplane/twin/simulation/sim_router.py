@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from controlplane.twin.simulation.call import Call, Handover
+from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.index import Index
-from controlplane.twin.simulation.sim_endpoint import Seat
-from fleet.engine.request import Request as Work
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from fleet.engine.request import EngineRequest as Work
 from router.policy.decide import decide
-from router.policy.fleet import Fleet
-from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Request
-from router.pool.admission import Queue
+from router.policy.fleet import FleetColumns
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
+from router.pool.admission import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.pace import Pace
 
@@ -17,9 +17,9 @@ PREFIX_TOKENS = 256  # 1,024 bytes
 SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)
 
 
-class Desk:
-    def __init__(self, seats: Sequence[Seat], index: Index, policy: Policy, shadow: Policy | None) -> None:
-        self._seats = seats
+class SimRouter:
+    def __init__(self, endpoints: Sequence[SimEndpoint], index: Index, policy: Policy, shadow: Policy | None) -> None:
+        self._endpoints = endpoints
         self._index = index
         self._policy = policy
         self._shadow = shadow
@@ -27,46 +27,46 @@ class Desk:
         self._affinity = Affinity()
         self._pace = Pace()
         self._rates = UNKNOWN
-        self._fleet = Fleet(seat.view() for seat in seats)
-        self.queue = Queue()
+        self._fleet = FleetColumns(endpoint.view() for endpoint in endpoints)
+        self.queue = AdmissionQueue()
         self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
         """By its name, else by the conversation that its prompt goes on from."""
         return named or self._affinity.session_of_chain(chain)
 
-    def decide(self, call: Call, now: float) -> Decision:
+    def decide(self, call: SimCall, now: float) -> Decision:
         """As things are now; the shadow policy is asked the same and has no say."""
         request = self._request(call, now)
-        for seat in self._seats:
-            if seat.is_changed:
-                self._fleet.replace(seat.place, seat.view())
+        for endpoint in self._endpoints:
+            if endpoint.is_changed:
+                self._fleet.replace(endpoint.place, endpoint.view())
         if self._shadow is not None:
             call.shadow = decide(request, self._fleet, self._shadow, call.draw)
         call.decision = decide(request, self._fleet, self._policy, call.draw)
         return call.decision
 
-    def _request(self, call: Call, now: float) -> Request:
+    def _request(self, call: SimCall, now: float) -> RoutingRequest:
         tokens = call.request.input_tokens
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         held = self._index.held(call)
         key = _prefix_key(call)
-        return Request(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
+        return RoutingRequest(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
 
-    def sent(self, call: Call, seat: Seat, now: float) -> None:
+    def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
-        self._index.sent(call, seat.name)
+        self._index.sent(call, endpoint.name)
         if call.session is not None:
-            self._affinity.bind(call.session, seat.name, now, self._ttl_s, shared=False)
+            self._affinity.bind(call.session, endpoint.name, now, self._ttl_s, shared=False)
 
-    def computes(self, call: Call, seat: Seat) -> None:
+    def computes(self, call: SimCall, endpoint: SimEndpoint) -> None:
         """The instance gets the prompt to compute for another one."""
-        self._index.sent(call, seat.name)
+        self._index.sent(call, endpoint.name)
 
-    def began(self, call: Call, seat: Seat) -> None:
+    def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
         """The prompt has been computed there."""
-        self._index.began(call, seat.name)
+        self._index.began(call, endpoint.name)
 
     def moved(self, handover: Handover, now: float) -> None:
         """The first token of an answer whose KV had to come, if it had to."""
@@ -74,7 +74,7 @@ class Desk:
             self._pace.transfer(handover.size, now - handover.sent_s)
             self._rates = self._pace.rates(handover.transfers.bytes_per_token)
 
-    def answered(self, call: Call, seat: Seat, work: Work) -> None:
+    def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """What the answer teaches, by its `usage` and the time it took."""
         request = call.request
         if call.alone and self._pace.prefill(
@@ -83,7 +83,7 @@ class Desk:
             self._rates = self._pace.rates(self._rates.kv_bytes_per_token)
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
-        self._index.answered(call, seat.name, work)
+        self._index.answered(call, endpoint.name, work)
 
     def cost(self, decision: Decision) -> float:
         """Of a place in the queue, tokens."""
@@ -99,7 +99,7 @@ class Desk:
         return longest
 
 
-def _prefix_key(call: Call) -> int:
+def _prefix_key(call: SimCall) -> int:
     """As the router's: of the block in which the prompt's first 1,024 bytes end. The numbers of blocks are spread,
     since those of different sessions may differ in their upper bits alone."""
     beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]

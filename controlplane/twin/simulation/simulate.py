@@ -13,16 +13,16 @@ from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.arrivals import Arrivals
-from controlplane.twin.simulation.call import Call, Handover
-from controlplane.twin.simulation.chains import Chains
+from controlplane.twin.simulation.call import Handover, SimCall
+from controlplane.twin.simulation.chains import TraceChains
 from controlplane.twin.simulation.index import index_of
-from controlplane.twin.simulation.queue_turn import Turn
-from controlplane.twin.simulation.sim_endpoint import Seat
-from controlplane.twin.simulation.sim_router import Desk
-from controlplane.twin.simulation.transfers import Moves
-from controlplane.twin.simulation.types import Outcome, Simulated, TwinFleet
+from controlplane.twin.simulation.queue_turn import SimWakeup
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from controlplane.twin.simulation.sim_router import SimRouter
+from controlplane.twin.simulation.transfers import SimTransfers
+from controlplane.twin.simulation.types import Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from router.policy.types import Decision, Policy
 from router.pool.admission import QueueFull
 
@@ -44,7 +44,7 @@ def simulate(
     shadow: Policy | None = None,
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
-) -> Outcome:
+) -> TwinOutcome:
     """Play a trace against the fleet. `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: in a
     closed loop no request begins after it; `shadow`: asked at each decision, in the same situation, without a say;
     `on_progress(done, total)`: now and then, may raise to stop."""
@@ -69,15 +69,15 @@ class _Run:
         self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
         self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
-        self._chains = Chains(requests)
-        self._seats = [
-            Seat(name, place, model, self._chains.scaled(model))
+        self._chains = TraceChains(requests)
+        self._endpoints = [
+            SimEndpoint(name, place, model, self._chains.scaled(model))
             for place, (name, model) in enumerate(fleet.instances.items())
         ]
-        self._by_name = {seat.name: seat for seat in self._seats}
-        index = index_of(self._seats, self._chains.block_size)
-        self._desk = Desk(self._seats, index, policy, shadow)
-        self._moves = Moves(self._post, self._await)
+        self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
+        index = index_of(self._endpoints, self._chains.block_size)
+        self._sim_router = SimRouter(self._endpoints, index, policy, shadow)
+        self._moves = SimTransfers(self._post, self._await)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
         self._ended_s = 0.0
@@ -88,7 +88,7 @@ class _Run:
         self._heap: list[Event] = []
         self._posted = 0
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TwinOutcome:
         for at, request in self._arrivals.first():
             self._expect(at, request)
         self._post(0.0, self._sample, None)
@@ -97,8 +97,8 @@ class _Run:
             self._now, _, call, given = heappop(heap)
             call(given)
         self._over.sort(key=lambda one: one.index)
-        use, left_out = {seat.name: seat.use() for seat in self._seats}, tuple(self._left_out)
-        return Outcome(tuple(self._over), use, self._ended_s, left_out)
+        use, left_out = {endpoint.name: endpoint.use() for endpoint in self._endpoints}, tuple(self._left_out)
+        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out)
 
     # The client
 
@@ -108,12 +108,12 @@ class _Run:
 
     def _arrive(self, request: TraceRequest) -> None:
         chain = self._chains.prompts[request.index]
-        session = self._desk.session_of(request.session, chain)
-        call = Call(request, self._now, chain, session, self._turns, self._draws[request.index])
+        session = self._sim_router.session_of(request.session, chain)
+        call = SimCall(request, self._now, chain, session, self._turns, self._draws[request.index])
         self._turns += 1
         self._choose(call)
 
-    def _end(self, call: Call, outcome: str, code: str = "") -> None:
+    def _end(self, call: SimCall, outcome: str, code: str = "") -> None:
         self._over.append(call.over(self._seed, self._now, outcome, code))
         self._ended_s = self._now
         self._open -= 1
@@ -125,10 +125,10 @@ class _Run:
 
     # The router
 
-    def _choose(self, call: Call) -> None:
+    def _choose(self, call: SimCall) -> None:
         """Decide, and send it or let it wait for room."""
-        queue, place = self._desk.queue, call.place
-        decision = self._desk.decide(call, self._now)
+        queue, place = self._sim_router.queue, call.place
+        decision = self._sim_router.decide(call, self._now)
         if decision.instance and (place is not None or not len(queue)):
             if place is not None:
                 queue.admitted(place, self._now)
@@ -140,135 +140,137 @@ class _Run:
                 queue.leave(place)
             self._end(call, "refused", decision.rule)
 
-    def _wait(self, call: Call, decision: Decision) -> None:
-        desk, queue = self._desk, self._desk.queue
+    def _wait(self, call: SimCall, decision: Decision) -> None:
+        sim_router, queue = self._sim_router, self._sim_router.queue
         if call.place is None:
-            call.place = queue.place(decision.request_class, cost=desk.cost(decision))
-        place, turn = call.place, Turn(call, self._called)
+            call.place = queue.place(decision.request_class, cost=sim_router.cost(decision))
+        place, turn = call.place, SimWakeup(call, self._called)
         try:
-            queue.join(place, desk.longest_queue(place.request_class), turn, room=bool(decision.instance))
+            queue.join(place, sim_router.longest_queue(place.request_class), turn, room=bool(decision.instance))
         except QueueFull:
             self._end(call, "refused", "saturated")
             return
         call.waits_since_s = self._now
-        self._post(self._now + desk.longest_wait_s(place.request_class) - call.queued_s, self._give_up, (call, turn))
+        self._post(
+            self._now + sim_router.longest_wait_s(place.request_class) - call.queued_s, self._give_up, (call, turn)
+        )
 
-    def _called(self, call: Call) -> None:
+    def _called(self, call: SimCall) -> None:
         self._post(self._now, self._look, call)
 
-    def _look(self, call: Call) -> None:
+    def _look(self, call: SimCall) -> None:
         """There may be room for it."""
         assert call.place is not None  # noqa: S101 - narrows the type: who is called has waited
-        self._desk.queue.look(call.place)
+        self._sim_router.queue.look(call.place)
         call.queued_s += self._now - call.waits_since_s
         self._choose(call)
 
-    def _give_up(self, waiting: tuple[Call, Turn]) -> None:
+    def _give_up(self, waiting: tuple[SimCall, SimWakeup]) -> None:
         """It has waited for as long as its class may, if it still waits."""
         call, turn = waiting
         if turn.done() or call.place is None:
             return
         turn.stop()
-        self._desk.queue.give_up(call.place)
+        self._sim_router.queue.give_up(call.place)
         call.queued_s += self._now - call.waits_since_s
         self._end(call, "refused", "queue_timeout")
 
-    def _send(self, call: Call, decision: Decision) -> None:
-        seat = self._by_name[decision.instance]
+    def _send(self, call: SimCall, decision: Decision) -> None:
+        endpoint = self._by_name[decision.instance]
         request = call.request
-        work = Request(
+        work = EngineRequest(
             str(request.index), request.input_tokens, request.output_tokens, self._chains.whole(request), owner=call
         )
-        if not seat.fits(work):
+        if not endpoint.fits(work):
             self._end(call, "error", "too_long")
-            self._desk.queue.wake()
+            self._sim_router.queue.wake()
             return
         call.work = work
-        self._desk.sent(call, seat, self._now)
-        if decision.prefill and seat.model.transfers is not None:
+        self._sim_router.sent(call, endpoint, self._now)
+        if decision.prefill and endpoint.model.transfers is not None:
             prefill = self._prefill_of(call)
-            sender, transfers = self._by_name[decision.prefill], seat.model.transfers
-            call.handover = Handover(sender, seat, transfers, decision.prefill_new_tokens, prefill, work)
-            seat.sent(call.leased)
+            sender, transfers = self._by_name[decision.prefill], endpoint.model.transfers
+            call.handover = Handover(sender, endpoint, transfers, decision.prefill_new_tokens, prefill, work)
+            endpoint.sent(call.leased)
             self._prefill(call, call.handover)
             return
         if decision.prefill:
             self._left_out[OFFLOADS] = None
-        seat.sent(call.leased)
-        call.alone = seat.requests == 1 and not call.queued_s
-        seat.engine.add_request(work, self._now)
-        self._await(seat)
+        endpoint.sent(call.leased)
+        call.alone = endpoint.requests == 1 and not call.queued_s
+        endpoint.engine.add_request(work, self._now)
+        self._await(endpoint)
 
     # Prompts computed on one instance for another
 
-    def _prefill_of(self, call: Call) -> Request:
+    def _prefill_of(self, call: SimCall) -> EngineRequest:
         request = call.request
         chain = self._chains.whole(request)[: request.input_tokens // self._chains.block_size]
-        return Request(f"{request.index}-prefill", request.input_tokens, 1, chain, owner=call, held=True)
+        return EngineRequest(f"{request.index}-prefill", request.input_tokens, 1, chain, owner=call, held=True)
 
-    def _prefill(self, call: Call, handover: Handover) -> None:
+    def _prefill(self, call: SimCall, handover: Handover) -> None:
         sender = handover.sender
-        self._desk.computes(call, sender)
+        self._sim_router.computes(call, sender)
         sender.sent(handover.new_tokens)
         sender.engine.add_request(handover.prefill, self._now)
         self._await(sender)
 
     # The engines
 
-    def _await(self, seat: Seat) -> None:
+    def _await(self, endpoint: SimEndpoint) -> None:
         """Something changed there: when does the engine want to be called next?"""
-        due_s = seat.engine.next_turn_s()
+        due_s = endpoint.engine.next_turn_s()
         if due_s is not None and due_s < self._now:
             due_s = self._now
-        if due_s != seat.due_s:
-            seat.due_s = due_s
+        if due_s != endpoint.due_s:
+            endpoint.due_s = due_s
             if due_s is not None:
-                self._post(due_s, self._turn, seat)
+                self._post(due_s, self._turn, endpoint)
 
-    def _turn(self, seat: Seat) -> None:
-        engine, now = seat.engine, self._now
-        if seat.due_s != now:
+    def _turn(self, endpoint: SimEndpoint) -> None:
+        engine, now = endpoint.engine, self._now
+        if endpoint.due_s != now:
             return  # it is due at another time by now
-        while seat.due_s == now:
+        while endpoint.due_s == now:
             result = engine.turn(now)
             if result is not None:
-                self._hear(seat, result)
-            seat.due_s = engine.next_turn_s()
-        if seat.due_s is not None:
-            self._post(seat.due_s, self._turn, seat)
-        for work in engine.take_pulls() if seat.model.transfers is not None else ():
+                self._hear(endpoint, result)
+            endpoint.due_s = engine.next_turn_s()
+        if endpoint.due_s is not None:
+            self._post(endpoint.due_s, self._turn, endpoint)
+        for work in engine.take_pulls() if endpoint.model.transfers is not None else ():
             self._moves.pull(work.owner.handover, self._now)
 
-    def _hear(self, seat: Seat, result: StepResult) -> None:
+    def _hear(self, endpoint: SimEndpoint, result: StepResult) -> None:
         for work in result.first:
-            self._began(seat, work, work.owner)
+            self._began(endpoint, work, work.owner)
         for work in result.finished:
-            seat.ended()
-            call: Call = work.owner
+            endpoint.ended()
+            call: SimCall = work.owner
             work.owner = None  # which holds it too: a ring that only the collector would find
             if work is call.work:
-                self._desk.answered(call, seat, work)
+                self._sim_router.answered(call, endpoint, work)
                 self._end(call, "ok")
             elif call.handover is not None:
                 self._moves.computed(call.handover, self._now)
-            self._desk.queue.wake()
+            self._sim_router.queue.wake()
 
-    def _began(self, seat: Seat, work: Request, call: Call) -> None:
+    def _began(self, endpoint: SimEndpoint, work: EngineRequest, call: SimCall) -> None:
         handover = call.handover
-        self._desk.began(call, seat)
+        self._sim_router.began(call, endpoint)
         if handover is None:
-            seat.began(call.leased)
-            call.alone &= seat.requests == 1
+            endpoint.began(call.leased)
+            call.alone &= endpoint.requests == 1
         elif work is handover.prefill:
-            seat.began(handover.new_tokens)
+            endpoint.began(handover.new_tokens)
         else:
-            seat.began(0)
+            endpoint.began(0)
             self._moves.let_go(handover)
-            self._desk.moved(handover, self._now)
+            self._sim_router.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:
-        for seat in self._seats:
-            seat.sample(self._now)
+        for endpoint in self._endpoints:
+            endpoint.sample(self._now)
         self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
 
     def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:

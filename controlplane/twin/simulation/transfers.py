@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from controlplane.twin.simulation.call import Handover
-from controlplane.twin.simulation.sim_endpoint import Seat
-from fleet.simengine.kv.link import Link
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from fleet.simengine.kv.link import TransferLink
 
 Post = Callable[[float, Callable[[Any], None], Any], None]
 
 
-class Moves:
-    def __init__(self, post: Post, stirred: Callable[[Seat], None]) -> None:
+class SimTransfers:
+    def __init__(self, post: Post, stirred: Callable[[SimEndpoint], None]) -> None:
         """`post(when, call, given)`: an event; `stirred`: something was done to the seat's engine."""
         self._post = post
         self._stirred = stirred
@@ -32,7 +32,7 @@ class Moves:
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
-        link = Link(transfers.setup_s, transfers.idle_bytes_per_s, transfers.busy_bytes_per_s)
+        link = TransferLink(transfers.setup_s, transfers.idle_bytes_per_s, transfers.busy_bytes_per_s)
         sender.moving += 1
         handover.is_held = False
         handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)

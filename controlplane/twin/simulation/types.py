@@ -9,7 +9,7 @@ from router.policy.types import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
+class TransferModel:
     """How KV blocks reach an instance from another one; source: the figures of the sim kind's options."""
 
     bytes_per_token: float
@@ -31,7 +31,9 @@ class EngineModel:
     kv_events: bool = False  # it publishes them, so that the router knows what it holds instead of guessing
     role: Role = "both"
     connector: str = ""  # how KV reaches it, as the router knows it; empty when it does not
-    transfers: Transfers | None = None  # None: no KV comes, and what would be offloaded is computed where it decodes
+    transfers: TransferModel | None = (
+        None  # None: no KV comes, and what would be offloaded is computed where it decodes
+    )
 
     @property
     def kv_tokens(self) -> int:
@@ -78,7 +80,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TwinOutcome:
     requests: tuple[Simulated, ...]  # by index
     instances: Mapping[str, Use]
     virtual_s: float  # until the last answer

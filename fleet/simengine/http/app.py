@@ -12,11 +12,11 @@ from fleet.simengine.http.body import Body, messages, parse
 from fleet.simengine.http.formats.anthropic import MESSAGES
 from fleet.simengine.http.formats.chat import CHAT
 from fleet.simengine.http.formats.completions import COMPLETIONS
-from fleet.simengine.http.formats.format import Format
+from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.http.formats.openai import model_of, refuse
 from fleet.simengine.http.formats.responses import RESPONSES
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.job import Job
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.job import EngineJob
 from fleet.simengine.service import Service
 
 Message = dict[str, Any]
@@ -85,7 +85,7 @@ class App:
         else:
             await respond(send, 404, b'{"detail":"Not Found"}')
 
-    async def _generate(self, shape: Format, scope: Message, receive: Receive, send: Send) -> None:
+    async def _generate(self, shape: ApiFormat, scope: Message, receive: Receive, send: Send) -> None:
         try:
             raw = await read_body(receive)
             # Parsing and hashing are part of the time that the law allows for the API.
@@ -94,7 +94,7 @@ class App:
             job = self._service.start(ask, self._id(shape, scope["headers"]), arrived_s)
         except Gone:
             return
-        except Refusal as refusal:
+        except ApiError as refusal:
             await respond(send, refusal.status, shape.refuse(refusal))
             return
         watch = asyncio.create_task(_watch(receive, job))
@@ -109,7 +109,7 @@ class App:
             body = make(await read_body(receive))
         except Gone:
             return
-        except Refusal as refusal:
+        except ApiError as refusal:
             await respond(send, refusal.status, refuse(refusal))
             return
         await respond(send, 200, body)
@@ -120,11 +120,11 @@ class App:
             status, answer = await self._service.connector_writes[path](parse(await read_body(receive)))
         except Gone:
             return
-        except Refusal as refusal:
+        except ApiError as refusal:
             status, answer = refusal.status, {"error": refusal.message}
         await respond(send, status, orjson.dumps(answer))
 
-    def _id(self, shape: Format, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    def _id(self, shape: ApiFormat, headers: Iterable[tuple[bytes, bytes]]) -> str:
         given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
         return shape.id_prefix + (given[:200] or self._service.new_id())
 
@@ -161,16 +161,16 @@ class App:
         try:
             data = tokens.from_ids(body.get("tokens", ()))
         except (OverflowError, TypeError):
-            raise Refusal(400, "tokens: Input should be a list of token ids.", param="tokens") from None
+            raise ApiError(400, "tokens: Input should be a list of token ids.", param="tokens") from None
         return orjson.dumps({"prompt": data.rstrip(b"\0").decode(errors="replace")})
 
     def _embed(self, raw: bytes) -> bytes:
         body: Body = parse(raw)
         self._service.check_model(model_of(body))
-        raise Refusal(400, "The model does not support Embeddings API")
+        raise ApiError(400, "The model does not support Embeddings API")
 
 
-async def _whole(shape: Format, job: Job, send: Send) -> None:
+async def _whole(shape: ApiFormat, job: EngineJob, send: Send) -> None:
     await job.progress()
     if job.failed is not None:
         await respond(send, job.failed.status, shape.refuse(job.failed))
@@ -178,7 +178,7 @@ async def _whole(shape: Format, job: Job, send: Send) -> None:
         await respond(send, 200, shape.whole(job))
 
 
-async def _stream(shape: Format, job: Job, send: Send) -> None:
+async def _stream(shape: ApiFormat, job: EngineJob, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [_EVENTS]})
     await job.progress()
     head = shape.begin(job)
@@ -198,7 +198,7 @@ async def _stream(shape: Format, job: Job, send: Send) -> None:
         await job.progress()
 
 
-async def _watch(receive: Receive, job: Job) -> None:
+async def _watch(receive: Receive, job: EngineJob) -> None:
     """A client that hangs up ends its job."""
     while (await receive())["type"] != "http.disconnect":
         pass

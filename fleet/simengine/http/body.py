@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import orjson
 
-from fleet.simengine.http.refusal import Refusal
+from fleet.simengine.http.refusal import ApiError
 
 Body = dict[str, Any]
 
@@ -13,9 +13,9 @@ def parse(raw: bytes) -> Body:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise Refusal(400, f"JSON decode error: {error}") from None
+        raise ApiError(400, f"JSON decode error: {error}") from None
     if not isinstance(body, dict):
-        raise Refusal(400, "Input should be a valid dictionary")
+        raise ApiError(400, "Input should be a valid dictionary")
     return cast(Body, body)
 
 
@@ -24,9 +24,9 @@ def integer(body: Body, name: str, default: int | None, *, minimum: int | None =
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refusal(400, f"{name}: Input should be a valid integer, got {value!r:.80}.", param=name)
+        raise ApiError(400, f"{name}: Input should be a valid integer, got {value!r:.80}.", param=name)
     if minimum is not None and value < minimum:
-        raise Refusal(400, f"{name} must be at least {minimum}, got {value}.", param=name)
+        raise ApiError(400, f"{name} must be at least {minimum}, got {value}.", param=name)
     return value
 
 
@@ -35,7 +35,7 @@ def flag(body: Body, name: str) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise Refusal(400, f"{name}: Input should be a valid boolean, got {value!r:.80}.", param=name)
+        raise ApiError(400, f"{name}: Input should be a valid boolean, got {value!r:.80}.", param=name)
     return value
 
 
@@ -44,7 +44,7 @@ def mapping(body: Body, name: str) -> Body:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Refusal(400, f"{name}: Input should be a valid dictionary, got {value!r:.80}.", param=name)
+        raise ApiError(400, f"{name}: Input should be a valid dictionary, got {value!r:.80}.", param=name)
     return value
 
 
@@ -53,7 +53,7 @@ def strings(body: Body, name: str) -> tuple[str, ...]:
     value = body.get(name)
     values = [value] if isinstance(value, str) else value or []
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
-        raise Refusal(400, f"{name}: Input should be a string or a list of strings, got {value!r:.80}.", param=name)
+        raise ApiError(400, f"{name}: Input should be a string or a list of strings, got {value!r:.80}.", param=name)
     return tuple(item for item in values if item)
 
 
@@ -64,7 +64,7 @@ def text_of(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise Refusal(400, f"{where}: Input should be a string or a list of parts, got {content!r:.80}.", param=where)
+        raise ApiError(400, f"{where}: Input should be a string or a list of parts, got {content!r:.80}.", param=where)
     return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
 
 
@@ -72,7 +72,7 @@ def _part(part: object, where: str) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
-        raise Refusal(400, f"{where}: Input should be an object, got {part!r:.80}.", param=where)
+        raise ApiError(400, f"{where}: Input should be an object, got {part!r:.80}.", param=where)
     kind = str(part.get("type", "text"))
     if kind == "tool_use":
         return orjson.dumps(part.get("input")).decode()
@@ -80,7 +80,7 @@ def _part(part: object, where: str) -> str:
         return text_of(part.get("content"), f"{where}.content")
     text = part.get("text", part.get("thinking", ""))
     if "image" in kind or "audio" in kind or "video" in kind or not isinstance(text, str):
-        raise Refusal(400, f"{where}: the model takes text only, got a part of type {kind!r}.", param=where)
+        raise ApiError(400, f"{where}: the model takes text only, got a part of type {kind!r}.", param=where)
     return text
 
 
@@ -88,11 +88,11 @@ def messages(body: Body, name: str = "messages") -> list[tuple[str, str]]:
     """(role, text) of each message."""
     value = body.get(name)
     if not isinstance(value, list) or not value:
-        raise Refusal(400, f"{name}: Field required, a list with at least one message.", param=name)
+        raise ApiError(400, f"{name}: Field required, a list with at least one message.", param=name)
     return [_message(item, f"{name}[{index}]") for index, item in enumerate(value)]
 
 
 def _message(item: object, where: str) -> tuple[str, str]:
     if not isinstance(item, dict) or not isinstance(item.get("role"), str):
-        raise Refusal(400, f"{where}: Input should be a message with a role, got {item!r:.80}.", param=where)
+        raise ApiError(400, f"{where}: Input should be a message with a role, got {item!r:.80}.", param=where)
     return item["role"], text_of(item.get("content"), f"{where}.content")

@@ -4,7 +4,7 @@ Refusal
 """
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     def __init__(self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None) -> None:
         super().__init__(message)
         self.status = status
@@ -13,24 +13,24 @@ class Refusal(Exception):
         self.param = param
 
 
-def unknown_model(name: str) -> Refusal:
-    return Refusal(404, f"The model `{name}` does not exist.", kind="NotFoundError", param="model")
+def unknown_model(name: str) -> ApiError:
+    return ApiError(404, f"The model `{name}` does not exist.", kind="NotFoundError", param="model")
 
 
-def asleep() -> Refusal:
-    return Refusal(503, "The engine is asleep; POST /wake_up first.", kind="ServiceUnavailableError")
+def asleep() -> ApiError:
+    return ApiError(503, "The engine is asleep; POST /wake_up first.", kind="ServiceUnavailableError")
 
 
-def too_long(window: int, prompt_tokens: int, max_tokens: int) -> Refusal:
+def too_long(window: int, prompt_tokens: int, max_tokens: int) -> ApiError:
     if prompt_tokens >= window:
         message = (
             f"This model's maximum context length is {window} tokens. However, your prompt contains {prompt_tokens} "
             "input tokens, which leaves no room for output tokens. Please reduce the length of the input prompt."
         )
-        return Refusal(400, message, param="input_tokens")
+        return ApiError(400, message, param="input_tokens")
     message = (
         f"This model's maximum context length is {window} tokens. However, you requested {max_tokens} output tokens "
         f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + max_tokens} tokens. "
         "Please reduce the length of the input prompt or the number of requested output tokens."
     )
-    return Refusal(400, message, param="max_tokens")
+    return ApiError(400, message, param="max_tokens")

@@ -15,7 +15,7 @@ class Failed(Exception):
     """The process cannot start; the message is one line for the operator."""
 
 
-class Server(uvicorn.Server):
+class SimServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """A stop that was asked for is a success: uvicorn's own would raise the signal again and exit by it."""

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from fleet.simengine.arguments import Arguments
 from fleet.simengine.kv.connector import Connector
-from fleet.simengine.kv.link import Link
-from fleet.simengine.kv.peers import Host, Peers
+from fleet.simengine.kv.link import TransferLink
+from fleet.simengine.kv.peers import Host, PeerConnector
 from fleet.simengine.kv.pooled import Pooled
 from fleet.simengine.kv.ways import neuron_wish, nixl_answer, nixl_wish, no_answer, p2p_wish
 
@@ -14,16 +14,16 @@ CACHED_AS = {"nixl": "p2p", "mooncake_p2p": "p2p", "neuron": "p2p", "mooncake_st
 
 
 def _nixl(arguments: Arguments, host: Host) -> Connector:
-    return Peers(host, _link(arguments), arguments.kv_hold_s, nixl_wish, nixl_answer)
+    return PeerConnector(host, _link(arguments), arguments.kv_hold_s, nixl_wish, nixl_answer)
 
 
 def _p2p(arguments: Arguments, host: Host) -> Connector:
-    return Peers(host, _link(arguments), arguments.kv_hold_s, p2p_wish, no_answer)
+    return PeerConnector(host, _link(arguments), arguments.kv_hold_s, p2p_wish, no_answer)
 
 
 def _neuron(arguments: Arguments, host: Host) -> Connector:
     wish = neuron_wish(arguments.role, arguments.kv_peer)
-    return Peers(host, _link(arguments), arguments.kv_hold_s, wish, no_answer)
+    return PeerConnector(host, _link(arguments), arguments.kv_hold_s, wish, no_answer)
 
 
 def _store(arguments: Arguments, host: Host) -> Connector:
@@ -38,8 +38,8 @@ CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
 }
 
 
-def _link(arguments: Arguments) -> Link:
-    return Link(arguments.kv_setup_ms / 1e3, arguments.kv_gb_per_s * 1e9, arguments.kv_busy_gb_per_s * 1e9)
+def _link(arguments: Arguments) -> TransferLink:
+    return TransferLink(arguments.kv_setup_ms / 1e3, arguments.kv_gb_per_s * 1e9, arguments.kv_busy_gb_per_s * 1e9)
 
 
 def connector(

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 
 Answer = Awaitable[tuple[int, dict[str, Any]]]  # HTTP status, body
 
@@ -14,7 +14,7 @@ class TransferFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TransferSource:
     """Where the KV of a prompt is to be had."""
 
     url: str
@@ -24,9 +24,9 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TransferRequest:
     hold_as: str | None = None  # keep the blocks under this name when the request is finished
-    source: Source | None = None  # pull them instead of computing the prompt
+    source: TransferSource | None = None  # pull them instead of computing the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Connector(Protocol):
     reads: Mapping[str, Callable[[], dict[str, Any]]]  # GET
     writes: Mapping[str, Callable[[dict[str, Any]], Answer]]  # POST
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> Wish:
+    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
         """What `kv_transfer_params` and the id of a request ask for."""
 
-    async def pull(self, source: Source, request: Request) -> Pulled:
+    async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         """Wait for the KV that `request.computed` tokens do not cover. Raises TransferFailed."""
 
-    def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
+    def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
         """A prompt has been computed, or is finished when it is held; the answer's `kv_transfer_params`."""
 
-    def let_go(self, source: Source) -> None:
+    def let_go(self, source: TransferSource) -> None:
         """Nobody will pull it: the request is gone, or its own cache covered it."""
 
     async def close(self) -> None: ...

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class TransferLink:
     """What an engine sends its blocks through.
 
     The published figures of Mooncake over RDMA are 9.7 GB/s while the sender is idle and about 3 while it computes.

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from fleet.engine.request import Request
-from fleet.simengine.kv.connector import Answer, Pulled, Source, TransferFailed, Wish
-from fleet.simengine.kv.link import Link
+from fleet.engine.request import EngineRequest
+from fleet.simengine.kv.connector import Answer, Pulled, TransferFailed, TransferRequest, TransferSource
+from fleet.simengine.kv.link import TransferLink
 
 PULL_PATH = "/kv/pull"
 ANSWER_S = 600.0  # how long a pull waits for its answer, by the wall clock
@@ -30,22 +30,22 @@ class Host:
 
 
 @dataclass(slots=True)
-class Held:
-    request: Request
+class HeldBlocks:
+    request: EngineRequest
     timer: asyncio.TimerHandle
     moving: bool = False
 
 
-class Peers:
+class PeerConnector:
     cached_as = "p2p"
 
     def __init__(
         self,
         host: Host,
-        link: Link,
+        link: TransferLink,
         hold_s: float,
-        wish: Callable[[Mapping[str, Any], str], Wish],
-        answer: Callable[["Peers", Request], dict[str, Any] | None],
+        wish: Callable[[Mapping[str, Any], str], TransferRequest],
+        answer: Callable[["PeerConnector", EngineRequest], dict[str, Any] | None],
     ) -> None:
         self.host = host
         self.engine_id = os.urandom(16).hex()  # of this life of the process
@@ -53,7 +53,7 @@ class Peers:
         self._hold_s = hold_s
         self._wish = wish
         self._answer = answer
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldBlocks] = {}
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
@@ -61,18 +61,18 @@ class Peers:
         self.reads: Mapping[str, Callable[[], dict[str, Any]]] = {"/query": self._entries}
         self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {PULL_PATH: self._serve}
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> Wish:
+    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
         return self._wish(params, request_id)
 
     # The side that has the blocks
 
-    def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
+    def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
         if hold_as is None or not request.is_over:
             return None
         self._release(hold_as)  # of the same name: one that was asked twice
         after_s = self._hold_s / self.host.time_scale
         timer = asyncio.get_running_loop().call_later(after_s, self._release, hold_as)
-        self._held[hold_as] = Held(request, timer)
+        self._held[hold_as] = HeldBlocks(request, timer)
         for waiter in self._awaited.pop(hold_as, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -113,7 +113,7 @@ class Peers:
             if not waiters:
                 self._awaited.pop(key, None)
 
-    async def _move(self, request: Request, first: int) -> dict[str, Any]:
+    async def _move(self, request: EngineRequest, first: int) -> dict[str, Any]:
         tokens = request.prompt_tokens
         size = round(max(tokens - first, 0) * self.host.bytes_per_token)
         seconds = 0.0
@@ -134,7 +134,7 @@ class Peers:
 
     # The side that wants them
 
-    async def pull(self, source: Source, request: Request) -> Pulled:
+    async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         wait_s = self._hold_s / self.host.time_scale if source.waits else 0
         moved = await self._ask(source, request.computed, wait_s)
         hashes = moved["hashes"]
@@ -142,7 +142,7 @@ class Peers:
             raise TransferFailed(f"{source.url} holds another prompt under {source.key}")
         return Pulled(moved["tokens"], moved["bytes"], moved["seconds"])
 
-    async def _ask(self, source: Source, first: int, wait_s: float) -> dict[str, Any]:
+    async def _ask(self, source: TransferSource, first: int, wait_s: float) -> dict[str, Any]:
         body = {"key": source.key, "engine_id": source.engine_id, "first": first, "wait_s": wait_s}
         try:
             answer = await self._client.post(source.url + PULL_PATH, json=body)
@@ -153,12 +153,12 @@ class Peers:
         moved: dict[str, Any] = answer.json()
         return moved
 
-    def let_go(self, source: Source) -> None:
+    def let_go(self, source: TransferSource) -> None:
         task = asyncio.get_running_loop().create_task(self._pull_nothing(source))
         self._letting_go.add(task)
         task.add_done_callback(self._letting_go.discard)
 
-    async def _pull_nothing(self, source: Source) -> None:
+    async def _pull_nothing(self, source: TransferSource) -> None:
         wait_s = self._hold_s / self.host.time_scale if source.waits else 0
         try:
             await self._ask(source, 2**62, wait_s)

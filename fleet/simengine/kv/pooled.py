@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from fleet.engine.request import Request
-from fleet.simengine.kv.connector import Pulled, Source, TransferFailed, Wish
+from fleet.engine.request import EngineRequest
+from fleet.simengine.kv.connector import Pulled, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv.peers import ANSWER_S, Host
 
 
@@ -17,16 +17,16 @@ class Pooled:
 
     def __init__(self, host: Host, store: str) -> None:
         self._host = host
-        self._source = Source(store.rstrip("/"), "", None, waits=False)
+        self._source = TransferSource(store.rstrip("/"), "", None, waits=False)
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
         self._putting: set[asyncio.Task[None]] = set()
         self.reads: Mapping[str, Any] = {}
         self.writes: Mapping[str, Any] = {}
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> Wish:
-        return Wish(source=self._source)
+    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
+        return TransferRequest(source=self._source)
 
-    async def pull(self, source: Source, request: Request) -> Pulled:
+    async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         size = self._host.block_size
         prompt = request.chain[: request.prompt_tokens // size]
         first = request.computed // size
@@ -37,7 +37,7 @@ class Pooled:
             return Pulled(request.computed, 0, 0.0)  # a store that is away costs its hits, not the answer
         return Pulled((first + moved["blocks"]) * size, moved["bytes"], moved["seconds"])
 
-    def computed(self, request: Request, hold_as: str | None) -> dict[str, Any] | None:
+    def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
         blocks = request.prompt_tokens // self._host.block_size
         task = asyncio.get_running_loop().create_task(self._put(list(request.chain[:blocks])))
         self._putting.add(task)
@@ -63,7 +63,7 @@ class Pooled:
     def _block_bytes(self) -> int:
         return round(self._host.bytes_per_token * self._host.block_size)
 
-    def let_go(self, source: Source) -> None:
+    def let_go(self, source: TransferSource) -> None:
         """A store needs no word of it."""
 
     async def close(self) -> None:

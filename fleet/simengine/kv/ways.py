@@ -9,25 +9,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleet.engine.request import Request
-from fleet.simengine.kv.connector import Source, Wish
-from fleet.simengine.kv.peers import Peers
+from fleet.engine.request import EngineRequest
+from fleet.simengine.kv.connector import TransferRequest, TransferSource
+from fleet.simengine.kv.peers import PeerConnector
 
 # As Neuron's proxy writes them: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair.
 _NEURON_ID = re.compile(r"(?:^|-)cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 
-def nixl_wish(params: Mapping[str, Any], request_id: str) -> Wish:
+def nixl_wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
     if params.get("do_remote_decode") is True:
-        return Wish(hold_as=request_id)
+        return TransferRequest(hold_as=request_id)
     places = [params.get(name) for name in ("remote_host", "remote_port", "remote_request_id", "remote_engine_id")]
     if params.get("do_remote_prefill") is not True or None in places:
-        return Wish()
+        return TransferRequest()
     host, port, key, engine_id = places
-    return Wish(source=Source(f"http://{host}:{port}", str(key), str(engine_id), waits=False))
+    return TransferRequest(source=TransferSource(f"http://{host}:{port}", str(key), str(engine_id), waits=False))
 
 
-def nixl_answer(peers: Peers, request: Request) -> dict[str, Any]:
+def nixl_answer(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
     return {
         "do_remote_prefill": True,
         "do_remote_decode": False,
@@ -41,34 +41,36 @@ def nixl_answer(peers: Peers, request: Request) -> dict[str, Any]:
     }
 
 
-def p2p_wish(params: Mapping[str, Any], request_id: str) -> Wish:
+def p2p_wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
     key = params.get("transfer_id")
     if not isinstance(key, str):
-        return Wish()
+        return TransferRequest()
     if params.get("do_remote_decode") is True:
-        return Wish(hold_as=key)
+        return TransferRequest(hold_as=key)
     address, engine_id = params.get("remote_bootstrap_addr"), params.get("remote_engine_id")
     if params.get("do_remote_prefill") is not True or not isinstance(address, str) or engine_id is None:
-        return Wish()
-    return Wish(source=Source(address.rstrip("/"), key, str(engine_id), waits=True))
+        return TransferRequest()
+    return TransferRequest(source=TransferSource(address.rstrip("/"), key, str(engine_id), waits=True))
 
 
-def neuron_wish(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str], Wish]:
+def neuron_wish(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str], TransferRequest]:
     """By what the engine is there for; `peer`: the other one of a fixed pair."""
 
-    def wish(params: Mapping[str, Any], request_id: str) -> Wish:
+    def wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
         match = _NEURON_ID.search(request_id)
         if match is None or role == "both":
-            return Wish()
+            return TransferRequest()
         key, address = match["uid"], match["address"] or peer
         if role == "prefill":
-            return Wish(hold_as=key)
+            return TransferRequest(hold_as=key)
         if address is None:
-            return Wish()
-        return Wish(source=Source(f"http://{address.removeprefix('http://')}", key, None, waits=True))
+            return TransferRequest()
+        return TransferRequest(
+            source=TransferSource(f"http://{address.removeprefix('http://')}", key, None, waits=True)
+        )
 
     return wish
 
 
-def no_answer(peers: Peers, request: Request) -> None:
+def no_answer(peers: PeerConnector, request: EngineRequest) -> None:
     return None

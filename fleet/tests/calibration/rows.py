@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from fleet.calibration.fit import fit
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.measure import Measured
+from fleet.calibration.measure import Calibrated
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.models import Calibration, Instance, Pool, State
@@ -27,12 +27,12 @@ def instance(**fields: Any) -> Instance:
     )
 
 
-def measured(notes: tuple[str, ...] = ()) -> Measured:
+def measured(notes: tuple[str, ...] = ()) -> Calibrated:
     points = points_of(law_of(profile()), 0.02)
-    return Measured(points, fit(points, CHUNK), LIMITS, notes)
+    return Calibrated(points, fit(points, CHUNK), LIMITS, notes)
 
 
-async def measure_well(*words: Any, **options: Any) -> Measured:
+async def measure_well(*words: Any, **options: Any) -> Calibrated:
     """In place of fleet.calibration.measure.measure."""
     return measured(("others ran too",))
 

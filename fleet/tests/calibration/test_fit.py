@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from fleet.calibration.fit import TooFewPoints, fit, tpot_s, ttft_s
 from fleet.calibration.nnls import nnls
 from fleet.calibration.plan import GROUPS, GROUPS_LENGTHS, LENGTHS
-from fleet.calibration.point import Point
+from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import API_S, Law, law_of
 from fleet.engine.profiles import FITS, profile
 
 CHUNK = 8192
 
 
-def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[Point]:
+def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[CalibrationPoint]:
     """What a sweep measures of such an engine; `noise`: standard deviation of a figure's relative error."""
     draw = random.Random(seed)
     plan = [(1, length) for length in LENGTHS] + [(number, length) for number in GROUPS for length in GROUPS_LENGTHS]
     found = []
     for number, length in plan:
-        bare = Point(number, length, 48, number * (length + 24.0), None, None, 3)
+        bare = CalibrationPoint(number, length, 48, number * (length + 24.0), None, None, 3)
         ttft = ttft_s(bare, law, API_S, CHUNK) * (1 + draw.gauss(0, noise)) if number == 1 else None
         found.append(replace(bare, ttft_s=ttft, tpot_s=tpot_s(bare, law) * (1 + draw.gauss(0, noise))))
     return found
@@ -77,7 +77,7 @@ def test_the_error_is_the_mean_of_what_the_law_is_off() -> None:
 
 seconds = st.floats(1e-5, 1e3)
 point = st.builds(
-    Point,
+    CalibrationPoint,
     concurrency=st.integers(1, 64),
     prompt_tokens=st.integers(1, 32_768),
     output_tokens=st.just(24),
@@ -90,7 +90,7 @@ point = st.builds(
 
 @settings(max_examples=15)
 @given(st.lists(point, min_size=4, max_size=12, unique_by=lambda one: one.prompt_tokens))
-def test_whatever_was_measured_no_constant_is_negative_or_no_number(points: list[Point]) -> None:
+def test_whatever_was_measured_no_constant_is_negative_or_no_number(points: list[CalibrationPoint]) -> None:
     made = fit(points, CHUNK)
     assert all(math.isfinite(value) and value >= 0 for value in (*astuple(made.law), made.api_s))
     assert math.isfinite(made.ttft_error)

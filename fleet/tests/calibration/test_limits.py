@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fleet.calibration.about import About
+from fleet.calibration.about import EngineFacts
 from fleet.calibration.limits import EngineLimits, NoCache, limits_of
 from fleet.kinds.external import ExternalSpec
 from fleet.kinds.vllm_spec import VllmSpec
 
-SAID = About(window=4096, kv_blocks=1024, block_size=32, in_work=0, prompt_tokens=0.0, time_scale=1.0)
+SAID = EngineFacts(window=4096, kv_blocks=1024, block_size=32, in_work=0, prompt_tokens=0.0, time_scale=1.0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import redis
 from django.utils import timezone
 
 from fleet.calibration import selectors, services
-from fleet.calibration.measure import Refused
+from fleet.calibration.measure import CannotCalibrate
 from fleet.models import Calibration, Instance, InstanceEvent, Pool, State
 from fleet.services import NotPossible
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -55,7 +55,7 @@ def test_one_that_fails_leaves_the_older_in_force_and_says_why(monkeypatch: pyte
     instance()
     good = services.ask_for("chat-0", "ada")
     services.perform(good.pk)
-    monkeypatch.setattr(services, "measure", failing(Refused("2 requests run on chat-0")))
+    monkeypatch.setattr(services, "measure", failing(CannotCalibrate("2 requests run on chat-0")))
     bad = services.ask_for("chat-0", "ada")
     assert not services.perform(bad.pk)
     assert selectors.newest("chat-0") == good

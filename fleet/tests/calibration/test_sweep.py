@@ -8,8 +8,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from fleet.calibration.ask import Heard, NotAnswered, NotStreamed, ask
-from fleet.calibration.measure import Measured, Refused, Target, measure
+from fleet.calibration.ask import NotAnswered, NotStreamed, TokenTimes, ask
+from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
 from fleet.calibration.plan import Shot, shots
 from fleet.calibration.sweep import Sweep, sample
 from fleet.engine.law import API_S, law_of
@@ -27,7 +27,7 @@ def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 1)
 
 
-async def measured(seconds: float = 120, **flags: object) -> Measured:
+async def measured(seconds: float = 120, **flags: object) -> Calibrated:
     return await measure(TARGET, seconds, QUIET, anyway=False, transport=sim_engine(**flags))
 
 
@@ -77,7 +77,7 @@ def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'vllm:prefix_cache_hits_total{model_name="m",engine="0"} 0.0' in page
 
 
-async def beside_another(anyway: bool) -> Measured:
+async def beside_another(anyway: bool) -> Calibrated:
     """Somebody else's long answer is being written."""
     transport = sim_engine()
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
@@ -90,7 +90,7 @@ async def beside_another(anyway: bool) -> Measured:
 
 
 def test_an_engine_that_has_work_is_not_measured_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Refused, match="1 request runs on chat-0 and would be measured too: drain it"):
+    with pytest.raises(CannotCalibrate, match="1 request runs on chat-0 and would be measured too: drain it"):
         run(monkeypatch, lambda: beside_another(anyway=False))
 
 
@@ -99,7 +99,7 @@ def test_measured_anyway_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_requests_that_others_sent_meanwhile_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def made() -> Measured:
+    async def made() -> Calibrated:
         transport = sim_engine()
         async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
             sweep = asyncio.create_task(measure(TARGET, 20, QUIET, anyway=False, transport=transport))
@@ -111,8 +111,8 @@ def test_requests_that_others_sent_meanwhile_are_named(monkeypatch: pytest.Monke
     assert note.endswith("of the prompt tokens in that time were other requests'")
 
 
-def heard(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) -> Heard:
-    return Heard(sent_at, prompt, marks)
+def heard(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) -> TokenTimes:
+    return TokenTimes(sent_at, prompt, marks)
 
 
 def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:

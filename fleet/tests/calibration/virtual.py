@@ -10,7 +10,7 @@ import pytest
 from fleet.engine.engine import Engine
 from fleet.simengine.arguments import parse_arguments
 from fleet.simengine.http.app import App
-from fleet.simengine.metrics import About
+from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
 from fleet.simengine.service import Service
 
@@ -82,6 +82,6 @@ def sim_engine(**flags: object) -> InProcess:
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     arguments = parse_arguments(["--port", "1", "--model", "m", *words])
     model = model_of(arguments)
-    about = About("m", model.limits.block_size, model.kv_blocks, arguments.time_scale, model.window)
+    about = EngineInfo("m", model.limits.block_size, model.kv_blocks, arguments.time_scale, model.window)
     engine = Engine(model.law, model.kv_blocks, model.limits)
     return InProcess(App(Service(engine, about, 1, None, lambda is_busy, release: None, recomputes=False)))

@@ -3,7 +3,7 @@
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 
 LAW = law_of(profile())
@@ -14,9 +14,11 @@ def engine(blocks: int = 1000, *, seqs: int = 256, batched: int = 8192, block_si
     return Engine(LAW, blocks, limits, record_events=True)
 
 
-def request(name: str, prompt: int, output: int, *, family: str = "", shared: int = 0, block_size: int = 16) -> Request:
+def request(
+    name: str, prompt: int, output: int, *, family: str = "", shared: int = 0, block_size: int = 16
+) -> EngineRequest:
     """The first `shared` tokens are those of every other request of its family."""
     common = shared // block_size
     total = (prompt + output) // block_size
     chain = [hash((family, i)) if i < common else hash((name, i)) for i in range(total)]
-    return Request(name, prompt, output, chain)
+    return EngineRequest(name, prompt, output, chain)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.engine.cruise import run_s, steps_within
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
 from fleet.engine.law import API_S, chunk_pairs
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.tests.engine.builders import LAW, engine, request
 
 
@@ -107,9 +107,9 @@ def test_the_last_token_of_a_prompt_is_never_taken_from_the_cache(prompt: int, c
 def test_an_answer_is_part_of_the_next_prompts_prefix() -> None:
     talk = engine()
     chain = list(range(100))
-    talk.add_request(Request("turn 1", 320, 161, chain), 0.0)
+    talk.add_request(EngineRequest("turn 1", 320, 161, chain), 0.0)
     run(talk)
-    follow_up = Request("turn 2", 600, 4, chain)
+    follow_up = EngineRequest("turn 2", 600, 4, chain)
     talk.add_request(follow_up, 100.0)
     run(talk)
     assert follow_up.cached_tokens == 480
@@ -193,7 +193,7 @@ asks = st.lists(
 )
 
 
-def arrivals(plan: list[tuple[int, int, str, float]]) -> list[tuple[float, Request]]:
+def arrivals(plan: list[tuple[int, int, str, float]]) -> list[tuple[float, EngineRequest]]:
     requests = [
         (now, request(f"r{i}", prompt, output, family=family, shared=prompt // 2))
         for i, (prompt, output, family, now) in enumerate(plan)

@@ -1,11 +1,11 @@
 """KV that comes from another engine: blocks held for it there, waiting for it here."""
 
 from fleet.engine.engine import Engine
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 from fleet.tests.engine.builders import engine, request
 
 
-def pulling(name: str, prompt: int, output: int, **words: object) -> Request:
+def pulling(name: str, prompt: int, output: int, **words: object) -> EngineRequest:
     made = request(name, prompt, output, **words)  # type: ignore[arg-type]
     made.pull_tokens = prompt
     return made

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.engine.law import API_S, chunk_pairs, law_of
 from fleet.engine.profiles import profile
-from fleet.simengine.histogram import Histogram
+from fleet.simengine.histogram import SimHistogram
 from fleet.tests.simengine.conftest import FAST, Sim, StartSim
 
 GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
@@ -86,7 +86,7 @@ def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim)
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
-    histogram = Histogram((1, 2))
+    histogram = SimHistogram((1, 2))
     for value, times in ((1, 2), (1.5, 3), (9, 1)):
         histogram.observe(value, times)
     assert histogram.lines("h", 'a="b"') == [

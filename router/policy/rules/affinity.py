@@ -1,7 +1,7 @@
 """Where a session lives, and when it has to move."""
 
 from router.policy.rules.overload import overloaded
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.value import value
 from router.policy.view import View
 
@@ -10,8 +10,8 @@ from router.policy.view import View
 class Binding:
     """What became of the session's binding: kept (`instance`), broken by load (`left`), or neither."""
 
-    instance: Instance | None = None
-    left: Instance | None = None
+    instance: InstanceState | None = None
+    left: InstanceState | None = None
     reasons: tuple[str, ...] = ()
 
 

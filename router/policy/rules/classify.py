@@ -1,6 +1,6 @@
 """Request classes: by the new tokens that remain after the prefix cache (design: routing, Classes)."""
 
-from router.policy.types import Instance, Policy, RequestClass
+from router.policy.types import InstanceState, Policy, RequestClass
 from router.policy.view import View
 
 
@@ -17,7 +17,7 @@ def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestC
     return "medium"
 
 
-def class_on(view: View, instance: Instance) -> RequestClass:
+def class_on(view: View, instance: InstanceState) -> RequestClass:
     return classify(view.request.prompt_tokens, view.cached_on(instance), view.policy)
 
 

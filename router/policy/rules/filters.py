@@ -3,31 +3,31 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
 
-from router.policy.fleet import Fleet
-from router.policy.types import Instance, Policy
+from router.policy.fleet import FleetColumns
+from router.policy.types import InstanceState, Policy
 
-Filter = Callable[[Instance, Policy], str]
+Filter = Callable[[InstanceState, Policy], str]
 
 
-def refused(instance: Instance, policy: Policy) -> str:
+def refused(instance: InstanceState, policy: Policy) -> str:
     return instance.refused
 
 
-def in_flight(instance: Instance, policy: Policy) -> str:
+def in_flight(instance: InstanceState, policy: Policy) -> str:
     limit = policy["admission.max_inflight_per_instance"]
     return f"its limit of requests is reached, {instance.running} of {limit}" if instance.running >= limit else ""
 
 
-def kv_headroom(instance: Instance, policy: Policy) -> str:
+def kv_headroom(instance: InstanceState, policy: Policy) -> str:
     limit = policy["load.kv_usage_max"]
     return f"KV usage {instance.kv_usage:.1%} is above {limit:.1%}" if instance.kv_usage > limit else ""
 
 
-def prefill_role(instance: Instance, policy: Policy) -> str:
+def prefill_role(instance: InstanceState, policy: Policy) -> str:
     return "it computes prompts for others" if instance.role == "prefill" else ""
 
 
-def decode_role(instance: Instance, policy: Policy) -> str:
+def decode_role(instance: InstanceState, policy: Policy) -> str:
     return "it decodes what others have computed" if instance.role == "decode" else ""
 
 
@@ -37,7 +37,7 @@ HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 SOFT: dict[str, Filter] = {"prefill_role": prefill_role, "decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
-def refusals(instances: Fleet, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
+def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
     """Why instances may not take the request, by their place in the list; those that may are not in it.
 
     `offloads`: the route has prompts computed elsewhere, so that instances which only decode are its to choose from.
@@ -56,19 +56,19 @@ def refusals(instances: Fleet, policy: Policy, *, offloads: bool = False) -> dic
     return found
 
 
-def doubtful(instances: Fleet, policy: Policy) -> list[int]:
+def doubtful(instances: FleetColumns, policy: Policy) -> list[int]:
     """Whom the filters have to be asked about: in a fleet that is well, nobody."""
     asked = instances.column(is_doubtful, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"])
     return list(compress(count(), asked)) if True in asked else []
 
 
-def is_doubtful(instance: Instance, limit: int, kv_limit: float) -> bool:
+def is_doubtful(instance: InstanceState, limit: int, kv_limit: float) -> bool:
     usual = not instance.refused and instance.running < limit and instance.kv_usage <= kv_limit
     return not usual or instance.role != "both"
 
 
 def _rejected(
-    filters: Iterable[Filter], instances: Sequence[Instance], places: Sequence[int], policy: Policy
+    filters: Iterable[Filter], instances: Sequence[InstanceState], places: Sequence[int], policy: Policy
 ) -> dict[int, str]:
     rules, found = tuple(filters), {}
     for place in places:

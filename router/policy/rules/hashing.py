@@ -3,20 +3,20 @@
 from functools import lru_cache
 from hashlib import blake2b
 
-from router.policy.fleet import Fleet
-from router.policy.types import Instance
+from router.policy.fleet import FleetColumns
+from router.policy.types import InstanceState
 
 MASK = (1 << 64) - 1
 
 
-def rendezvous(key: int, instances: Fleet) -> list[int]:
+def rendezvous(key: int, instances: FleetColumns) -> list[int]:
     """64-bit hashes of (key, id); the least is the key's home. An xor of two hashes alone would rank the ids alike for
     many keys; one multiplication as in splitmix64 is enough, since both are good hashes before."""
     folded = key ^ (key >> 32)
     return [(folded ^ name) * 0xBF58476D1CE4E5B9 & MASK for name in instances.column(_folded_id)]
 
 
-def _folded_id(instance: Instance) -> int:
+def _folded_id(instance: InstanceState) -> int:
     name = hash_of(instance.id)
     return name ^ (name >> 32)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
 
@@ -14,7 +14,7 @@ def offloaded(view: View, pick: Pick) -> Pick:
     return replace(pick, prefill=instance, reasons=(*pick.reasons, why))
 
 
-def prefiller(view: View, decoder: Instance) -> tuple[Instance | None, str]:
+def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
     """The instance with the least work_i of those that can hand the KV over to the decoder; and the reason in words.
 
     None when there is no other of the same connector: then the decoder computes the prompt itself.
@@ -32,7 +32,7 @@ def prefiller(view: View, decoder: Instance) -> tuple[Instance | None, str]:
     return chosen, f"prefill on {chosen.id}: least work, {scores[place]:,.0f} tokens, to {decoder.connector}"
 
 
-def _connected(view: View, decoder: Instance) -> tuple[View, list[float]]:
+def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
     """Everybody, with the work_i of those that can compute for the decoder; infinite of the others."""
     everybody = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = everybody.instances
@@ -47,7 +47,7 @@ def _work_of(view: View, able: list[bool]) -> list[float]:
     return [work if one else inf for work, one in zip(view.work, able, strict=True)]
 
 
-def _able(view: View, decoder: Instance) -> list[bool]:
+def _able(view: View, decoder: InstanceState) -> list[bool]:
     limit = view.policy["admission.max_inflight_per_instance"]
     able = [
         one.connector == decoder.connector

@@ -1,10 +1,10 @@
 """When the preferred instance has too much to do to be kept."""
 
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import View, ongoing
 
 
-def overloaded(view: View, instance: Instance) -> str:
+def overloaded(view: View, instance: InstanceState) -> str:
     """Why the preferred instance is left, in words; empty when it is kept.
 
     It is left when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
@@ -27,6 +27,6 @@ def most_work(view: View) -> float:
     return max(ratio * least_work, least_work + floor)
 
 
-def _work_on(view: View, instance: Instance) -> float:
+def _work_on(view: View, instance: InstanceState) -> float:
     weight: float = view.policy["load.request_tokens"]
     return view.request.prompt_tokens - view.cached_on(instance) + ongoing(instance, weight)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import add, mul, sub
 
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import View
 
 Scorer = Callable[[View], list[float]]
@@ -47,7 +47,7 @@ def session(view: View) -> list[float]:
     return [1.0 if name == bound_to else 0.0 for name in view.instances.ids]
 
 
-def _kv_free(instance: Instance) -> float:
+def _kv_free(instance: InstanceState) -> float:
     return 1 - instance.kv_usage
 
 

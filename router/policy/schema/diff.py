@@ -11,7 +11,7 @@ from router.policy.strategies import ROUTES
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ParameterChange:
     path: str
     title: str
     unit: str
@@ -20,7 +20,7 @@ class Change:
     direction: str  # in words: "looser: more requests count as heavy"
 
 
-def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[ParameterChange, ...]:
     """Only what differs, in the order of the page. Neither document has to be valid: drafts are shown as they are."""
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
@@ -36,11 +36,11 @@ def _same(old: Any, new: Any) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def _change(path: str, old: Any, new: Any, route: Any) -> Change:
+def _change(path: str, old: Any, new: Any, route: Any) -> ParameterChange:
     parameter = PARAMETERS.get(path)
     if parameter is None:
-        return Change(path, path, "", old, new, "not a known parameter")
-    return Change(path, parameter.title, parameter.unit, old, new, _direction(path, old, new, route))
+        return ParameterChange(path, path, "", old, new, "not a known parameter")
+    return ParameterChange(path, parameter.title, parameter.unit, old, new, _direction(path, old, new, route))
 
 
 def _direction(path: str, old: Any, new: Any, route: Any) -> str:

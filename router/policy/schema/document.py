@@ -13,7 +13,7 @@ from typing import Any
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter, Rejected, accept, shown
 from router.policy.schema.parameters import COMMON, PARAMETERS, ROUTE_NAME
-from router.policy.schema.problems import SCHEMA, Problem, crossed, unknown
+from router.policy.schema.problems import SCHEMA, PolicyProblem, crossed, unknown
 from router.policy.strategies import ROUTES
 from router.policy.types import Policy
 
@@ -23,7 +23,7 @@ PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked thro
 class InvalidDocument(ValueError):
     """What is wrong with a document, every fault of it."""
 
-    def __init__(self, errors: list[Problem]) -> None:
+    def __init__(self, errors: list[PolicyProblem]) -> None:
         super().__init__("; ".join(f"{error.path or 'document'}: {error.message}" for error in errors))
         self.errors = errors
 
@@ -32,7 +32,7 @@ def parameters_of(route: str) -> tuple[Parameter, ...]:
     """The parameters of a document with this route, in the order of the page. InvalidDocument when it is unknown."""
     known = accept(ROUTE_NAME, route)
     if isinstance(known, Rejected):
-        raise InvalidDocument([Problem(ROUTE_NAME.path, known.shown, known.message)])
+        raise InvalidDocument([PolicyProblem(ROUTE_NAME.path, known.shown, known.message)])
     return (ROUTE_NAME, *ROUTES[known].parameters, *COMMON)
 
 
@@ -45,14 +45,14 @@ def default(route: str = ROUTE_NAME.default) -> dict[str, Any]:
 def parse(document: object) -> Policy:
     """The policy of a document; keys that are missing take their defaults. InvalidDocument holds every fault."""
     if not isinstance(document, dict):
-        raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
+        raise InvalidDocument([PolicyProblem("", shown(document), "the document must be a JSON object")])
     expected = _expected(document)
     values: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     for parameter in expected.values():
         value = accept(parameter, _given(document, parameter))
         if isinstance(value, Rejected):
-            problems.append(Problem(parameter.path, value.shown, value.message))
+            problems.append(PolicyProblem(parameter.path, value.shown, value.message))
         else:
             values[parameter.path] = value
     problems += crossed(values)
@@ -130,7 +130,7 @@ __all__ = [
     "PROBLEMS_SHOWN",
     "SCHEMA",
     "InvalidDocument",
-    "Problem",
+    "PolicyProblem",
     "apply_overrides",
     "default",
     "dump",

@@ -20,42 +20,42 @@ _WEIGHTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PolicyProblem:
     path: str
     value: Any  # short and safe to write as JSON
     message: str  # holds the allowed range
 
 
-def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[PolicyProblem]:
     """A wrong schema, sections and keys that nobody knows, sections that are no objects."""
     sections = {path.partition(".")[0] for path in expected}
     for section, part in document.items():
         if section == "schema":
             if type(part) is not int or part != SCHEMA:  # true is not 1
-                yield Problem("schema", shown(part), f"must be {SCHEMA}: this version of Weir knows no other")
+                yield PolicyProblem("schema", shown(part), f"must be {SCHEMA}: this version of Weir knows no other")
         elif section not in sections:
-            yield Problem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
+            yield PolicyProblem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
         elif not isinstance(part, dict):
-            yield Problem(section, shown(part), "must be an object")
+            yield PolicyProblem(section, shown(part), "must be an object")
         else:
             yield from _unknown_keys(section, part, expected)
 
 
-def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
+def crossed(values: Mapping[str, Any]) -> Iterator[PolicyProblem]:
     """Rules between fields, told at each field that takes part; silent where one of them is wrong by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)
-        yield Problem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
-        yield Problem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
+        yield PolicyProblem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
+        yield PolicyProblem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
     for paths in _WEIGHTS:
         if all(values.get(path) == 0 for path in paths):
             names = " and ".join(path.partition(".")[2] for path in paths)
             message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
-            yield from (Problem(path, 0.0, message) for path in paths)
+            yield from (PolicyProblem(path, 0.0, message) for path in paths)
 
 
-def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[PolicyProblem]:
     keys = {path.partition(".")[2] for path in expected if path.startswith(section + ".")}
     for key, value in part.items():
         path = f"{section}.{key}"
@@ -64,9 +64,9 @@ def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, 
         if path in PARAMETERS:
             owners = PARAMETERS[path].routes
             routes = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
-            yield Problem(path, shown(value), f"is a parameter of the {routes}")
+            yield PolicyProblem(path, shown(value), f"is a parameter of the {routes}")
         else:
-            yield Problem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
+            yield PolicyProblem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from router.policy.rules.offload import prefiller, serving
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import Pick, View
 
 
@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
     return adaptive(view, _offload)
 
 
-def _offload(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+def _offload(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
     helper, why = prefiller(view, home)
     if helper is None:
         return least_decode(serving(view), home, (*reasons, why))

@@ -8,10 +8,10 @@ from router.policy.rules.offload import serving
 from router.policy.rules.overload import most_work, overloaded
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance, RequestClass
+from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
-Heavy = Callable[[View, Instance, tuple[str, ...]], Pick]  # where a request goes that is heavy on this instance
+Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]  # where a request goes that is heavy on this instance
 
 
 def rank(view: View) -> Pick:
@@ -31,7 +31,7 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
     return cache_or_load(rest, home, request_class, bound.reasons)
 
 
-def least_decode(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
@@ -65,12 +65,12 @@ def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[s
     return rest, (*reasons, f"{left_out} left out: each has more than {limit:,.0f} tokens of work")
 
 
-def best_by_cache(view: View) -> Instance:
+def best_by_cache(view: View) -> InstanceState:
     """Least n_i, of equals the one with the least work."""
     return view.instances[least(view, view.new, lambda: view.work)]
 
 
-def cache_or_load(view: View, home: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
+def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
     cached = view.cached_on(home)
     if cached == 0:
         why = "no instance holds any of the prompt"

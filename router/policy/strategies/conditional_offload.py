@@ -6,7 +6,7 @@ from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance, Rates
+from router.policy.types import InstanceState, Rates
 from router.policy.view import Pick, View
 
 
@@ -15,7 +15,7 @@ def rank(view: View) -> Pick:
     return adaptive(view, _offload_if_it_pays)
 
 
-def _offload_if_it_pays(view: View, home: Instance, reasons: tuple[str, ...]) -> Pick:
+def _offload_if_it_pays(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
     helper, why = prefiller(view, home)
     if helper is None:
         return least_decode(serving(view), home, (*reasons, why))
@@ -25,7 +25,7 @@ def _offload_if_it_pays(view: View, home: Instance, reasons: tuple[str, ...]) ->
     return Pick(home, "heavy", "offload", (*reasons, told, why), prefill=helper)
 
 
-def _judge(view: View, decoder: Instance, helper: Instance) -> tuple[bool, str]:
+def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[bool, str]:
     free = (1 - decoder.kv_usage) * decoder.kv_tokens
     if decoder.kv_tokens and free < view.request.prompt_tokens:
         return False, f"no offload: {decoder.id} has KV room for {free:,.0f} of {view.request.prompt_tokens:,} tokens"
@@ -53,7 +53,7 @@ class Balance:
         return self.stall_s + self.queue_s
 
 
-def _balance(view: View, decoder: Instance, helper: Instance, rates: Rates) -> Balance:
+def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: Rates) -> Balance:
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     stalled = decoder.decodes * own - helper.decodes * other  # the decodes beside the helper are held up instead

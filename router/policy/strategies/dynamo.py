@@ -3,7 +3,7 @@
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
 
@@ -39,7 +39,7 @@ def _decode_blocks(view: View) -> list[float]:
     return view.instances.column(_held_blocks, view.policy["load.request_tokens"])
 
 
-def _held_blocks(instance: Instance, request_tokens: float) -> float:
+def _held_blocks(instance: InstanceState, request_tokens: float) -> float:
     tokens = instance.kv_usage * instance.kv_tokens if instance.kv_tokens else request_tokens * instance.running
     return tokens / instance.block_size
 

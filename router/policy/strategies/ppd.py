@@ -6,7 +6,7 @@ from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.least_requests import fewest_requests
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance, RequestClass
+from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
 
@@ -24,14 +24,16 @@ def rank(view: View) -> Pick:
     return _prefill_then_decode(view, bound.instance, request_class, bound.reasons)
 
 
-def _decoder(view: View) -> Instance:
+def _decoder(view: View) -> InstanceState:
     """argmin R_i of those that only decode, of all where there are none."""
     roles = view.instances.role
     decoders = view.only([role == "decode" for role in roles]) if "decode" in roles else view
     return decoders.instances[least(decoders, decoders.instances.running)]
 
 
-def _prefill_then_decode(view: View, decoder: Instance, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
+def _prefill_then_decode(
+    view: View, decoder: InstanceState, request_class: RequestClass, reasons: tuple[str, ...]
+) -> Pick:
     helper, why = prefiller(view, decoder)
     if helper is not None:
         return Pick(decoder, request_class, "prefill_decode", (*reasons, why), prefill=helper)

@@ -5,7 +5,7 @@ from operator import add, mul
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Route
-from router.policy.types import Instance
+from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
 
@@ -52,7 +52,7 @@ def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:
     return False, _too_slow(instance, takes, limit)
 
 
-def _too_slow(instance: Instance, takes: float, limit: float) -> str:
+def _too_slow(instance: InstanceState, takes: float, limit: float) -> str:
     return f"the session leaves {instance.id}: first token after {takes:.2f} s, {limit:.2f} s are allowed"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from router.prefix.blocks import linked
 from router.prefix.exact.holders import HolderSets, placed
-from router.prefix.exact.part import Part
+from router.prefix.exact.part import InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import Table
 from router.prefix.forecast.cache_forecast import Sent
@@ -41,12 +41,12 @@ class ExactIndex:
         self._max_blocks = max_blocks
         self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, InstanceBlocks] = {}
         self._rooms: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
         self._live = 0  # bits of the slots in use
-        self._leaving: list[tuple[Part, Iterator[int]]] = []
+        self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._held = 0  # blocks, counted once per instance
 
     # What engines tell
@@ -88,7 +88,7 @@ class ExactIndex:
         for name in names:
             block = part.names.get(name)
             if block and part.drop_copy(name, tier):
-                part.ahead.held -= tier == DEVICE
+                part.forecast.held -= tier == DEVICE
             elif block:
                 self._drop(part, name, block, tier, changes)
         self._sets.release(changes)
@@ -142,7 +142,7 @@ class ExactIndex:
         if self._rooms.get(instance) != blocks:
             self._rooms[instance] = blocks
             if instance in self._parts:
-                self._parts[instance].ahead.resize(blocks)
+                self._parts[instance].forecast.resize(blocks)
 
     def foreseen(
         self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
@@ -152,16 +152,16 @@ class ExactIndex:
         changed = {}
         for instance, part in self._parts.items():
             device, host, disk = held.get(instance, NOTHING)
-            if not part.ahead.stirs(now) or host or disk:  # what leaves the device is found on the tier below
+            if not part.forecast.stirs(now) or host or disk:  # what leaves the device is found on the tier below
                 continue
-            tokens = part.ahead.foreseen(hashes, device // block_size) * block_size
+            tokens = part.forecast.foreseen(hashes, device // block_size) * block_size
             if tokens != device:
                 changed[instance] = (tokens, 0, 0)
         return changed
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> Sent:
         """The instance gets this prompt, of which it will hold so many leading blocks in its turn."""
-        return self._part(instance).ahead.sent(hashes, foreseen)
+        return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
         """How many blocks it holds, by tier."""
@@ -186,12 +186,12 @@ class ExactIndex:
     def bytes(self) -> int:
         """Memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
-        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.ahead.bytes for part in parts)
+        own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.forecast.bytes for part in parts)
         return own + self._holders.bytes + len(self._sets) * _SET_BYTES
 
     # Inside
 
-    def _part(self, instance: str) -> Part:
+    def _part(self, instance: str) -> InstanceBlocks:
         part = self._parts.get(instance)
         if part is None:
             if self._free:
@@ -200,11 +200,11 @@ class ExactIndex:
             else:
                 slot = len(self._names)
                 self._names.append(instance)
-            part = self._parts[instance] = Part(slot, self._rooms.get(instance, 0))
+            part = self._parts[instance] = InstanceBlocks(slot, self._rooms.get(instance, 0))
             self._live |= part.bit
         return part
 
-    def _add(self, part: Part, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
+    def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
         """`names`: the engine's; `blocks`: ours, that go on from `parent`, 0 where that is not known."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
@@ -222,9 +222,9 @@ class ExactIndex:
         part.on_tier[tier] += new
         self._held += new
         if tier == DEVICE:
-            part.ahead.stored(blocks, parent, new, len(again))
+            part.forecast.stored(blocks, parent, new, len(again))
 
-    def _drop_all(self, part: Part, names: Sequence[int]) -> None:
+    def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
         """Of an instance that has one tier, and each block once."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
@@ -233,7 +233,7 @@ class ExactIndex:
         gone = self._recount(numbers, changes)
         part.on_tier[DEVICE] -= gone
         self._held -= gone
-        part.ahead.dropped(blocks)
+        part.forecast.dropped(blocks)
 
     def _recount(self, numbers: list[int], changes: Mapping[int, int]) -> int:
         """Blocks that had these sets of holders have other ones now; of how many blocks that is so."""
@@ -247,7 +247,7 @@ class ExactIndex:
         self._sets.release(changes)
         return changed
 
-    def _drop(self, part: Part, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
+    def _drop(self, part: InstanceBlocks, name: int, block: int, tier: int, changes: dict[int, int]) -> None:
         number = self._holders.get(block)
         after = changes.get(number)
         if after is None:
@@ -257,18 +257,18 @@ class ExactIndex:
             part.on_tier[tier] -= 1
             self._held -= 1
             if tier == DEVICE:
-                part.ahead.dropped([block])
+                part.forecast.dropped([block])
             if not self._sets.anywhere[after] & part.bit:
                 part.names.pop(name)
 
-    def _leave(self, part: Part, block: int) -> None:
+    def _leave(self, part: InstanceBlocks, block: int) -> None:
         number = self._holders.get(block)
         for tier, mask in enumerate(self._sets.masks[number]):
             held = bool(mask & part.bit)
             part.on_tier[tier] -= held
             self._held -= held
             if held and tier == DEVICE:
-                part.ahead.dropped([block])
+                part.forecast.dropped([block])
         self._put(block, number, self._sets.without_instance(number, part.bit))
         self._sets.release((number,))
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from router.prefix.exact.table import Table
-from router.prefix.forecast.cache_forecast import Ahead
+from router.prefix.forecast.cache_forecast import CacheForecast
 
 NAME_PARTS = 64
 
 
-class Part:
-    __slots__ = ("ahead", "bit", "copies", "names", "on_tier", "slot", "unknown")
+class InstanceBlocks:
+    __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown")
 
     def __init__(self, slot: int, room: int) -> None:
         """`room`: blocks that its KV cache has, 0 if that is not known."""
@@ -20,7 +20,7 @@ class Part:
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier): how many besides the first
         self.on_tier = [0, 0, 0]
         self.unknown = 0  # blocks that could not be placed: their parent was never told
-        self.ahead = Ahead(room)  # what of the device's will change by the requests under way
+        self.forecast = CacheForecast(room)  # what of the device's will change by the requests under way
 
     def add_copies(self, names: Iterable[int], tier: int) -> None:
         for name in names:

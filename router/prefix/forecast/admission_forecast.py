@@ -7,7 +7,7 @@ block of each request that is not full: such blank ones are taken before anythin
 """
 
 
-class Turns:
+class AdmissionForecast:
     """All in blocks, of which the expected ones are fractions."""
 
     __slots__ = ("_blank", "_running", "evicted", "free")
@@ -19,8 +19,8 @@ class Turns:
         self._blank = blank
         self._running: list[tuple[float, float]] = []  # (what the answer will grow yet, what its end gives back)
 
-    def copy(self) -> "Turns":
-        other = Turns(self.free, self._blank)
+    def copy(self) -> "AdmissionForecast":
+        other = AdmissionForecast(self.free, self._blank)
         other.evicted, other._running = self.evicted, self._running[:]
         return other
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from router.prefix.common import common
-from router.prefix.forecast.admission_forecast import Turns
-from router.prefix.forecast.eviction_order import Shelf
+from router.prefix.forecast.admission_forecast import AdmissionForecast
+from router.prefix.forecast.eviction_order import EvictionOrder
 
 LATE_S = 1.0  # after a request's end its blocks are told of, or never will be
 LEARNT_FROM = 16  # answers: how long they are is their mean, older ones counting less
@@ -23,10 +23,12 @@ _ENTRY_BYTES = 110
 class Sent:
     """One request under way on one instance."""
 
-    __slots__ = ("_ahead", "_prompt", "chain", "foreseen", "fresh", "has_turn", "own", "uses")
+    __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "has_turn", "own", "uses")
 
-    def __init__(self, ahead: "Ahead", hashes: Sequence[int], uses: int, foreseen: int, fresh: list[int]) -> None:
-        self._ahead = ahead
+    def __init__(
+        self, forecast: "CacheForecast", hashes: Sequence[int], uses: int, foreseen: int, fresh: list[int]
+    ) -> None:
+        self._forecast = forecast
         self._prompt = len(hashes)
         self.chain = array("Q", hashes)  # of the prompt, and of the answer as it grows
         self.uses = uses  # leading blocks: to be found in its turn, and told of since
@@ -61,20 +63,20 @@ class Sent:
 
     def over(self, now: float) -> None:
         """In whatever way; `now`: s, monotonic."""
-        self._ahead.ended(self, now)
+        self._forecast.ended(self, now)
 
 
-class Ahead:
+class CacheForecast:
     """Of one instance; all sizes in blocks, on the device."""
 
     __slots__ = (
         "_answer",
         "_answers",
+        "_eviction",
         "_expected",
         "_leaving",
         "_next",
         "_room",
-        "_shelf",
         "_turns",
         "_under_way",
         "held",
@@ -83,19 +85,19 @@ class Ahead:
     def __init__(self, room: int) -> None:
         self.held = 0  # now, each copy counted
         self._room = room
-        self._shelf = Shelf()
+        self._eviction = EvictionOrder()
         self._expected: dict[int, int] = {}  # blocks not told of yet → requests that compute or await them
         self._under_way: dict[Sent, None] = {}  # in the order of arrival
         self._next: dict[int, Sent] = {}  # the next block of a prompt, or the last one of a growing answer
         self._leaving: deque[tuple[float, Sent]] = deque()  # those that are over: what they computed may be told yet
         self._answer = 0.0  # mean of those that are over, in blocks
         self._answers = 0  # of how many
-        self._turns: Turns | None = None  # of those under way; None: to be found
+        self._turns: AdmissionForecast | None = None  # of those under way; None: to be found
 
     @property
     def bytes(self) -> int:
         """Memory, roughly."""
-        return self._shelf.bytes + len(self._expected) * _ENTRY_BYTES
+        return self._eviction.bytes + len(self._expected) * _ENTRY_BYTES
 
     def resize(self, room: int) -> None:
         """`room`: of the instance's KV cache; 0 when it is not known, then nothing is expected to be evicted."""
@@ -110,7 +112,7 @@ class Ahead:
     def foreseen(self, hashes: Sequence[int], held: int) -> int:
         """How many leading blocks of a prompt it will hold when `held` are now."""
         kept = held
-        if held and self._room and not self._shelf.uses(hashes, held):
+        if held and self._room and not self._eviction.uses(hashes, held):
             kept = self._kept(hashes, held)
         return self._end_of_expected(hashes, kept)
 
@@ -123,10 +125,10 @@ class Ahead:
         fresh = list(hashes[start:])
         for block in fresh:
             expected[block] = expected.get(block, 0) + 1
-        idle = self._shelf.idle
+        idle = self._eviction.idle
         request = Sent(self, hashes, start, foreseen, fresh)
-        self._shelf.use(request.chain, start, busy=True)
-        request.own = idle - self._shelf.idle + len(hashes) - foreseen
+        self._eviction.use(request.chain, start, busy=True)
+        request.own = idle - self._eviction.idle + len(hashes) - foreseen
         self._under_way[request] = None
         self._next[request.awaits] = request
         self._turns = None
@@ -142,7 +144,7 @@ class Ahead:
         if request.has_turn:
             self._answers += 1
             self._answer += (request.answer - self._answer) / min(self._answers, LEARNT_FROM)
-        self._shelf.use(request.chain, request.uses, busy=False)
+        self._eviction.use(request.chain, request.uses, busy=False)
         self._keep_shared(request)
         # What was told of is not its own any more: evicted, it may be what the conversation's next turn awaits.
         request.fresh = [block for block in request.fresh if block in self._expected]
@@ -162,7 +164,7 @@ class Ahead:
             return
         request = self._next.get(blocks[0]) or self._answering(parent) or self._hit_otherwise(blocks[0])
         known = len(blocks) - new
-        self._shelf.told(blocks[known:], blocks[known - 1] if known else parent, busy=request is not None)
+        self._eviction.told(blocks[known:], blocks[known - 1] if known else parent, busy=request is not None)
         if request is not None:
             self._next.pop(request.awaits, None)
             request.told(blocks)
@@ -172,9 +174,9 @@ class Ahead:
         """In the order of eviction."""
         self.held -= len(blocks)
         self._turns = None
-        for block in self._shelf.gone(blocks):
+        for block in self._eviction.gone(blocks):
             self._lose(block)
-        self._shelf.fit(self.held)
+        self._eviction.fit(self.held)
 
     # Inside
 
@@ -193,7 +195,7 @@ class Ahead:
                 for found in request.chain[request.uses : place]:
                     self._expected.pop(found, None)
                 request.uses = place
-                self._shelf.use(request.chain, place, busy=True)
+                self._eviction.use(request.chain, place, busy=True)
                 return request
         return None
 
@@ -218,7 +220,7 @@ class Ahead:
                 if same > most:
                     most, sharer = same, other
         if sharer is not None:
-            self._shelf.use(sharer.chain, sharer.uses, busy=True)
+            self._eviction.use(sharer.chain, sharer.uses, busy=True)
 
     def _forget(self, request: Sent) -> None:
         """What it was to compute and the engine has not told of is not expected any more."""
@@ -240,15 +242,15 @@ class Ahead:
         turns.wait(need)
         return self._left(hashes, held, turns)
 
-    def _left(self, hashes: Sequence[int], held: int, turns: Turns) -> int:
+    def _left(self, hashes: Sequence[int], held: int, turns: AdmissionForecast) -> int:
         gone = round(turns.evicted)
-        return self._shelf.kept(hashes, held, self._shelf.cutoff(gone)) if gone else held
+        return self._eviction.kept(hashes, held, self._eviction.cutoff(gone)) if gone else held
 
-    def _found_turns(self) -> Turns:
+    def _found_turns(self) -> AdmissionForecast:
         """When all that are under way have had theirs. Each has one block besides that is not full, without a name."""
         running = sum(request.has_turn for request in self._under_way)
         blank = self._room - self.held - running - sum(len(request.fresh) for _, request in self._leaving)
-        turns = Turns(blank + self._shelf.idle, blank)
+        turns = AdmissionForecast(blank + self._eviction.idle, blank)
         for request in self._under_way:
             need = request.missing + (not request.has_turn)
             if not request.has_turn:

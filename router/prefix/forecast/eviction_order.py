@@ -13,7 +13,7 @@ from router.prefix.common import common
 _STRETCH_BYTES = 500
 
 
-class _Stretch:
+class _Segment:
     __slots__ = ("at", "blocks", "busy")
 
     def __init__(self, blocks: "array[int]", busy: bool, at: int) -> None:
@@ -22,15 +22,15 @@ class _Stretch:
         self.at = at  # number of its use: what is idle with a smaller one is evicted earlier
 
 
-class Shelf:
+class EvictionOrder:
     """Blocks are known by their chained hashes: equal hash, equal chain up to there."""
 
     __slots__ = ("_ends", "_idle", "_next", "_size", "_starts", "idle")
 
     def __init__(self) -> None:
-        self._starts: dict[int, _Stretch] = {}  # by first block
-        self._ends: dict[int, _Stretch] = {}  # by last block
-        self._idle: dict[_Stretch, None] = {}  # those of no request, freed longest ago first
+        self._starts: dict[int, _Segment] = {}  # by first block
+        self._ends: dict[int, _Segment] = {}  # by last block
+        self._idle: dict[_Segment, None] = {}  # those of no request, freed longest ago first
         self._next = 0
         self._size = 0
         self.idle = 0  # blocks
@@ -48,13 +48,13 @@ class Shelf:
             self._shorten(stretch, same)
             place += same
         if place:
-            self._put(_Stretch(chain[:place], busy, self._next))
+            self._put(_Segment(chain[:place], busy, self._next))
 
     def told(self, blocks: Sequence[int], parent: int, *, busy: bool) -> None:
         """Blocks are held from now on that were not; they go on from their parent where that is a stretch's end."""
         stretch = self._ends.get(parent)
         if stretch is None or stretch.busy != busy:
-            self._put(_Stretch(array("Q", blocks), busy, self._next))
+            self._put(_Segment(array("Q", blocks), busy, self._next))
             return
         del self._ends[parent]
         stretch.blocks.extend(blocks)
@@ -136,7 +136,7 @@ class Shelf:
             place += same
         return held
 
-    def _put(self, stretch: _Stretch) -> None:
+    def _put(self, stretch: _Segment) -> None:
         blocks = stretch.blocks
         self._next += 1
         self._starts[blocks[0]] = self._ends[blocks[-1]] = stretch
@@ -145,7 +145,7 @@ class Shelf:
             self._idle[stretch] = None
             self.idle += len(blocks)
 
-    def _shorten(self, stretch: _Stretch, blocks: int) -> None:
+    def _shorten(self, stretch: _Segment, blocks: int) -> None:
         """By so many, from its beginning."""
         del self._starts[stretch.blocks[0]]
         self._size -= blocks
@@ -156,7 +156,7 @@ class Shelf:
             return
         self._unlist(stretch, self._ends, stretch.blocks[-1])
 
-    def _unlist(self, stretch: _Stretch, by: dict[int, _Stretch], block: int) -> None:
+    def _unlist(self, stretch: _Segment, by: dict[int, _Segment], block: int) -> None:
         """An engine that told of a block twice made it part of two stretches: the other one stays."""
         if by.get(block) is stretch:
             del by[block]

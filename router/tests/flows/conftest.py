@@ -96,8 +96,8 @@ class Pair:
 
     async def nothing_is_left(self) -> None:
         """No load is counted, no blocks are in use, no breaker has its probe out."""
-        members = list(self.pool.members.values())
-        await self.until(lambda: all((m.requests, m.prefill_tokens, m.decodes) == (0, 0, 0) for m in members))
+        endpoints = list(self.pool.endpoints.values())
+        await self.until(lambda: all((m.requests, m.prefill_tokens, m.decodes) == (0, 0, 0) for m in endpoints))
         alive = [sim for sim in self.sims if sim.process.poll() is None]
         await self.until(lambda: all(sim.figure("kv_cache_usage_perc") == 0 for sim in alive))
 
@@ -154,7 +154,7 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
                 for sim, role in zip(made, roles, strict=True)
             ]
             pair.publish()
-            await pair.until(lambda: pair.pool is not None and pair.pool.members and pair.pool.version)
+            await pair.until(lambda: pair.pool is not None and pair.pool.endpoints and pair.pool.version)
             return pair
 
         yield build

@@ -10,8 +10,8 @@ from router.flows import bodies
 CHAT = "/v1/chat/completions"
 
 
-def prefill(body: dict[str, Any], endpoint: str = CHAT) -> dict[str, Any]:
-    return dict(orjson.loads(bodies.prefill(body, endpoint, {"do_remote_decode": True})))
+def prefill(body: dict[str, Any], api_path: str = CHAT) -> dict[str, Any]:
+    return dict(orjson.loads(bodies.prefill(body, api_path, {"do_remote_decode": True})))
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_the_prefill_is_asked_for_one_token_of_the_same_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "limits"),
+    ("api_path", "limits"),
     [
         ("/v1/completions", {"max_tokens": 1}),
         ("/v1/responses", {"max_output_tokens": 1}),
         ("/v1/messages", {"max_tokens": 1}),
     ],
 )
-def test_each_api_is_limited_in_its_own_words(endpoint: str, limits: dict[str, int]) -> None:
-    asked = prefill({}, endpoint)
+def test_each_api_is_limited_in_its_own_words(api_path: str, limits: dict[str, int]) -> None:
+    asked = prefill({}, api_path)
     assert {name: value for name, value in asked.items() if name.startswith("max")} == limits
 
 

@@ -26,7 +26,7 @@ async def test_an_engine_that_was_started_again_is_asked_for_its_new_id(pair: Bu
     world = await pair("mooncake_p2p")
     await world.ask()
     port = world.sims[0].port
-    known = world.pool.members["demo-0"].engine_id
+    known = world.pool.endpoints["demo-0"].engine_id
     assert known
     world.sims[0].stop()
     world.sims[0] = sims("demo-0", kv="mooncake_p2p", role="prefill", port=port)
@@ -35,7 +35,7 @@ async def test_an_engine_that_was_started_again_is_asked_for_its_new_id(pair: Bu
     assert "it was started again" in first["offload_reason"]
     second = await world.receipt(await world.ask("two " + PROMPT))
     assert second["offload"] == "ok"
-    assert world.pool.members["demo-0"].engine_id != known
+    assert world.pool.endpoints["demo-0"].engine_id != known
     await world.nothing_is_left()
 
 
@@ -45,8 +45,8 @@ async def test_a_new_epoch_forgets_the_engine_id(pair: Build) -> None:
     await world.ask()
     world.entries[0]["epoch"] = 2
     world.publish()
-    await world.until(lambda: world.pool.members["demo-0"].epoch == 2)
-    assert world.pool.members["demo-0"].engine_id == ""
+    await world.until(lambda: world.pool.endpoints["demo-0"].epoch == 2)
+    assert world.pool.endpoints["demo-0"].engine_id == ""
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ async def test_a_decoder_is_not_left_waiting_when_the_prefill_is_slow(pair: Buil
 async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
     world = await pair("mooncake_p2p", flags={"time_scale": 1, "kv_hold_s": 2})
     asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000))
-    await world.until(lambda: world.pool.members["demo-0"].requests == 1)
+    await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)
     asking.cancel()
     await world.nothing_is_left()
 
@@ -86,6 +86,6 @@ async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pai
     world = await pair("mooncake_p2p")
     world.entries[0]["kv"] = {}
     world.publish()
-    await world.until(lambda: not world.pool.members["demo-0"].kv)
+    await world.until(lambda: not world.pool.endpoints["demo-0"].kv)
     receipt = await world.receipt(await world.ask())
     assert receipt["offload_reason"] == "demo-0: the fleet does not say where its bootstrap server is"

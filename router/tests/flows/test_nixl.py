@@ -92,7 +92,7 @@ async def test_load_is_counted_where_it_is(pair: Build) -> None:
     request = world.client.build_request(
         "POST", "/v1/completions", json={"model": "llama", "prompt": long, "max_tokens": 2000, "ignore_eos": True}
     )
-    prefiller, decoder = world.pool.members["demo-0"], world.pool.members["demo-1"]
+    prefiller, decoder = world.pool.endpoints["demo-0"], world.pool.endpoints["demo-1"]
     sending = asyncio.ensure_future(world.client.send(request))
     await world.until(lambda: prefiller.requests == 1)
     assert prefiller.prefill_tokens > 10_000

@@ -17,7 +17,7 @@ LONG = "a longer prompt " * 5000  # 20,000 tokens: a second or two of prefill at
 async def begun(world: Pair, **body: Any) -> "asyncio.Task[Any]":
     """A request whose prefill has begun."""
     task = asyncio.ensure_future(world.ask(LONG, **body))
-    await world.until(lambda: world.pool.members["demo-0"].requests == 1)
+    await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)
     return task
 
 
@@ -50,8 +50,8 @@ async def test_a_dead_prefill_instance_opens_its_own_breaker(pair: Build) -> Non
     world = await pair("nixl", failure__breaker_failures=1)
     world.sims[0].stop()
     await world.ask()
-    members = world.pool.members
-    assert (members["demo-0"].breaker.state, members["demo-1"].breaker.state) == ("open", "closed")
+    endpoints = world.pool.endpoints
+    assert (endpoints["demo-0"].breaker.state, endpoints["demo-1"].breaker.state) == ("open", "closed")
     receipt = await world.receipt(await world.ask("again " + PROMPT))
     assert "prefill_instance" not in receipt  # the policy knows by now
 
@@ -110,7 +110,7 @@ async def test_kv_that_does_not_come_is_computed_by_the_decoder(pair: Build, str
     assert (receipt["flow"], receipt["offload"], receipt["retries"]) == ("colocated", "fallback", 0)
     assert "demo-1 did not get the KV of demo-0" in receipt["offload_reason"]
     assert "KV load failed" in receipt["offload_reason"]
-    assert world.pool.members["demo-1"].breaker.state == "closed"
+    assert world.pool.endpoints["demo-1"].breaker.state == "closed"
     await world.nothing_is_left()
 
 
@@ -163,6 +163,6 @@ async def test_many_faulted_offloads_leave_nothing_open(pair: Build) -> None:
         assert {answer.status_code for answer in answers} == {200}
     await world.nothing_is_left()
     await world.client.aclose()
-    for member in world.pool.members.values():
-        member.upstream.close_idle(float("inf"))
+    for endpoint in world.pool.endpoints.values():
+        endpoint.upstream.close_idle(float("inf"))
     await world.until(lambda: len(os.listdir("/proc/self/fd")) <= before)

@@ -79,7 +79,7 @@ async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
         entry |= {"url": sim.url, "kv": {"peer": prefiller.address}}
     world.sims[:] = [prefiller, decoder]
     world.publish()
-    await world.until(lambda: world.pool.members["demo-1"].kv.get("peer"))
+    await world.until(lambda: world.pool.endpoints["demo-1"].kv.get("peer"))
     response = await world.ask()
     assert (await world.receipt(response))["offload_reason"] == ""
     assert response.headers["x-weir-flow"] == "offload_neuron"
@@ -112,7 +112,7 @@ async def test_when_the_decoder_is_dead_the_request_goes_to_another(pair: Build)
 async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
     world = await pair("neuron", flags={"time_scale": 1, "kv_hold_s": 2})
     asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000, stream=True))
-    await world.until(lambda: world.pool.members["demo-0"].requests == 1)
+    await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)
     asking.cancel()
     await world.nothing_is_left()
 

@@ -17,7 +17,7 @@ import zmq
 from router.kv_events import feed as feeds
 from router.kv_events.discovery import discover
 from router.kv_events.feed import Feed
-from router.kv_events.sources import Source
+from router.kv_events.sources import KvEventSource
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
 
@@ -93,10 +93,10 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(url: str, source: Source | None = None) -> AsyncIterator[Followed]:
+async def following(url: str, source: KvEventSource | None = None) -> AsyncIterator[Followed]:
     """`source`: used instead of what the engine says."""
 
-    async def given() -> Source:
+    async def given() -> KvEventSource:
         assert source is not None
         return source
 

@@ -5,7 +5,7 @@ import struct
 import msgpack
 import pytest
 
-from router.kv_events.batch import Cleared, Removed, Stored, Undecodable, decode
+from router.kv_events.batch import BlocksCleared, BlocksRemoved, BlocksStored, Undecodable, decode
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
 STORED = {
@@ -30,7 +30,7 @@ def only(raw: object) -> object:
 
 def test_a_stored_event_has_names_parent_tokens_and_tier() -> None:
     event = only(STORED)
-    assert isinstance(event, Stored)
+    assert isinstance(event, BlocksStored)
     assert event.tokens == struct.pack("<4I", 1, 2, 3, 4)
     assert (event.block_size, event.tier, len(event.names), event.extras) == (2, DEVICE, 2, ())
     assert event.parent is not None
@@ -40,7 +40,7 @@ def test_a_stored_event_has_names_parent_tokens_and_tier() -> None:
 def test_an_array_says_the_same_as_a_map() -> None:
     assert only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU"]) == only(STORED)
     assert only(["BlockRemoved", [11], "CPU"]) == only({"type": "BlockRemoved", "block_hashes": [11], "medium": "CPU"})
-    assert only(["AllBlocksCleared"]) == Cleared()
+    assert only(["AllBlocksCleared"]) == BlocksCleared()
 
 
 def test_a_name_in_bytes_is_known_by_its_last_eight() -> None:
@@ -54,15 +54,15 @@ def test_a_name_in_bytes_is_known_by_its_last_eight() -> None:
 )
 def test_each_medium_is_a_tier(medium: str | None, tier: int) -> None:
     event = only({"type": "BlockRemoved", "block_hashes": [1], "medium": medium})
-    assert isinstance(event, Removed)
+    assert isinstance(event, BlocksRemoved)
     assert event.tier == tier
 
 
 def test_what_is_hashed_into_a_block_besides_its_tokens_is_kept() -> None:
     salted = only({**STORED, "extra_keys": [None, ["salt"]]})
     older = only({**STORED, "lora_name": "adapter"})
-    assert isinstance(salted, Stored)
-    assert isinstance(older, Stored)
+    assert isinstance(salted, BlocksStored)
+    assert isinstance(older, BlocksStored)
     assert [bool(extra) for extra in salted.extras] == [False, True]
     assert [bool(extra) for extra in older.extras] == [True, True]
 
@@ -70,8 +70,8 @@ def test_what_is_hashed_into_a_block_besides_its_tokens_is_kept() -> None:
 def test_layers_with_a_window_are_told_apart() -> None:
     whole = only({**STORED, "group_idx": 0, "kv_cache_spec_kind": "full_attention"})
     window = only({**STORED, "group_idx": 1, "kv_cache_spec_kind": "sliding_window"})
-    assert isinstance(whole, Stored)
-    assert isinstance(window, Stored)
+    assert isinstance(whole, BlocksStored)
+    assert isinstance(window, BlocksStored)
     assert (whole.whole, whole.group, window.whole, window.group) == (True, 0, False, 1)
 
 

@@ -4,25 +4,25 @@ import json
 
 import pytest
 
-from router.kv_events.sources import NoEvents, Source, parse
+from router.kv_events.sources import KvEventSource, NoEvents, parse
 
 URL = "http://10.0.0.7:8000"
 ONE = {"data_parallel_rank": 0, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "topic": "kv"}
 
 
-def read(value: object, url: str = URL) -> Source:
+def read(value: object, url: str = URL) -> KvEventSource:
     return parse(json.dumps(value).encode(), url)
 
 
 def test_every_address_means_the_one_that_answered() -> None:
-    assert read([ONE]) == Source("tcp://10.0.0.7:5557", "tcp://10.0.0.7:5558", "kv")
+    assert read([ONE]) == KvEventSource("tcp://10.0.0.7:5557", "tcp://10.0.0.7:5558", "kv")
     assert read({"0": ONE}) == read([ONE])
     assert read([ONE], "http://[::1]:8000").endpoint == "tcp://[::1]:5557"
 
 
 def test_an_address_of_its_own_is_kept() -> None:
     given = {"endpoint": "tcp://10.1.1.1:1", "replay_endpoint": None}
-    assert read([given]) == Source("tcp://10.1.1.1:1", None, "")
+    assert read([given]) == KvEventSource("tcp://10.1.1.1:1", None, "")
     assert read([{**given, "endpoint": "ipc:///tmp/kv"}]).endpoint == "ipc:///tmp/kv"
 
 

@@ -2,16 +2,16 @@
 
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.types import Candidate, Decision, Instance, Request
+from router.policy.types import Candidate, Decision, InstanceState, RoutingRequest
 
 
 def decision() -> Decision:
     instances = [
-        Instance("a", cached_tokens=600, running=3),
-        Instance("b", refused="draining"),
-        Instance("c", running=1),
+        InstanceState("a", cached_tokens=600, running=3),
+        InstanceState("b", refused="draining"),
+        InstanceState("c", running=1),
     ]
-    return decide(Request(1_000), instances, document.parse(document.default("least_requests")), 0.5)
+    return decide(RoutingRequest(1_000), instances, document.parse(document.default("least_requests")), 0.5)
 
 
 def test_they_carry_cache_score_and_refusal_in_the_given_order() -> None:

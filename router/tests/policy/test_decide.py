@@ -5,15 +5,15 @@ import pytest
 from router.policy.decide import REASONS_SHOWN, decide
 from router.policy.schema import document
 from router.policy.strategies import ROUTES
-from router.policy.types import Instance, Request
+from router.policy.types import InstanceState, RoutingRequest
 
 POLICY = document.parse(document.default())
 
 
 def test_nobody_able_is_explained_by_counts_of_reasons() -> None:
-    instances = [Instance("first", running=512)]
-    instances += [Instance(f"i-{number}", refused="draining") for number in range(3)]
-    assert decide(Request(1_000), instances, POLICY, 0.5).reasons == (
+    instances = [InstanceState("first", running=512)]
+    instances += [InstanceState(f"i-{number}", refused="draining") for number in range(3)]
+    assert decide(RoutingRequest(1_000), instances, POLICY, 0.5).reasons == (
         "no instance can take the request",
         "3 of 4: draining",
         "1 of 4: its limit of requests is reached, 512 of 512",
@@ -21,8 +21,8 @@ def test_nobody_able_is_explained_by_counts_of_reasons() -> None:
 
 
 def test_many_kinds_of_reasons_are_summed_up() -> None:
-    instances = [Instance(f"i-{number}", refused=f"reason {number}") for number in range(12)]
-    reasons = decide(Request(1_000), instances, POLICY, 0.5).reasons
+    instances = [InstanceState(f"i-{number}", refused=f"reason {number}") for number in range(12)]
+    reasons = decide(RoutingRequest(1_000), instances, POLICY, 0.5).reasons
     assert len(reasons) == REASONS_SHOWN + 2
     assert reasons[-1] == "7 more for other reasons"
 
@@ -30,22 +30,25 @@ def test_many_kinds_of_reasons_are_summed_up() -> None:
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_route_takes_the_only_instance(route: str) -> None:
     decision = decide(
-        Request(50_000, session="s"), [Instance("only", running=5)], document.parse(document.default(route)), 0.99
+        RoutingRequest(50_000, session="s"),
+        [InstanceState("only", running=5)],
+        document.parse(document.default(route)),
+        0.99,
     )
     assert decision.instance == "only"
 
 
 def test_a_session_alone_on_an_overloaded_instance_stays() -> None:
-    busy = Instance("only", running=500, prefill_tokens=5_000_000)
-    assert decide(Request(1_000, session="s", bound_to="only"), [busy], POLICY, 0.5).rule == "session"
+    busy = InstanceState("only", running=500, prefill_tokens=5_000_000)
+    assert decide(RoutingRequest(1_000, session="s", bound_to="only"), [busy], POLICY, 0.5).rule == "session"
 
 
 def test_a_heavy_request_is_served_as_the_policy_says() -> None:
-    decision = decide(Request(50_000), [Instance("a")], POLICY, 0.5)
+    decision = decide(RoutingRequest(50_000), [InstanceState("a")], POLICY, 0.5)
     assert (decision.request_class, decision.flow) == ("heavy", POLICY["flow.heavy"])
 
 
 def test_kv_usage_is_not_looked_at_when_the_limit_is_one() -> None:
     policy = document.parse({"route": {"name": "least_requests"}, "load": {"kv_usage_max": 1}})
-    full, empty = Instance("full", kv_usage=1.0), Instance("empty", running=1)
-    assert decide(Request(1_000), [full, empty], policy, 0.5).instance == "full"
+    full, empty = InstanceState("full", kv_usage=1.0), InstanceState("empty", running=1)
+    assert decide(RoutingRequest(1_000), [full, empty], policy, 0.5).instance == "full"

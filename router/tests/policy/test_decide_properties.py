@@ -10,7 +10,7 @@ from router.policy.decide import decide
 from router.policy.rules.classify import classify
 from router.policy.schema import document
 from router.policy.strategies import ROUTES
-from router.policy.types import CLASSES, Decision, Instance, Policy, Rates, Request
+from router.policy.types import CLASSES, Decision, InstanceState, Policy, Rates, RoutingRequest
 
 NAMES = [f"demo-{number}" for number in range(8)]
 POLICIES = [document.parse(document.default(route)) for route in ROUTES] + [
@@ -27,10 +27,10 @@ FIGURES = st.sampled_from([0, 1, 2, 700, 9_000, 30_000, 120_000])
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[Instance]:
+def fleets(draw: st.DrawFn) -> list[InstanceState]:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
     return [
-        Instance(
+        InstanceState(
             name,
             cached_tokens=draw(FIGURES),
             running=draw(st.sampled_from([0, 1, 2, 40, 600])),
@@ -48,7 +48,7 @@ def fleets(draw: st.DrawFn) -> list[Instance]:
 
 
 REQUESTS = st.builds(
-    Request,
+    RoutingRequest,
     prompt_tokens=st.sampled_from([0, 1, 1_000, 9_001, 30_000, 200_000]),
     session=st.none() | st.sampled_from(["s", "t", "u"]),
     bound_to=st.none() | st.sampled_from(NAMES),
@@ -58,7 +58,7 @@ REQUESTS = st.builds(
     turn=st.integers(0, 20),
 )
 SITUATIONS = st.tuples(REQUESTS, fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
-Situation = tuple[Request, list[Instance], Policy, float]
+Situation = tuple[RoutingRequest, list[InstanceState], Policy, float]
 
 
 @given(SITUATIONS)

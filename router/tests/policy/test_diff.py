@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 
 from router.policy.schema import document
-from router.policy.schema.diff import Change, diff
+from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import PARAMETERS
 from router.tests.policy.test_document_properties import JSON, valid
 
@@ -22,7 +22,7 @@ def test_equal_documents_differ_in_nothing() -> None:
 
 def test_a_lowered_threshold_is_told_in_words() -> None:
     assert diff(document.default(), changed(classes__heavy_new_tokens=10_000)) == (
-        Change(
+        ParameterChange(
             path="classes.heavy_new_tokens",
             title="Heavy from",
             unit="tokens",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.policy.schema import document
-from router.policy.schema.document import InvalidDocument, Problem
+from router.policy.schema.document import InvalidDocument, PolicyProblem
 from router.policy.schema.parameter import Parameter, Rejected, accept
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import ROUTES
@@ -68,12 +68,12 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
     return result
 
 
-def faults(value: object) -> list[Problem]:
+def faults(value: object) -> list[PolicyProblem]:
     """Empty when the document is taken; anything but InvalidDocument fails the test."""
     try:
         document.parse(value)
     except InvalidDocument as refused:
-        return refused.errors or [Problem("", None, "refused without a word")]
+        return refused.errors or [PolicyProblem("", None, "refused without a word")]
     return []
 
 

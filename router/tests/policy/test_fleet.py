@@ -3,24 +3,24 @@
 import random
 
 from router.policy.decide import decide
-from router.policy.fleet import COLUMNS_KEPT, Fleet
+from router.policy.fleet import COLUMNS_KEPT, FleetColumns
 from router.policy.schema import document
 from router.policy.strategies import ROUTES
-from router.policy.types import Instance, Request
+from router.policy.types import InstanceState, RoutingRequest
 
 
-def busy(instance: Instance, more: float) -> float:
+def busy(instance: InstanceState, more: float) -> float:
     return instance.running + more
 
 
-def fleet_of_four() -> Fleet:
-    return Fleet(Instance(name, running=number, waiting=10 * number) for number, name in enumerate("dbca"))
+def fleet_of_four() -> FleetColumns:
+    return FleetColumns(InstanceState(name, running=number, waiting=10 * number) for number, name in enumerate("dbca"))
 
 
 def test_a_column_is_made_once_and_follows_what_is_replaced() -> None:
     fleet = fleet_of_four()
     running, busier = fleet.running, fleet.column(busy, 0.5)
-    fleet.replace(2, Instance("c", running=7))
+    fleet.replace(2, InstanceState("c", running=7))
     assert fleet.running is running
     assert running == [0, 1, 7, 3]
     assert fleet.column(busy, 0.5) is busier
@@ -50,20 +50,20 @@ def test_columns_of_policies_of_the_past_are_not_kept_for_ever() -> None:
     fleet = fleet_of_four()
     for weight in range(10 * COLUMNS_KEPT):
         assert fleet.column(busy, weight)[1] == 1 + weight
-        fleet.replace(0, Instance("d"))
+        fleet.replace(0, InstanceState("d"))
     assert len(fleet._columns) <= COLUMNS_KEPT + 1
 
 
 def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
     """And what it has decided does not change with it."""
     rng = random.Random(3)
-    kept = Fleet(Instance(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
+    kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
     policies = [document.parse({"route": {"name": name}, "flow": {"heavy": "offload"}}) for name in ROUTES]
     made = []
     for turn in range(300):
         place = rng.randrange(7)
         kept.replace(place, _any_instance(rng, kept[place].id))
-        request = Request(
+        request = RoutingRequest(
             rng.choice((100, 8_000, 60_000)),
             session="s",
             bound_to=rng.choice((None, "i-3", "gone")),
@@ -77,8 +77,8 @@ def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
     assert all(again == decision for again, decision in made)
 
 
-def _any_instance(rng: random.Random, name: str) -> Instance:
-    return Instance(
+def _any_instance(rng: random.Random, name: str) -> InstanceState:
+    return InstanceState(
         name,
         running=rng.randrange(5),
         waiting=rng.randrange(3),

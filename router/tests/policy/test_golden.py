@@ -9,7 +9,7 @@ import pytest
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.strategies import ROUTES
-from router.policy.types import Decision, Instance, Rates, Request
+from router.policy.types import Decision, InstanceState, Rates, RoutingRequest
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
@@ -20,10 +20,10 @@ CASES = [
 
 def decision_of(route: str, case: dict[str, Any]) -> Decision:
     policy = document.parse(document.apply_overrides(document.default(route), case.get("overrides", {})))
-    instances = [Instance(**facts) for facts in case["instances"]]
+    instances = [InstanceState(**facts) for facts in case["instances"]]
     request = dict(case["request"])
     rates = Rates(**request.pop("rates", {}))
-    return decide(Request(**request, rates=rates), instances, policy, case.get("draw", 0.5))
+    return decide(RoutingRequest(**request, rates=rates), instances, policy, case.get("draw", 0.5))
 
 
 @pytest.mark.parametrize(("route", "case"), CASES)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from router.policy import columns, replay
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
-from router.policy.replay import NotReplayable, Outcome
+from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.schema import document
-from router.policy.types import Candidate, Decision, Instance, Policy, Rates, Request
+from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
 
 POLICY = document.parse(document.default())
 
 
-def receipt(request: Request, decision: Decision) -> dict[str, Any]:
+def receipt(request: RoutingRequest, decision: Decision) -> dict[str, Any]:
     """As the router writes it and Redis gives it back."""
     assert isinstance(decision.candidates, Candidates)
     made = {
@@ -38,19 +38,21 @@ def receipt(request: Request, decision: Decision) -> dict[str, Any]:
     return read
 
 
-def again(kept: dict[str, Any], policy: Policy) -> Outcome:
+def again(kept: dict[str, Any], policy: Policy) -> ReplayedDecision:
     return replay.outcome(replay.situation(kept).decide(policy))
 
 
 @st.composite
-def tiered(draw: st.DrawFn) -> Request:
+def tiered(draw: st.DrawFn) -> RoutingRequest:
     """Some requests come with what the exact index knows."""
     request = draw(REQUESTS)
     if draw(st.booleans()):
         return request
     tiers = {name: (draw(st.integers(0, 900)), 64, 16) for name in ("demo-1", "demo-4")}
     values = {field: getattr(request, field) for field in request.__slots__}
-    return Request(**{**values, "held": {name: sum(three) for name, three in tiers.items()}, "held_tiers": tiers})
+    return RoutingRequest(
+        **{**values, "held": {name: sum(three) for name, three in tiers.items()}, "held_tiers": tiers}
+    )
 
 
 SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
@@ -73,11 +75,11 @@ def test_another_policy_decides_as_it_would_have_then(situation: Situation, othe
 
 def example() -> dict[str, Any]:
     instances = [
-        Instance("a", running=3, kv_usage=0.5, connector="nixl"),
-        Instance("b", running=3, kv_usage=0.25, connector="nixl", refused="draining"),
-        Instance("c", running=3, kv_usage=0.99, connector="nixl"),
+        InstanceState("a", running=3, kv_usage=0.5, connector="nixl"),
+        InstanceState("b", running=3, kv_usage=0.25, connector="nixl", refused="draining"),
+        InstanceState("c", running=3, kv_usage=0.99, connector="nixl"),
     ]
-    request = Request(
+    request = RoutingRequest(
         50_000, session="s", held={"a": 160}, held_tiers={"a": (128, 32, 0)}, rates=Rates(9_000.0), turn=7
     )
     return receipt(request, decide(request, instances, POLICY, 0.25))
@@ -110,7 +112,7 @@ def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
 
 
 def test_a_pool_without_instances_is_decided_again_too() -> None:
-    request = Request(10, bound_to="gone", history_tokens=5, prefix_key=9)
+    request = RoutingRequest(10, bound_to="gone", history_tokens=5, prefix_key=9)
     kept = receipt(request, decide(request, [], POLICY, 0.5))
     assert kept["candidates"] == {"id": []}
     assert replay.recorded(kept).differences(again(kept, POLICY)) == []

@@ -4,15 +4,15 @@ from collections import Counter
 
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.types import Decision, Instance, Request
+from router.policy.types import Decision, InstanceState, RoutingRequest
 
 POLICY = document.parse(document.default("session_sticky"))
-FLEET = [Instance(f"demo-{number}") for number in range(8)]
+FLEET = [InstanceState(f"demo-{number}") for number in range(8)]
 SESSIONS = [f"session {number}" for number in range(4_000)]
 
 
-def route(session: str, instances: list[Instance]) -> Decision:
-    return decide(Request(1_000, session=session), instances, POLICY, 0.5)
+def route(session: str, instances: list[InstanceState]) -> Decision:
+    return decide(RoutingRequest(1_000, session=session), instances, POLICY, 0.5)
 
 
 def test_the_rule_says_so() -> None:
@@ -33,8 +33,8 @@ def test_the_answer_is_the_same_in_every_process() -> None:
 
 
 def test_load_and_draw_do_not_matter() -> None:
-    busy = [Instance(one.id, running=100 - number) for number, one in enumerate(FLEET)]
-    assert decide(Request(1_000, session="s"), busy, POLICY, 0.9).instance == route("s", FLEET).instance
+    busy = [InstanceState(one.id, running=100 - number) for number, one in enumerate(FLEET)]
+    assert decide(RoutingRequest(1_000, session="s"), busy, POLICY, 0.9).instance == route("s", FLEET).instance
 
 
 def test_sessions_are_spread_evenly() -> None:

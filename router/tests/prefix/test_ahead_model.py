@@ -73,8 +73,8 @@ class Engine:
 
 def blocks(index: ExactIndex, chain: list[int], clock: float) -> tuple[int, int]:
     matched = index.match(chain, SIZE)
-    ahead = matched | index.foreseen(matched, chain, SIZE, clock)
-    return sum(matched.get("a", (0, 0, 0))) // SIZE, sum(ahead.get("a", (0, 0, 0))) // SIZE
+    forecast = matched | index.foreseen(matched, chain, SIZE, clock)
+    return sum(matched.get("a", (0, 0, 0))) // SIZE, sum(forecast.get("a", (0, 0, 0))) // SIZE
 
 
 def errors(rng: random.Random, sessions: int) -> tuple[float, float]:

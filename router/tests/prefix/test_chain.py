@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.prefix.chain import SPAN_BYTES, Chains, chunk_hashes
+from router.prefix.chain import SPAN_BYTES, PromptChains, chunk_hashes
 
 
 def test_only_whole_chunks_are_hashed() -> None:
@@ -45,7 +45,7 @@ def test_prompts_share_the_hashes_of_their_common_prefix_and_no_others(
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40_000)), max_size=12))
 def test_spans_that_are_known_give_the_same_hashes(prompts: list[tuple[int, int]]) -> None:
     """Of six texts that begin alike: sessions that grow, shrink and are forgotten between."""
-    chains = Chains(spans=6)
+    chains = PromptChains(spans=6)
     for number, length in prompts:
         prompt = (b"system prompt " * 1_000 + bytes([number]) * 40_000)[:length]
         assert chains.hashes(prompt).tolist() == chunk_hashes(prompt)
@@ -53,7 +53,7 @@ def test_spans_that_are_known_give_the_same_hashes(prompts: list[tuple[int, int]
 
 
 def test_the_spans_used_last_are_kept() -> None:
-    chains = Chains(spans=2)
+    chains = PromptChains(spans=2)
     for letter in (b"a", b"b", b"a", b"c"):
         chains.hashes(letter * SPAN_BYTES)
     before = set(chains._spans)

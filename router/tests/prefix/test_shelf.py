@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.prefix.blocks import block_hashes
-from router.prefix.forecast.eviction_order import Shelf
+from router.prefix.forecast.eviction_order import EvictionOrder
 
 SIZE = 1  # tokens in a block
 CHAINS = st.lists(st.integers(0, 1), min_size=1, max_size=8).map(
@@ -18,7 +18,7 @@ CHAINS = st.lists(st.integers(0, 1), min_size=1, max_size=8).map(
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = Shelf()
+        self.eviction = EvictionOrder()
         self.held: set[int] = set()
         self.idle: dict[int, None] = {}  # longest ago first
         self.using: list[array[int]] = []
@@ -30,22 +30,22 @@ class Histories(RuleBasedStateMachine):
     def begin(self, chain: "array[int]") -> None:
         """A request finds what is held of its prompt, and computes the rest."""
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
-        self.shelf.use(chain, found, busy=True)
+        self.eviction.use(chain, found, busy=True)
         self.using.append(chain)
         for block in chain[:found]:
             self.idle.pop(block, None)
         if found < len(chain):
-            self.shelf.told(chain[found:], chain[found - 1] if found else 0, busy=True)
+            self.eviction.told(chain[found:], chain[found - 1] if found else 0, busy=True)
             self.held.update(chain)
 
     @precondition(lambda self: self.using)
     @rule(which=st.integers(0, 100))
     def end(self, which: int) -> None:
         chain = self.using.pop(which % len(self.using))
-        self.shelf.use(chain, len(chain), busy=False)
+        self.eviction.use(chain, len(chain), busy=False)
         for other in self.using:
             same = sum(block in other for block in chain)
-            self.shelf.use(other, same, busy=True)
+            self.eviction.use(other, same, busy=True)
         self.idle.update((block, None) for block in reversed(chain) if not self.used(block))
 
     @rule(chain=CHAINS)
@@ -54,7 +54,7 @@ class Histories(RuleBasedStateMachine):
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
         if found == len(chain) or found:
             return
-        self.shelf.told(chain, 0, busy=False)
+        self.eviction.told(chain, 0, busy=False)
         self.held.update(chain)
         self.idle.update((block, None) for block in reversed(chain))
 
@@ -62,7 +62,7 @@ class Histories(RuleBasedStateMachine):
     @rule(blocks=st.integers(1, 5))
     def evict(self, blocks: int) -> None:
         gone = list(self.idle)[:blocks]
-        assert not self.shelf.gone(gone)
+        assert not self.eviction.gone(gone)
         for block in gone:
             del self.idle[block]
             self.held.remove(block)
@@ -74,13 +74,13 @@ class Histories(RuleBasedStateMachine):
             next((place for place, block in enumerate(chain) if block not in some), len(chain))
             for some in (self.held, left)
         )
-        assert self.shelf.kept(chain, held, self.shelf.cutoff(blocks)) == wanted
-        if held and self.shelf.uses(chain, held):
+        assert self.eviction.kept(chain, held, self.eviction.cutoff(blocks)) == wanted
+        if held and self.eviction.uses(chain, held):
             assert wanted == held
 
     @invariant()
     def as_much_is_idle(self) -> None:
-        assert self.shelf.idle == len(self.idle)
+        assert self.eviction.idle == len(self.idle)
 
 
 Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
@@ -88,25 +88,25 @@ test_histories = Histories.TestCase
 
 
 def test_evicting_what_a_request_uses_is_told() -> None:
-    shelf, chain = Shelf(), array("Q", [11, 12, 13])
-    shelf.told(chain, 0, busy=True)
-    assert shelf.gone([13, 99, 12]) == [13, 12]
+    eviction, chain = EvictionOrder(), array("Q", [11, 12, 13])
+    eviction.told(chain, 0, busy=True)
+    assert eviction.gone([13, 99, 12]) == [13, 12]
 
 
 def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
-    shelf = Shelf()
-    empty = shelf.bytes
-    shelf.told(array("Q", [11, 12, 13]), 0, busy=False)
+    eviction = EvictionOrder()
+    empty = eviction.bytes
+    eviction.told(array("Q", [11, 12, 13]), 0, busy=False)
     for held, block in ((2, 11), (1, 12), (0, 13)):
-        shelf.gone([block])
-        shelf.fit(held)
-    assert (shelf.idle, shelf.bytes) == (0, empty)
+        eviction.gone([block])
+        eviction.fit(held)
+    assert (eviction.idle, eviction.bytes) == (0, empty)
 
 
 def test_what_is_gone_takes_no_memory() -> None:
-    shelf, chain = Shelf(), array("Q", range(1, 1_000))
-    empty = shelf.bytes
-    shelf.told(chain, 0, busy=False)
-    assert shelf.bytes - empty >= 8 * len(chain)
-    shelf.gone(chain[::-1])
-    assert shelf.bytes == empty
+    eviction, chain = EvictionOrder(), array("Q", range(1, 1_000))
+    empty = eviction.bytes
+    eviction.told(chain, 0, busy=False)
+    assert eviction.bytes - empty >= 8 * len(chain)
+    eviction.gone(chain[::-1])
+    assert eviction.bytes == empty

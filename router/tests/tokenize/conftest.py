@@ -44,5 +44,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("model"), trained())
 
 
-def prompt_of(endpoint: str, **body: object) -> Prompt:
-    return read(json.dumps(body).encode(), endpoint)
+def prompt_of(api_path: str, **body: object) -> Prompt:
+    return read(json.dumps(body).encode(), api_path)

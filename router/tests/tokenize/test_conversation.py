@@ -29,7 +29,7 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "document", "why"),
+    ("api_path", "document", "why"),
     [
         (MESSAGES, {"messages": user({"type": "image", "source": {}})}, "a block of type 'image'"),
         (MESSAGES, {"messages": user({"type": "thinking", "thinking": "hm"})}, "a block of type 'thinking'"),
@@ -52,10 +52,10 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
     ],
 )
 def test_what_cannot_be_told_from_the_request_alone_is_refused(
-    endpoint: str, document: dict[str, Any], why: str
+    api_path: str, document: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):
-        as_chat(document, endpoint, system_first=False)
+        as_chat(document, api_path, system_first=False)
 
 
 def test_the_same_conversation_has_the_same_tokens_by_each_endpoint(folder: Path) -> None:
@@ -67,11 +67,11 @@ def test_the_same_conversation_has_the_same_tokens_by_each_endpoint(folder: Path
     assert tokenizer.tokens(prompt_of(RESPONSES, instructions="be brief", input=said), RESPONSES) == wanted
 
 
-@pytest.mark.parametrize("endpoint", [MESSAGES, RESPONSES, "/v1/chat/completions"])
-def test_a_salt_of_the_client_is_left_to_the_engine(folder: Path, endpoint: str) -> None:
-    said = {"input" if endpoint == RESPONSES else "messages": [{"role": "user", "content": "hello"}]}
+@pytest.mark.parametrize("api_path", [MESSAGES, RESPONSES, "/v1/chat/completions"])
+def test_a_salt_of_the_client_is_left_to_the_engine(folder: Path, api_path: str) -> None:
+    said = {"input" if api_path == RESPONSES else "messages": [{"role": "user", "content": "hello"}]}
     with pytest.raises(NotTokenized, match="cache_salt"):
-        FolderTokenizer(folder).tokens(prompt_of(endpoint, cache_salt="s", **said), endpoint)
+        FolderTokenizer(folder).tokens(prompt_of(api_path, cache_salt="s", **said), api_path)
 
 
 def test_a_reminder_in_the_middle_is_moved_for_a_template_that_wants_it_first(tmp_path: Path) -> None:

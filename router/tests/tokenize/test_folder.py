@@ -93,7 +93,7 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "body", "why"),
+    ("api_path", "body", "why"),
     [
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "no text"),
         (CHAT, {"messages": HELLO, "cache_salt": "mine"}, "cache_salt"),
@@ -109,10 +109,10 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
     ],
 )
 def test_what_it_cannot_tokenise_says_why(
-    tokenizer: FolderTokenizer, endpoint: str, body: dict[str, object], why: str
+    tokenizer: FolderTokenizer, api_path: str, body: dict[str, object], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):
-        tokenizer.tokens(prompt_of(endpoint, **body), endpoint)
+        tokenizer.tokens(prompt_of(api_path, **body), api_path)
 
 
 def test_tool_calls_reach_the_template_as_objects(tokenizer: FolderTokenizer) -> None:

@@ -87,14 +87,14 @@ class World:
         self.client = client
 
     @property
-    def members(self) -> dict[str, Any]:
+    def endpoints(self) -> dict[str, Any]:
         pool = self._pool()
-        return dict(pool.members) if pool is not None else {}
+        return dict(pool.endpoints) if pool is not None else {}
 
     async def until(self, true: Callable[[], Any]) -> None:
         end = time.monotonic() + 30
         while not true():
-            assert time.monotonic() < end, list(self.members)
+            assert time.monotonic() < end, list(self.endpoints)
             await asyncio.sleep(0.02)
 
     async def degraded(self) -> str:
@@ -110,33 +110,33 @@ async def world(etcd: Etcd, published: Published, redis_url: str) -> AsyncIterat
     etcd.register("prefill", "127.0.0.1:1")
     async with running(redis_url) as (router, client):
         made = World(lambda: router.pools.get("demo"), client)
-        await made.until(lambda: made.members)
+        await made.until(lambda: made.endpoints)
         yield made
 
 
 async def test_workers_come_with_their_key_and_go_with_their_lease(world: World, etcd: Etcd) -> None:
     lease = etcd.register("decode", "127.0.0.1:2")
-    await world.until(lambda: "decode-127.0.0.1:2" in world.members)
-    assert world.members["decode-127.0.0.1:2"].role == "decode"
+    await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
+    assert world.endpoints["decode-127.0.0.1:2"].role == "decode"
     etcd.revoke(lease)
-    await world.until(lambda: "decode-127.0.0.1:2" not in world.members)
-    assert world.members["n-0"].routable
+    await world.until(lambda: "decode-127.0.0.1:2" not in world.endpoints)
+    assert world.endpoints["n-0"].routable
 
 
 async def test_a_lease_that_runs_out_takes_its_worker_out(world: World, etcd: Etcd) -> None:
     etcd.register("decode", "127.0.0.1:2", ttl_s=1)
-    await world.until(lambda: "decode-127.0.0.1:2" in world.members)
-    await world.until(lambda: "decode-127.0.0.1:2" not in world.members)
+    await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
+    await world.until(lambda: "decode-127.0.0.1:2" not in world.endpoints)
 
 
 async def test_a_worker_that_registers_again_is_another_one(world: World, etcd: Etcd) -> None:
     lease = etcd.register("decode", "127.0.0.1:2")
-    await world.until(lambda: "decode-127.0.0.1:2" in world.members)
-    before = world.members["decode-127.0.0.1:2"].epoch
+    await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
+    before = world.endpoints["decode-127.0.0.1:2"].epoch
     etcd.revoke(lease)
     etcd.register("decode", "127.0.0.1:2")
     await world.until(
-        lambda: "decode-127.0.0.1:2" in world.members and world.members["decode-127.0.0.1:2"].epoch > before
+        lambda: "decode-127.0.0.1:2" in world.endpoints and world.endpoints["decode-127.0.0.1:2"].epoch > before
     )
 
 
@@ -148,21 +148,21 @@ async def test_an_instance_of_the_fleet_that_is_not_registered_takes_nothing(
         entry("n-0", "http://127.0.0.1:1", connector="neuron", kv=kv),
         entry("n-1", "http://127.0.0.1:9", connector="neuron", kv=kv),
     )
-    await world.until(lambda: "n-1" in world.members and not world.members["n-1"].routable)
-    assert world.members["n-1"].reason == "it is not registered in etcd"
-    assert world.members["n-0"].routable
+    await world.until(lambda: "n-1" in world.endpoints and not world.endpoints["n-1"].routable)
+    assert world.endpoints["n-1"].reason == "it is not registered in etcd"
+    assert world.endpoints["n-0"].routable
 
 
 async def test_the_last_known_workers_stay_while_etcd_is_away(world: World, etcd: Etcd) -> None:
     etcd.register("decode", "127.0.0.1:2")
-    await world.until(lambda: "decode-127.0.0.1:2" in world.members)
+    await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     etcd.stop()
     end = time.monotonic() + 30
     while "etcd at" not in await world.degraded():
         assert time.monotonic() < end
         await asyncio.sleep(0.05)
     assert "the last known workers stay" in await world.degraded()
-    assert world.members["decode-127.0.0.1:2"].routable
+    assert world.endpoints["decode-127.0.0.1:2"].routable
     etcd.start()
     while "etcd at" in await world.degraded():
         assert time.monotonic() < end + 30

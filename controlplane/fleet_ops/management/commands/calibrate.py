@@ -8,7 +8,7 @@ from controlplane.audit.services import Actor
 from controlplane.fleet_ops import actions
 from fleet import selectors
 from fleet.calibration import services as calibrations
-from fleet.calibration.words import Load, in_words, loads_of
+from fleet.calibration.words import FittedLoad, in_words, loads_of
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
 
@@ -62,7 +62,7 @@ class Command(BaseCommand):
 _HEAD = f"{'requests':>8} {'prompt':>7} {'n':>3} {'TTFT ms':>9} {'fitted':>9} {'TPOT ms':>9} {'fitted':>9}"
 
 
-def _line(load: Load) -> str:
+def _line(load: FittedLoad) -> str:
     figures = (load.ttft_ms, load.ttft_fitted_ms, load.tpot_ms, load.tpot_fitted_ms)
     columns = " ".join(f"{'–' if value is None else f'{value:.2f}':>9}" for value in figures)
     return f"{load.concurrency:>8} {load.prompt_tokens:>7} {load.n:>3} {columns}"

@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand
 
 from controlplane.audit.services import Actor
 from controlplane.fleet_ops import actions
-from controlplane.fleet_ops.checks import Start, starts
+from controlplane.fleet_ops.checks import StartPreview, starts
 from fleet.services import Applied
-from fleet.spec.changes import Change
+from fleet.spec.changes import FleetChange
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet
 
@@ -65,13 +65,13 @@ class Command(BaseCommand):
         sys.exit(status)
 
 
-def _starts(applied: Applied) -> list[Start]:
+def _starts(applied: Applied) -> list[StartPreview]:
     """What a dry run shows besides the changes: what each pool that changes would run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
     return starts(applied.spec, changed) if applied.dry_run else []
 
 
-def _start_words(start: Start) -> str:
+def _start_words(start: StartPreview) -> str:
     if start.pod is not None:
         pod = start.pod.lacks or f"a Pod of {start.pod.image} on {start.pod.node}: {start.command}"
         return f"{start.pool} starts: {pod}"
@@ -79,6 +79,6 @@ def _start_words(start: Start) -> str:
     return f"{start.pool} starts: {start.command or 'nothing; it runs already'}{files}"
 
 
-def _words(change: Change) -> str:
+def _words(change: FleetChange) -> str:
     fields = "".join(f"\n    {field.path}: {field.old!r} -> {field.new!r}" for field in change.fields)
     return f"{change.kind} {change.pool}: {change.effect}{fields}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import EngineModel, Outcome, TwinFleet
+from controlplane.twin.simulation.types import EngineModel, TwinFleet, TwinOutcome
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.scheduler import Limits
@@ -45,7 +45,7 @@ def asks(
     return TraceRequest(index, at_s, session, tokens, output, blocks, BLOCK, think_s)
 
 
-def play(requests: Iterable[TraceRequest], **given: Any) -> Outcome:
+def play(requests: Iterable[TraceRequest], **given: Any) -> TwinOutcome:
     """Two engines under the default policy, by the clock, unless told otherwise."""
     options = {"fleet": fleet(), "policy": policy(), "pacing": "timestamps", "seed": 1, **given}
     return simulate(options.pop("fleet"), options.pop("policy"), list(requests), **options)

@@ -15,7 +15,7 @@ from statistics import fmean
 
 import pytest
 
-from controlplane.experiments.replay.drive import Load
+from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.experiments.results import records
@@ -65,7 +65,7 @@ def wait_until_ready(url: str) -> None:
     raise AssertionError("the engines were not found")
 
 
-def replayed(load: Load, folder: Path) -> list[records.Record]:
+def replayed(load: OfferedLoad, folder: Path) -> list[records.Record]:
     with ExitStack() as stack:
         engines = []
         for number in range(ENGINES):
@@ -90,7 +90,7 @@ def replayed(load: Load, folder: Path) -> list[records.Record]:
 def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
     """Mean TTFT and TPOT within 15 %: a router and engines in real time are late by some milliseconds themselves."""
     requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
-    load = Load(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
+    load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
     engines = fleet(ENGINES, kv_blocks=kv_blocks(profile()))
     policy = document.parse(document.default())
     twin = simulate(engines, policy, requests, pacing="closed_loop", seed=1).requests

@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.twin.simulation.simulate import OFFLOADS
 from controlplane.twin.simulation.tests.builders import LAW, asks, fleet, play, policy
-from controlplane.twin.simulation.types import Transfers
+from controlplane.twin.simulation.types import TransferModel
 from fleet.engine.cruise import run_s
 from fleet.engine.law import API_S
 from fleet.engine.scheduler import Limits
@@ -181,7 +181,7 @@ class TestOffload:
     """A heavy prompt is computed on the other instance, its KV moves, and it is decoded where the policy says."""
 
     OFFLOAD = policy("adaptive_offload", classes__heavy_new_tokens=6_000)
-    JOINED = fleet(2, connector="nixl", transfers=Transfers(bytes_per_token=131_072))
+    JOINED = fleet(2, connector="nixl", transfers=TransferModel(bytes_per_token=131_072))
     MOVED_S = 5e-3 + 8_000 * 131_072 / 9.7e9
 
     def test_the_first_token_waits_for_prefill_and_transfer(self) -> None:
@@ -204,7 +204,7 @@ class TestOffload:
         assert all(use.kv_usage[59] == 0.0 for use in outcome.instances.values())
 
     def test_blocks_that_are_not_pulled_in_time_are_computed_again(self) -> None:
-        brief = fleet(2, connector="nixl", transfers=Transfers(bytes_per_token=131_072, hold_s=0.001))
+        brief = fleet(2, connector="nixl", transfers=TransferModel(bytes_per_token=131_072, hold_s=0.001))
         (one,) = play([asks(0, tokens=8_000, output=2)], fleet=brief, policy=self.OFFLOAD).requests
         assert one.cached_tokens == 0
         assert one.ttft_s == pytest.approx(2 * (API_S + LAW.prefill_s(8_000)))

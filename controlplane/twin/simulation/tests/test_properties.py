@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
-from controlplane.twin.simulation.types import Transfers, TwinFleet
+from controlplane.twin.simulation.types import TransferModel, TwinFleet
 
 ROUTES = ("adaptive_v1", "session_sticky", "lpwl", "smetric", "round_robin", "power_of_two", "llm_d", "prefix_hash")
 
@@ -137,7 +137,7 @@ def test_a_shadow_tells_where_it_would_have_sent_each() -> None:
 @given(plans, st.sampled_from([150, 300, 25_000]), st.floats(0.05, 5))
 def test_offloaded_requests_end_however_little_room_there_is(plan: Any, kv_blocks: int, hold: float) -> None:
     """Two that wait for each other's blocks would wait for ever, were they not let go in time."""
-    moves = Transfers(bytes_per_token=131_072, hold_s=hold)
+    moves = TransferModel(bytes_per_token=131_072, hold_s=hold)
     joined = fleet(3, kv_blocks=kv_blocks, connector="nixl", transfers=moves)
     eager = policy("adaptive_offload", classes__heavy_new_tokens=300, classes__warm_new_tokens=100)
     requests = trace(plan)

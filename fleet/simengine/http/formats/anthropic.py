@@ -6,17 +6,17 @@ import orjson
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, strings, text_of
-from fleet.simengine.http.formats.format import Format
+from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.http.formats.openai import model_of
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.job import Ask, Choice, EngineJob
 
 _KINDS = {400: "invalid_request_error", 404: "not_found_error", 503: "overloaded_error"}
 
 
 def _parse(body: Body) -> Ask:
     if body.get("max_tokens") is None:
-        raise Refusal(400, "max_tokens: Field required.", param="max_tokens")
+        raise ApiError(400, "max_tokens: Field required.", param="max_tokens")
     turns = messages(body)
     if body.get("system") is not None:
         turns.insert(0, ("system", text_of(body["system"], "system")))
@@ -33,7 +33,7 @@ def _parse(body: Body) -> Ask:
     )
 
 
-def _usage(job: Job, output_tokens: int) -> dict[str, int]:
+def _usage(job: EngineJob, output_tokens: int) -> dict[str, int]:
     """Anthropic's input tokens are those not read from the cache."""
     cached = job.cached_tokens
     return {
@@ -44,17 +44,17 @@ def _usage(job: Job, output_tokens: int) -> dict[str, int]:
     }
 
 
-def _stop(part: Part) -> dict[str, Any]:
+def _stop(part: Choice) -> dict[str, Any]:
     if part.answer.stopped_by is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": part.answer.stopped_by}
     return {"stop_reason": "max_tokens" if part.answer.reason == "length" else "end_turn", "stop_sequence": None}
 
 
-def _message(job: Job, **fields: Any) -> dict[str, Any]:
+def _message(job: EngineJob, **fields: Any) -> dict[str, Any]:
     return {"id": job.id, "type": "message", "role": "assistant", "model": job.model, **fields}
 
 
-def _whole(job: Job) -> bytes:
+def _whole(job: EngineJob) -> bytes:
     part = job.parts[0]
     content = [{"type": "text", "text": part.answer.text}]
     usage = _usage(job, job.completion_tokens)
@@ -65,13 +65,13 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
 
 
-def _begin(job: Job) -> bytes:
+def _begin(job: EngineJob) -> bytes:
     message = _message(job, content=[], stop_reason=None, stop_sequence=None, usage=_usage(job, 0))
     block = {"type": "text", "text": ""}
     return _event("message_start", message=message) + _event("content_block_start", index=0, content_block=block)
 
 
-def _chunk(job: Job, part: Part, text: str) -> bytes:
+def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
     if not text:
         return b""
     return (
@@ -80,7 +80,7 @@ def _chunk(job: Job, part: Part, text: str) -> bytes:
     )
 
 
-def _end(job: Job) -> bytes:
+def _end(job: EngineJob) -> bytes:
     return (
         _event("content_block_stop", index=0)
         + _event("message_delta", delta=_stop(job.parts[0]), usage=_usage(job, job.completion_tokens))
@@ -88,13 +88,13 @@ def _end(job: Job) -> bytes:
     )
 
 
-def _refuse(refusal: Refusal) -> bytes:
+def _refuse(refusal: ApiError) -> bytes:
     error = {"type": _KINDS.get(refusal.status, "api_error"), "message": refusal.message}
     return orjson.dumps({"type": "error", "error": error})
 
 
-def _broken(refusal: Refusal) -> bytes:
+def _broken(refusal: ApiError) -> bytes:
     return b"event: error\ndata: %b\n\n" % _refuse(refusal)
 
 
-MESSAGES = Format("msg_", _parse, _whole, _begin, _chunk, _end, _refuse, _broken)
+MESSAGES = ApiFormat("msg_", _parse, _whole, _begin, _chunk, _end, _refuse, _broken)

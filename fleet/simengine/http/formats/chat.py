@@ -3,8 +3,8 @@
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer, messages
 from fleet.simengine.http.formats import openai
-from fleet.simengine.http.formats.format import Format
-from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.http.formats.format import ApiFormat
+from fleet.simengine.job import Ask, Choice, EngineJob
 
 
 def _parse(body: Body) -> Ask:
@@ -13,13 +13,13 @@ def _parse(body: Body) -> Ask:
     return Ask(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
 
 
-def _whole(job: Job) -> bytes:
+def _whole(job: EngineJob) -> bytes:
     return openai.whole(
         job, "chat.completion", lambda part: {"message": {"role": "assistant", "content": part.answer.text}}
     )
 
 
-def _begin(job: Job) -> bytes:
+def _begin(job: EngineJob) -> bytes:
     job.head = openai.head(job, "chat.completion.chunk")
     role = (
         b'"choices":[{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}\n\n'
@@ -27,7 +27,7 @@ def _begin(job: Job) -> bytes:
     return b"".join(job.head + role % part.index for part in job.parts)
 
 
-def _chunk(job: Job, part: Part, text: str) -> bytes:
+def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
     return b'%s"choices":[{"index":%d,"delta":{"content":"%s"}%s' % (
         job.head,
         part.index,
@@ -36,4 +36,4 @@ def _chunk(job: Job, part: Part, text: str) -> bytes:
     )
 
 
-CHAT = Format("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)
+CHAT = ApiFormat("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.simengine.http.body import Body
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.job import Ask, Choice, EngineJob
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ApiFormat:
     id_prefix: str
     parse: Callable[[Body], Ask]
-    whole: Callable[[Job], bytes]
-    begin: Callable[[Job], bytes]  # the events before the first token
+    whole: Callable[[EngineJob], bytes]
+    begin: Callable[[EngineJob], bytes]  # the events before the first token
     # The next tokens of one answer; their text needs no escaping in JSON (answers.py).
-    chunk: Callable[[Job, Part, str], bytes]
-    end: Callable[[Job], bytes]  # the events after the last token
-    refuse: Callable[[Refusal], bytes]
-    broken: Callable[[Refusal], bytes]  # the event that ends a stream which cannot go on
+    chunk: Callable[[EngineJob, Choice, str], bytes]
+    end: Callable[[EngineJob], bytes]  # the events after the last token
+    refuse: Callable[[ApiError], bytes]
+    broken: Callable[[ApiError], bytes]  # the event that ends a stream which cannot go on

@@ -6,13 +6,13 @@ from typing import Any
 import orjson
 
 from fleet.simengine.http.body import Body, flag, integer, mapping, strings
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.job import Job, Part
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.job import Choice, EngineJob
 
 DONE = b"data: [DONE]\n\n"
 
 
-def refuse(refusal: Refusal) -> bytes:
+def refuse(refusal: ApiError) -> bytes:
     error = {
         "message": refusal.message,
         "type": refusal.kind,
@@ -22,7 +22,7 @@ def refuse(refusal: Refusal) -> bytes:
     return orjson.dumps({"error": error})
 
 
-def usage(job: Job) -> dict[str, Any]:
+def usage(job: EngineJob) -> dict[str, Any]:
     prompt, completion = job.prompt_tokens, job.completion_tokens
     return {
         "prompt_tokens": prompt,
@@ -35,7 +35,7 @@ def usage(job: Job) -> dict[str, Any]:
 def model_of(body: Body) -> str | None:
     model = body.get("model")
     if model is not None and not isinstance(model, str):
-        raise Refusal(400, f"model: Input should be a valid string, got {model!r:.80}.", param="model")
+        raise ApiError(400, f"model: Input should be a valid string, got {model!r:.80}.", param="model")
     return model
 
 
@@ -44,7 +44,7 @@ def common(body: Body) -> dict[str, Any]:
     options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
-        raise Refusal(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+        raise ApiError(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
     return {
         "model": model_of(body),
         "min_tokens": integer(body, "min_tokens", 0, minimum=0),
@@ -59,7 +59,7 @@ def common(body: Body) -> dict[str, Any]:
     }
 
 
-def tail(job: Job, part: Part) -> bytes:
+def tail(job: EngineJob, part: Choice) -> bytes:
     """The end of a chunk, after its text."""
     finish = b"null"
     if part.is_complete:
@@ -69,14 +69,14 @@ def tail(job: Job, part: Part) -> bytes:
     return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
 
 
-def end(job: Job) -> bytes:
+def end(job: EngineJob) -> bytes:
     """After the last token; `job.head` is what each chunk begins with, up to its choices."""
     if not job.ask.usage_at_end:
         return DONE
     return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
 
 
-def whole(job: Job, kind: str, content: Callable[[Part], dict[str, Any]]) -> bytes:
+def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]) -> bytes:
     """An answer that is not streamed; `content` is what the two endpoints name differently."""
     choices = [
         {
@@ -101,11 +101,11 @@ def whole(job: Job, kind: str, content: Callable[[Part], dict[str, Any]]) -> byt
     )
 
 
-def broken(refusal: Refusal) -> bytes:
+def broken(refusal: ApiError) -> bytes:
     """The event that ends a stream which cannot go on, as vLLM writes it."""
     return b"data: %b\n\n" % refuse(refusal) + DONE
 
 
-def head(job: Job, kind: str) -> bytes:
+def head(job: EngineJob, kind: str) -> bytes:
     fields = orjson.dumps({"id": job.id, "object": kind, "created": job.created, "model": job.model})
     return b"data: " + fields[:-1] + b","

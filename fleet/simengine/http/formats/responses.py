@@ -7,14 +7,14 @@ import orjson
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, text_of
 from fleet.simengine.http.formats import openai
-from fleet.simengine.http.formats.format import Format
-from fleet.simengine.http.refusal import Refusal
-from fleet.simengine.job import Ask, Job, Part
+from fleet.simengine.http.formats.format import ApiFormat
+from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.job import Ask, Choice, EngineJob
 
 
 def _parse(body: Body) -> Ask:
     if body.get("previous_response_id") is not None:
-        raise Refusal(404, "Responses are not stored here.", kind="NotFoundError", param="previous_response_id")
+        raise ApiError(404, "Responses are not stored here.", kind="NotFoundError", param="previous_response_id")
     asked = body.get("input")
     turns = [("user", asked)] if isinstance(asked, str) and asked else messages(body, "input")
     if body.get("instructions") is not None:
@@ -30,7 +30,7 @@ def _parse(body: Body) -> Ask:
     )
 
 
-def _item(job: Job, status: str, *content: dict[str, Any]) -> dict[str, Any]:
+def _item(job: EngineJob, status: str, *content: dict[str, Any]) -> dict[str, Any]:
     return {"id": f"msg_{job.id}", "type": "message", "status": status, "role": "assistant", "content": list(content)}
 
 
@@ -38,7 +38,7 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": None}
 
 
-def _response(job: Job, status: str, **fields: Any) -> dict[str, Any]:
+def _response(job: EngineJob, status: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": job.id,
         "object": "response",
@@ -53,7 +53,7 @@ def _response(job: Job, status: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def _finished(job: Job) -> dict[str, Any]:
+def _finished(job: EngineJob) -> dict[str, Any]:
     answer = job.parts[0].answer
     cut = answer.reason == "length"
     status = "incomplete" if cut else "completed"
@@ -70,7 +70,7 @@ def _finished(job: Job) -> dict[str, Any]:
     return _response(job, status, output=output, usage=usage, incomplete_details=details)
 
 
-def _whole(job: Job) -> bytes:
+def _whole(job: EngineJob) -> bytes:
     return orjson.dumps({**_finished(job), "kv_transfer_params": job.kv})
 
 
@@ -78,7 +78,7 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
 
 
-def _begin(job: Job) -> bytes:
+def _begin(job: EngineJob) -> bytes:
     at = {"item_id": f"msg_{job.id}", "output_index": 0, "content_index": 0}
     started = _response(job, "in_progress")
     events = (
@@ -92,11 +92,11 @@ def _begin(job: Job) -> bytes:
     return b"".join(events)
 
 
-def _chunk(job: Job, part: Part, text: str) -> bytes:
+def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
     return b'%s%s"}\n\n' % (job.head, text.encode())
 
 
-def _end(job: Job) -> bytes:
+def _end(job: EngineJob) -> bytes:
     response = _finished(job)
     item = response["output"][0]
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
@@ -109,4 +109,4 @@ def _end(job: Job) -> bytes:
     )
 
 
-RESPONSES = Format("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse, openai.broken)
+RESPONSES = ApiFormat("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse, openai.broken)

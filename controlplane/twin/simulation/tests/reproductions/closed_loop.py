@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fleet.engine.engine import Engine
-from fleet.engine.request import Request
+from fleet.engine.request import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ def measure(engine: Engine, clients: int, prompt: int, output: int, first_answer
     """Of two answers per client after its first. The clients begin one after the other, within the time of the
     first answer, so that prefills and decodes mix as they do in the long run."""
     begins = [client * first_answer_s / clients for client in range(clients)]
-    over: list[Request] = []
+    over: list[EngineRequest] = []
     sent = 0
     while len(over) < 3 * clients:
         turn_s = engine.next_turn_s()
@@ -36,11 +36,11 @@ def measure(engine: Engine, clients: int, prompt: int, output: int, first_answer
     )
 
 
-def tpot_s(request: Request) -> float:
+def tpot_s(request: EngineRequest) -> float:
     return (request.finished_s - request.first_token_s) / (request.output_tokens - 1)
 
 
-def fresh(number: int, prompt: int, output: int, block_size: int) -> Request:
+def fresh(number: int, prompt: int, output: int, block_size: int) -> EngineRequest:
     """A request whose prompt no other one shares."""
     first = number << 24
-    return Request(str(number), prompt, output, range(first, first + (prompt + output) // block_size))
+    return EngineRequest(str(number), prompt, output, range(first, first + (prompt + output) // block_size))

@@ -13,7 +13,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import LAW, fleet, policy
 from controlplane.twin.simulation.tests.reproductions.conversations import likeness
-from controlplane.twin.simulation.types import Outcome
+from controlplane.twin.simulation.types import TwinOutcome
 from router.policy.strategies import ROUTES
 
 ENGINES = fleet(3, kv_blocks=8_000, kv_events=True)  # 128,000 tokens each
@@ -33,7 +33,7 @@ LOADS = {"closed_loop": sessions, "timestamps": conversations}
 
 
 @cache
-def run(route: str, pacing: str) -> Outcome:
+def run(route: str, pacing: str) -> TwinOutcome:
     return simulate(ENGINES, policy(route), LOADS[pacing](), pacing=pacing, seed=1)
 
 
