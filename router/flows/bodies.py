@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from router.http.api_paths import LIMITS
+from router.tokenize.api_paths import LIMITS
 
 # About the answer, which nobody will see: they cost time, or do not go with one token that is not streamed.
 _OF_THE_ANSWER = (

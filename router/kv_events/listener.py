@@ -11,11 +11,11 @@ import zmq
 
 from router.kv_events.discovery import discover
 from router.kv_events.feed import Feed
+from router.kv_events.tokenizers import provide_tokenizer
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.belief import believe
 from router.prefix.exact.index import ExactIndex
-from router.tokenize.provide import provide_tokenizer
 
 log = logging.getLogger("weir.router")
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from router.contract.api_keys import MARK, Keyring, PublishedKey, parse, secret_of
-from router.http.api_paths import LIMITS
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration
 from router.request.call import Call
+from router.tokenize.api_paths import LIMITS
 
 DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
 ROUNDING_S = 0.001

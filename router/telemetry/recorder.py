@@ -3,12 +3,12 @@
 from collections import Counter, deque
 from typing import Any
 
-from router.http.api_paths import UNCOMPUTED
 from router.policy.types import Decision
 from router.request.call import Call
 from router.telemetry.rates import RateEstimates
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
+from router.tokenize.api_paths import UNCOMPUTED
 
 PENDING = 10_000  # receipts kept while Redis is away; the oldest go first
 NO_CLASS = "unknown"  # of a request that was refused before it had one, or that asked nothing of a model

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from router.contract import wire
-from router.http.api_paths import LIMITS
 from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
+from router.tokenize.api_paths import LIMITS
 
 if TYPE_CHECKING:
     from router.sync.redis_link import RedisLink

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from router.contract import wire
-from router.http.api_paths import LIMITS, UNCOMPUTED
 from router.tests.engine import USAGE, events, reply
+from router.tokenize.api_paths import LIMITS, UNCOMPUTED
 from router.tokenize.prompt import RENDERERS
 
 BODIES = {

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import xxhash
 
-from router.http.api_paths import UNCOMPUTED
 from router.policy.value import value
+from router.tokenize.api_paths import UNCOMPUTED
 
 
 class InvalidBody(ValueError):
