@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from controlplane.api.problems import ApiProblem
-from router.contract.strict_json import unique_keys
+from router.contract.strict_text import unique_keys
 
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash followed by letters
 

@@ -1,13 +1,12 @@
-"""The files that a router alone is told to read: text, JSON, or YAML where the name ends in .yaml or .yml.
+"""The files of a standalone router: text, JSON, or YAML where the name ends in .yaml or .yml.
 
-BadInput    its message is the one line that the operator gets: where, what was given, what is allowed
+BadInput    one line for the operator: the flag, the path, what was given, what is allowed
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-from router.contract.strict_json import unique_keys
+from router.contract.strict_text import UnreadableDocument, load_json, load_yaml
 
 YAML = (".yaml", ".yml")
 
@@ -26,26 +25,10 @@ def text(flag: str, path: str) -> str:
 
 
 def structure(flag: str, path: Path) -> Any:
-    """What it holds; a key that is given twice is refused, as one of the two would silently be lost."""
+    """The parsed document."""
     given = text(flag, str(path))
-    kind, load = ("YAML", _yaml) if path.suffix.lower() in YAML else ("JSON", _json)
+    kind, load = ("YAML", load_yaml) if path.suffix.lower() in YAML else ("JSON", load_json)
     try:
         return load(given)
-    except (ValueError, RecursionError) as error:
-        why = " ".join(str(error).split()) or "nested too deeply"
-        raise BadInput(f"{flag} {path}: not {kind}: {why}") from None
-
-
-def _json(given: str) -> Any:
-    return json.loads(given, object_pairs_hook=unique_keys)
-
-
-def _yaml(given: str) -> Any:
-    import yaml  # only where it is used: a router has no other use for it
-
-    from router.contract.strict_yaml import UniqueLoader
-
-    try:
-        return yaml.load(given, UniqueLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(error) from None
+    except UnreadableDocument as error:
+        raise BadInput(f"{flag} {path}: not {kind}: {' '.join(str(error).split())}") from None

@@ -51,7 +51,7 @@ def key(**fields):
     ("content", "says"),
     [
         ("keys: [", "not YAML: "),
-        ("keys: []\nkeys: []", "not YAML: the key 'keys' is given twice"),
+        ("keys: []\nkeys: []", "not YAML: line 2, column 1: the key 'keys' is given twice"),
         ("[]", "write `keys:` with a list of keys"),
         ({"keys": {}}, "write `keys:` with a list of keys"),
         ({"keys": [], "pools": []}, "'pools' is not known; allowed are keys, required"),
