@@ -10,12 +10,13 @@ from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
 from fleet.control import forget, nodes, rollback
-from fleet.kinds.option import OptionProblem, suggestion
+from fleet.kinds.option import suggestion
 from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config, parse_fleet
+from router.contract.problem import Problem
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {
     "drain": services.drain,
@@ -56,7 +57,7 @@ def apply(
 def _check_policies(spec: FleetSpec) -> None:
     known = tuple(Policy.objects.values_list("name", flat=True))
     problems = [
-        OptionProblem(f"spec.pools[{index}].policy", pool.policy, f"no such policy{suggestion(pool.policy, known)}")
+        Problem(f"spec.pools[{index}].policy", pool.policy, f"no such policy{suggestion(pool.policy, known)}")
         for index, pool in enumerate(spec.pools)
         if known and pool.policy not in known
     ]

@@ -15,10 +15,11 @@ from controlplane.fleet_ops.checks import check
 from controlplane.fleet_pages.views import permissions
 from fleet import services
 from fleet.kinds import KINDS
-from fleet.kinds.option import OptionProblem, options_of
+from fleet.kinds.option import options_of
 from fleet.services import Applied
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.problem import Problem
 
 
 @require_http_methods(["GET", "POST"])
@@ -85,10 +86,10 @@ def _unreasoned(request: HttpRequest, typed: dict[str, Any]) -> HttpResponse:
     return _page(request, status=422, plan=plan, digest=digest, unreasoned=True, **typed)
 
 
-def _problems(error: UnreadableDocument | InvalidFleet) -> tuple[OptionProblem, ...]:
+def _problems(error: UnreadableDocument | InvalidFleet) -> tuple[Problem, ...]:
     if isinstance(error, InvalidFleet):
         return error.problems
-    return (OptionProblem("", None, str(error)),)
+    return (Problem("", None, str(error)),)
 
 
 def _page(request: HttpRequest, *, status: int = 200, **context: Any) -> HttpResponse:

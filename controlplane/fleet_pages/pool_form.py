@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import Option, OptionProblem, options_of
+from fleet.kinds.option import Option, options_of
+from router.contract.problem import Problem, by_path
 
 POOL_FIELDS = (
     Option("name", "text", None, "Name", "", None, None, (), "Lower-case letters, digits and dashes; it stays."),
@@ -143,8 +144,9 @@ def with_pool(document: Mapping[str, Any], pool: Mapping[str, Any], replaces: st
 _OURS = tuple(one.name for one in POOL_FIELDS)
 
 
-def errors_of(problems: Sequence[OptionProblem], place: int) -> tuple[dict[str, str], list[OptionProblem]]:
-    """(field → message, the problems that belong to no field of this pool)."""
+def errors_of(problems: Sequence[Problem], place: int) -> tuple[dict[str, str], list[Problem]]:
+    """(field → text, the problems that belong to no field of this pool)."""
     path = f"spec.pools[{place}]."
-    ours = {one.path.removeprefix(path): one.message for one in problems if one.path.startswith(path)}
-    return ours, [one for one in problems if not one.path.startswith(path)]
+    ours = [problem for problem in problems if problem.path.startswith(path)]
+    errors = {field.removeprefix(path): text for field, text in by_path(ours).items()}
+    return errors, [problem for problem in problems if problem not in ours]

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fleet.kinds.option import OptionProblem, build, check
+from fleet.kinds.option import build, check
 from router.contract.engine_metrics import Scrape
+from router.contract.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,10 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.most(spec) is not None
 
 
-def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[OptionProblem]:
+def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:
     """Everything wrong with the options given for the kind: each by itself, then all of them together."""
     problems = check(kind.spec, given, path)
     if problems:
         return problems
     refused = kind.refuse(build(kind.spec, given))
-    return [OptionProblem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]
+    return [Problem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]

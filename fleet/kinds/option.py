@@ -13,17 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-
-@dataclass(frozen=True, slots=True)
-class OptionProblem:
-    """One thing wrong with a document."""
-
-    path: str  # spec.pools[0].engine.seed
-    value: object
-    message: str  # with what is allowed
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message} (got {self.value!r})"
+from router.contract.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +69,19 @@ def _option(field: "dataclasses.Field[Any]") -> Option:
     )
 
 
-def check(spec: type, given: Mapping[str, object], path: str) -> list[OptionProblem]:
+def check(spec: type, given: Mapping[str, object], path: str) -> list[Problem]:
     """Everything wrong with the given options; those left out take their defaults."""
     known = {known.name: known for known in options_of(spec)}
     problems = [
-        OptionProblem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
+        Problem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
         for name, value in given.items()
         if name not in known
     ]
     for name, value in given.items():
         if name in known:
-            message = refusal(known[name], value)
+            message, allowed = _fault(known[name], value)
             if message:
-                problems.append(OptionProblem(f"{path}.{name}", value, message))
+                problems.append(Problem(f"{path}.{name}", value, message, allowed))
     return problems
 
 
@@ -102,15 +92,15 @@ def suggestion(name: object, known: Mapping[str, object] | tuple[str, ...]) -> s
     return f"; known are {', '.join(known)}"
 
 
-def refusal(known: Option, value: object) -> str:
-    """Why the value cannot be taken, with what is allowed; empty when it can."""
+def _fault(known: Option, value: object) -> tuple[str, str]:
+    """(what is wrong, what is allowed); an empty message: nothing."""
     if value is None:
-        return "" if known.default is None else f"must not be empty; {_allowed(known)}"
+        return ("", "") if known.default is None else ("must not be empty", _allowed(known))
     if not _TYPES[known.kind](value):
-        return f"must be {_WORDS[known.kind]}; {_allowed(known)}"
+        return f"must be {_WORDS[known.kind]}", _allowed(known)
     if known.choices and value not in known.choices:
-        return f"must be one of {', '.join(known.choices)}"
-    return "" if _in_range(known, value) else f"out of range; {_allowed(known)}"
+        return f"must be one of {', '.join(known.choices)}", ""
+    return ("", "") if _in_range(known, value) else ("out of range", _allowed(known))
 
 
 def _in_range(known: Option, value: object) -> bool:
@@ -122,14 +112,14 @@ def _in_range(known: Option, value: object) -> bool:
 
 def _allowed(known: Option) -> str:
     if known.choices:
-        return f"allowed: {', '.join(known.choices)}"
+        return f"{', '.join(known.choices)}"
     low, high = known.minimum, known.maximum
     if low is None and high is None:
-        return f"allowed: {_WORDS[known.kind]}"
+        return f"{_WORDS[known.kind]}"
     unit = f" {known.unit}" if known.unit else ""
     if high is None:
-        return f"allowed: {low:g}{unit} or more"
-    return f"allowed: {low:g} to {high:g}{unit}" if low is not None else f"allowed: up to {high:g}{unit}"
+        return f"{low:g}{unit} or more"
+    return f"{low:g} to {high:g}{unit}" if low is not None else f"up to {high:g}{unit}"
 
 
 def _is_int(value: object) -> bool:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import OptionProblem
 from fleet.spec import document
 from fleet.spec.masking import hidden
+from router.contract.problem import Problem
 
 # Those whose makers publish an image under a name of their own, and Weir's own.
 IMAGES: Mapping[str, str] = {
@@ -25,7 +25,7 @@ _MINE = ("restartPolicy",)  # of the Pod's spec: the plan relies on it
 
 
 class BadPodSettings(ValueError):
-    def __init__(self, problems: list[OptionProblem]) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
@@ -59,63 +59,56 @@ def read(text: str, namespace: str) -> PodSettings:
     return PodSettings(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
 
 
-def _problems(given: Any) -> list[OptionProblem]:
+def _problems(given: Any) -> list[Problem]:
     if not isinstance(given, Mapping):
-        return [OptionProblem("", given, "must be a mapping with images, capacity and template")]
+        return [Problem("", given, "must be a mapping with images, capacity and template")]
     found = [
-        OptionProblem(str(name), given[name], "unknown key; allowed: images, capacity, template")
+        Problem(str(name), given[name], "unknown key", "images, capacity, template")
         for name in given
         if name not in ("images", "capacity", "template")
     ]
     parts = {name: given.get(name, {}) for name in ("images", "capacity", "template")}
-    wrong = [
-        OptionProblem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)
-    ]
+    wrong = [Problem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)]
     if wrong:
         return found + wrong
     return [*found, *_images(parts["images"]), *_capacity(parts["capacity"]), *_template(parts["template"])]
 
 
-def _images(given: Mapping[str, Any]) -> list[OptionProblem]:
+def _images(given: Mapping[str, Any]) -> list[Problem]:
     kinds = ", ".join(name for name, kind in KINDS.items() if kind.launched)
     wrong = [name for name in given if name not in KINDS or not KINDS[name].launched]
-    found = [OptionProblem(f"images.{name}", given[name], f"unknown kind; allowed: {kinds}") for name in wrong]
+    found = [Problem(f"images.{name}", given[name], "unknown kind", kinds) for name in wrong]
     empty = [name for name, image in given.items() if not isinstance(image, str) or not image.strip()]
-    return found + [OptionProblem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
+    return found + [Problem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
 
 
-def _capacity(given: Mapping[str, Any]) -> list[OptionProblem]:
+def _capacity(given: Mapping[str, Any]) -> list[Problem]:
     unknown = [name for name in given if name not in _CAPACITY]
-    found = [
-        OptionProblem(f"capacity.{name}", given[name], f"unknown key; allowed: {', '.join(_CAPACITY)}")
-        for name in unknown
-    ]
+    found = [Problem(f"capacity.{name}", given[name], "unknown key", ", ".join(_CAPACITY)) for name in unknown]
     numbers = {name: value for name, value in given.items() if name in _CAPACITY}
     return found + [
-        OptionProblem(f"capacity.{name}", value, "must be a number; allowed: 0 to 1,000,000")
+        Problem(f"capacity.{name}", value, "must be a number", "0 to 1,000,000")
         for name, value in numbers.items()
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000
     ]
 
 
-def _template(given: Mapping[str, Any]) -> list[OptionProblem]:
+def _template(given: Mapping[str, Any]) -> list[Problem]:
     found = [
-        OptionProblem(f"template.{name}", given[name], "unknown key; allowed: metadata, spec")
+        Problem(f"template.{name}", given[name], "unknown key", "metadata, spec")
         for name in given
         if name not in ("metadata", "spec")
     ]
     parts = {name: part for name, part in given.items() if name in ("metadata", "spec")}
     found += [
-        OptionProblem(f"template.{name}", part, "must be a mapping")
+        Problem(f"template.{name}", part, "must be a mapping")
         for name, part in parts.items()
         if not isinstance(part, Mapping)
     ]
     spec = parts.get("spec")
     if isinstance(spec, Mapping):
         found += [
-            OptionProblem(
-                f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan"
-            )
+            Problem(f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan")
             for name in _MINE
             if name in spec
         ]
@@ -123,9 +116,7 @@ def _template(given: Mapping[str, Any]) -> list[OptionProblem]:
     return found
 
 
-def _containers(given: Any) -> list[OptionProblem]:
+def _containers(given: Any) -> list[Problem]:
     if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
         return []
-    return [
-        OptionProblem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")
-    ]
+    return [Problem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")]

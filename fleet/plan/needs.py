@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import OptionProblem, build, suggestion
+from fleet.kinds.option import build, suggestion
 from fleet.spec.fleet_spec import PoolSpec
+from router.contract.problem import Problem
 
 
 def needs_of(pool: PoolSpec) -> tuple[str, ...]:
@@ -12,7 +13,7 @@ def needs_of(pool: PoolSpec) -> tuple[str, ...]:
     return kind.needs(build(kind.spec, pool.engine))
 
 
-def problems(pools: Sequence[PoolSpec], others: Iterable[str]) -> list[OptionProblem]:
+def problems(pools: Sequence[PoolSpec], others: Iterable[str]) -> list[Problem]:
     """`others`: pools that are there without being in the document."""
     asked = {pool.name: needs_of(pool) for pool in pools}
     known = (*asked, *others)
@@ -20,13 +21,13 @@ def problems(pools: Sequence[PoolSpec], others: Iterable[str]) -> list[OptionPro
     for index, pool in enumerate(pools):
         path = f"spec.pools[{index}].engine"
         found += [
-            OptionProblem(path, name, f"needs a pool {name}, which there is not{suggestion(name, known)}")
+            Problem(path, name, f"needs a pool {name}, which there is not{suggestion(name, known)}")
             for name in asked[pool.name]
             if name not in known
         ]
         if _reaches(asked, pool.name, pool.name):
             found.append(
-                OptionProblem(path, pool.name, "needs itself by way of the pools that it needs: it could never start")
+                Problem(path, pool.name, "needs itself by way of the pools that it needs: it could never start")
             )
     return found
 

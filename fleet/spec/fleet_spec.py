@@ -14,9 +14,10 @@ from typing import Any
 from fleet.kinds import KINDS
 from fleet.kinds.image import IMAGE
 from fleet.kinds.kind import Kind, check_engine
-from fleet.kinds.option import OptionProblem, build, suggestion
+from fleet.kinds.option import build, suggestion
 from fleet.spec.section_checks import CHECKS
 from fleet.spec.sections import Placement, placement_of
+from router.contract.problem import Problem
 
 API_VERSION = "weir/v1"
 MAX_REPLICAS = 512
@@ -27,7 +28,7 @@ _NAME_RULE = "lower-case letters, digits and dashes, 1 to 63 of them, no dash at
 
 
 class InvalidFleet(Exception):
-    def __init__(self, problems: Iterable[OptionProblem]) -> None:
+    def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(str(problem) for problem in self.problems))
 
@@ -56,7 +57,7 @@ class FleetSpec:
 
 def parse_fleet(document: object) -> FleetSpec:
     """InvalidFleet lists every problem at once, each with its path, the value and what is allowed."""
-    problems: list[OptionProblem] = []
+    problems: list[Problem] = []
     body = _header(document, problems)
     pools = _pools(body.get("pools", []), problems)
     if problems:
@@ -65,14 +66,14 @@ def parse_fleet(document: object) -> FleetSpec:
     return FleetSpec(document["metadata"]["name"], tuple(_pool_spec(pool) for pool in pools))
 
 
-def _header(document: object, problems: list[OptionProblem]) -> Mapping[str, Any]:
+def _header(document: object, problems: list[Problem]) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
-        problems.append(OptionProblem("", document, "must be a mapping with apiVersion, kind, metadata and spec"))
+        problems.append(Problem("", document, "must be a mapping with apiVersion, kind, metadata and spec"))
         return {}
     _keys("", document, ("apiVersion", "kind", "metadata", "spec"), problems)
     for name, allowed in (("apiVersion", API_VERSION), ("kind", "Fleet")):
         if document.get(name) != allowed:
-            problems.append(OptionProblem(name, document.get(name), f"must be {allowed}"))
+            problems.append(Problem(name, document.get(name), f"must be {allowed}"))
     metadata = _mapping("metadata", document.get("metadata"), problems)
     _keys("metadata", metadata, ("name",), problems)
     _check_name("metadata.name", metadata.get("name"), problems)
@@ -81,100 +82,96 @@ def _header(document: object, problems: list[OptionProblem]) -> Mapping[str, Any
     return body
 
 
-def _mapping(path: str, value: object, problems: list[OptionProblem]) -> Mapping[str, Any]:
+def _mapping(path: str, value: object, problems: list[Problem]) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    problems.append(OptionProblem(path, value, "must be a mapping"))
+    problems.append(Problem(path, value, "must be a mapping"))
     return {}
 
 
-def _keys(path: str, given: Mapping[str, Any], known: tuple[str, ...], problems: list[OptionProblem]) -> None:
+def _keys(path: str, given: Mapping[str, Any], known: tuple[str, ...], problems: list[Problem]) -> None:
     for name in given:
         if name not in known:
-            problems.append(OptionProblem(_join(path, name), given[name], f"unknown key{suggestion(name, known)}"))
+            problems.append(Problem(_join(path, name), given[name], f"unknown key{suggestion(name, known)}"))
 
 
 def _join(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _pools(value: object, problems: list[OptionProblem]) -> list[Mapping[str, Any]]:
+def _pools(value: object, problems: list[Problem]) -> list[Mapping[str, Any]]:
     if not isinstance(value, list):
-        problems.append(OptionProblem("spec.pools", value, "must be a list of pools"))
+        problems.append(Problem("spec.pools", value, "must be a list of pools"))
         return []
     if len(value) > MAX_POOLS:
-        problems.append(OptionProblem("spec.pools", len(value), f"too many pools; allowed: 0 to {MAX_POOLS}"))
+        problems.append(Problem("spec.pools", len(value), "too many pools", f"0 to {MAX_POOLS}"))
     seen: dict[str, int] = {}
     for index, pool in enumerate(value):
         path = f"spec.pools[{index}]"
         if not isinstance(pool, Mapping):
-            problems.append(OptionProblem(path, pool, "must be a mapping"))
+            problems.append(Problem(path, pool, "must be a mapping"))
             continue
         _check_pool(path, pool, problems)
         name = pool.get("name")
         if isinstance(name, str):
             first = seen.setdefault(name, index)
             if first != index:
-                problems.append(OptionProblem(f"{path}.name", name, f"is the name of spec.pools[{first}] as well"))
+                problems.append(Problem(f"{path}.name", name, f"is the name of spec.pools[{first}] as well"))
     return value
 
 
-def _check_pool(path: str, pool: Mapping[str, Any], problems: list[OptionProblem]) -> None:
+def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> None:
     _keys(path, pool, tuple(_FIELDS), problems)
     for name, test in _FIELDS.items():
         if name in pool or name in _REQUIRED:
             test(f"{path}.{name}", pool.get(name), problems)
     if "node" in pool and "placement" in pool:
-        problems.append(
-            OptionProblem(f"{path}.node", pool["node"], "goes without a placement: name it in placement.nodes")
-        )
+        problems.append(Problem(f"{path}.node", pool["node"], "goes without a placement: name it in placement.nodes"))
     kind = KINDS.get(pool["kind"]) if isinstance(pool.get("kind"), str) else None
     if kind is not None and isinstance(pool.get("engine"), Mapping):
         found = check_engine(kind, pool["engine"], f"{path}.engine")
         problems.extend(found or _too_many(kind, pool, path))
 
 
-def _too_many(kind: Kind, pool: Mapping[str, Any], path: str) -> list[OptionProblem]:
+def _too_many(kind: Kind, pool: Mapping[str, Any], path: str) -> list[Problem]:
     """More replicas than the options allow: GPUs, URLs, or one of a kind."""
     most, replicas = kind.most(build(kind.spec, pool["engine"])), pool.get("replicas", 1)
     if most is None or not isinstance(replicas, int) or replicas <= most:
         return []
-    return [OptionProblem(f"{path}.replicas", replicas, f"too many for these options; allowed: 0 to {most}")]
+    return [Problem(f"{path}.replicas", replicas, "too many for these options", f"0 to {most}")]
 
 
-def _check_name(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_name(path: str, value: object, problems: list[Problem]) -> None:
     if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > 63:
-        problems.append(OptionProblem(path, value, f"must be a name: {_NAME_RULE}"))
+        problems.append(Problem(path, value, f"must be a name: {_NAME_RULE}"))
 
 
-def _check_pool_name(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_pool_name(path: str, value: object, problems: list[Problem]) -> None:
     _check_name(path, value, problems)
     if isinstance(value, str) and value.startswith(RESERVED_PREFIX):
-        problems.append(
-            OptionProblem(path, value, f"must not begin with {RESERVED_PREFIX}: experiments make such pools")
-        )
+        problems.append(Problem(path, value, f"must not begin with {RESERVED_PREFIX}: experiments make such pools"))
 
 
-def _check_model(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_model(path: str, value: object, problems: list[Problem]) -> None:
     if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable() or value != value.strip():
-        problems.append(OptionProblem(path, value, "must be the name of a model: 1 to 200 printable characters"))
+        problems.append(Problem(path, value, "must be the name of a model: 1 to 200 printable characters"))
 
 
-def _check_kind(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_kind(path: str, value: object, problems: list[Problem]) -> None:
     if not isinstance(value, str) or value not in KINDS:
-        problems.append(OptionProblem(path, value, f"must be one of {', '.join(KINDS)}"))
+        problems.append(Problem(path, value, f"must be one of {', '.join(KINDS)}"))
 
 
-def _check_replicas(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_replicas(path: str, value: object, problems: list[Problem]) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_REPLICAS:
-        problems.append(OptionProblem(path, value, f"must be a whole number; allowed: 0 to {MAX_REPLICAS}"))
+        problems.append(Problem(path, value, "must be a whole number", f"0 to {MAX_REPLICAS}"))
 
 
-def _check_engine(path: str, value: object, problems: list[OptionProblem]) -> None:
+def _check_engine(path: str, value: object, problems: list[Problem]) -> None:
     _mapping(path, value, problems)
 
 
-_FIELDS: dict[str, Callable[[str, object, list[OptionProblem]], None]] = {
+_FIELDS: dict[str, Callable[[str, object, list[Problem]], None]] = {
     "name": _check_pool_name,
     "model": _check_model,
     "policy": _check_name,

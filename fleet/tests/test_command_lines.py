@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str, Any], option: str, words: str) -> None:
     (problem,) = check_engine(KINDS[name], given, "engine")
     assert problem.path == f"engine.{option}"
-    assert problem.message.startswith(words)
+    assert problem.text.startswith(words)
 
 
 def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> None:

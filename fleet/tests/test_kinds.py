@@ -88,7 +88,7 @@ def test_routers_are_told_how_the_kv_of_a_sim_moves() -> None:
 def test_options_of_transfers_have_to_go_together(given: dict[str, object], option: str, message: str) -> None:
     (problem,) = check_engine(SIM, given, "engine")
     assert problem.path == f"engine.{option}"
-    assert message in problem.message
+    assert message in problem.text
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
@@ -134,7 +134,7 @@ class Spec:
 )
 def test_a_refused_option_says_what_is_allowed(given: dict[str, object], message: str) -> None:
     (problem,) = check(Spec, given, "engine")
-    assert (problem.path, problem.message) == (f"engine.{next(iter(given))}", message)
+    assert (problem.path, problem.text) == (f"engine.{next(iter(given))}", message)
 
 
 def test_a_number_may_be_written_without_a_point() -> None:

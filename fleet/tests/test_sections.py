@@ -27,7 +27,7 @@ def document(**sections: Any) -> dict[str, Any]:
 def problems(**sections: Any) -> dict[str, str]:
     with pytest.raises(InvalidFleet) as caught:
         parse_fleet(document(**sections))
-    return {problem.path.removeprefix("spec.pools[0]."): problem.message for problem in caught.value.problems}
+    return {problem.path.removeprefix("spec.pools[0]."): problem.text for problem in caught.value.problems}
 
 
 def test_every_section_survives_parsing_and_dumping() -> None:

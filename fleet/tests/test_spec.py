@@ -43,7 +43,7 @@ DELETE = object()
 def problems(document: object) -> dict[str, str]:
     with pytest.raises(InvalidFleet) as caught:
         parse_fleet(document)
-    return {problem.path: problem.message for problem in caught.value.problems}
+    return {problem.path: problem.text for problem in caught.value.problems}
 
 
 def test_a_full_document_survives_parsing_and_dumping() -> None:
@@ -192,6 +192,6 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
         parse_fleet(document)
     (problem,) = refused.value.problems
     assert problem.path == "spec.pools[0].replicas"
-    assert problem.message == f"too many for these options; allowed: 0 to {most}"
+    assert problem.text == f"too many for these options; allowed: 0 to {most}"
     pool["replicas"] = most
     assert parse_fleet(document).pools[0].replicas == most

@@ -17,6 +17,7 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.problem import as_json
 
 router = Router(tags=["fleet"])
 
@@ -150,14 +151,7 @@ def put_fleet(
 
 
 def invalid(error: InvalidFleet) -> ApiProblem:
-    fields = [{"path": p.path, "value": _shown(p.value), "message": p.message} for p in error.problems]
-    return ApiProblem(422, detail="the fleet document is not valid", errors=fields)
-
-
-def _shown(value: object) -> object:
-    """A wrong value as it can be said in JSON: YAML knows NaN, dates and nests of any size."""
-    plain = value is None or isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 200)
-    return value if plain else repr(value)[:200]
+    return ApiProblem(422, detail="the fleet document is not valid", errors=[as_json(p) for p in error.problems])
 
 
 def read_document(request: HttpRequest) -> Any:

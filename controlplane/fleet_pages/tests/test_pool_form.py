@@ -9,8 +9,8 @@ from controlplane.fleet_pages.pool_form import errors_of, fields, shown, typed_p
 from controlplane.policies.services import ensure_default_policy
 from fleet import services
 from fleet.kinds import KINDS
-from fleet.kinds.option import OptionProblem
 from fleet.models import Pool
+from router.contract.problem import Problem
 
 VLLM = KINDS["vllm"]
 TYPED = {
@@ -69,7 +69,7 @@ def test_another_pool_is_replaced_in_its_place_with_the_sections_that_the_form_d
 
 
 def test_problems_find_their_fields() -> None:
-    problems = [OptionProblem("spec.pools[1].engine.seed", 1, "no"), OptionProblem("spec.pools[0].name", "", "bad")]
+    problems = [Problem("spec.pools[1].engine.seed", 1, "no"), Problem("spec.pools[0].name", "", "bad")]
     assert errors_of(problems, 1) == ({"engine.seed": "no"}, [problems[1]])
 
 

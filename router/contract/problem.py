@@ -1,0 +1,47 @@
+"""A fault in a policy, a fleet document, an experiment or one of the router's files, and its renderings.
+
+Imports nothing of ours, as `router.policy` uses it too.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+VALUE_CHARS = 200  # of a rejected value in an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    path: str  # "spec.pools[0].engine.seed"; empty: the whole document
+    value: Any  # as given
+    message: str  # what is wrong
+    allowed: str = ""  # what would be accepted, unless the message says it
+
+    @property
+    def text(self) -> str:
+        return f"{self.message}; allowed: {self.allowed}" if self.allowed else self.message
+
+    def __str__(self) -> str:
+        """For the command line and the log."""
+        return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
+
+
+def as_json(problem: Problem) -> dict[str, Any]:
+    """One of the `errors` of a problem+json answer."""
+    return {"path": problem.path, "value": shown(problem.value), "message": problem.text}
+
+
+def by_path(problems: Iterable[Problem]) -> dict[str, str]:
+    """For a form, which shows each text beside its field."""
+    return {problem.path: problem.text for problem in problems}
+
+
+def shown(value: object) -> Any:
+    """A rejected value as JSON can carry it: short, never NaN, no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value[:VALUE_CHARS].encode("utf-8", "replace").decode()
+    plain = value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() <= 53)
+    if plain or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return repr(value)[:VALUE_CHARS].encode("utf-8", "replace").decode()
