@@ -52,6 +52,7 @@ class Setting:
     pin_rest: list[str]
     profile: str | None
     policy: str = "cache_aware"  # of a router that is not Weir's
+    checkout: Path = HERE.parent  # Weir's code
 
     @property
     def urls(self) -> list[str]:
@@ -93,7 +94,7 @@ def serving(setting: Setting, argv: Sequence[object], name: str, ready: str, **e
     log = setting.folder / f"{name}.log"
     with log.open("wb") as out:
         command = [*setting.pin, *argv]
-        with process(command, cwd=HERE.parent, stdout=out, stderr=out, env={**os.environ, **env}) as running:
+        with process(command, cwd=setting.checkout, stdout=out, stderr=out, env={**os.environ, **env}) as running:
             _wait(setting.port, ready, running, log)
             yield Running(running, setting.port)
 
@@ -193,6 +194,9 @@ PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "vllm-router": vllm,
     "litellm": litellm,
 }
+
+
+WEIR = ("weir", "weir-alone")
 
 
 def tree(pid: int) -> list[int]:

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
-                                     [--rate N]… [--profile FILE]
+                                     [--rate N]… [--profile FILE] [--against CHECKOUT]
 
 Two tables for each shape of answer. First a closed loop: every connection asks again as soon as it has its answer, so
 requests/s is all that a router can do, and a latency is little else than the connections divided by it. Then all are
@@ -15,6 +15,7 @@ Engines (bench/upstream/) and clients (bench/load/) are small C programs, built 
 a core of its own (so far as the machine is quiet), engines, clients and Redis have another. All routers run from the
 start to the end and are measured in turn, round by round, so that what else happens on the machine falls on all alike.
 CPU is that of a router's whole process tree; "+ Redis" is what Weir's Redis used besides. Prints Markdown.
+With --against, each Weir runs a second time from another checkout, measured in turn with this one.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from bench.peers import PEERS, Running, Setting, Unavailable, cpu_s, memory_mb, process, tree
+from bench.peers import PEERS, WEIR, Running, Setting, Unavailable, cpu_s, memory_mb, process, tree
 
 HERE = Path(__file__).resolve().parent
 ENGINES = 4
@@ -123,19 +124,27 @@ class Bench:
         self.folder, self.options, self.stack = folder, options, stack
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
-        first = free_ports(ENGINES + PORTS_EACH * len(PEERS))
+        first = free_ports(ENGINES + PORTS_EACH * (len(PEERS) + len(WEIR)))
         self.engines = list(range(first, first + ENGINES))
         self.ports = count(first + ENGINES, PORTS_EACH)
         self.generation = count(1, 10_000)
         self.load = build("load", folder)
         stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, ENGINES]))
 
-    def start(self, name: str) -> Running | str:
+    def start_all(self) -> Routers:
+        names = self.options.routers.split(",")
+        routers: Routers = {name: self.start(name) for name in names}
+        if self.options.against is not None:
+            for name in names:
+                if name in WEIR:
+                    routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
+        return routers
+
+    def start(self, name: str, checkout: Path = HERE.parent) -> Running | str:
         """The router, or why there is none."""
-        folder = self.folder / name
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         profile = self.options.profile
-        setting = Setting(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile)
+        setting = Setting(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile, checkout=checkout)
         try:
             return self.stack.enter_context(PEERS[name](setting))
         except Unavailable as why:
@@ -230,6 +239,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--routers", default=",".join(PEERS))
     parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
+    parser.add_argument("--against", type=lambda path: Path(path).resolve(), metavar="CHECKOUT", help="of Weir's code")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
 
@@ -241,7 +251,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
         routers: Routers = {"direct": None}
-        routers |= {name: bench.start(name) for name in options.routers.split(",")}
+        routers |= bench.start_all()
         loads = [os.getloadavg()[0]]
         for shape in shapes.values():
             bench.prepare(shape)
