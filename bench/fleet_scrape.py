@@ -117,9 +117,9 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 def _sampled(count: int) -> str:
     """What the last look of the worker left behind: whether everything was there, and how old it is."""
     from fleet.redis import connect
-    from router.contract import wire
+    from router.contract import codec, redis_keys
 
-    found = [wire.decode(value) for value in connect().mget([wire.instance_key(f"p-{n}") for n in range(count)])]
+    found = [codec.decode(value) for value in connect().mget([redis_keys.instance_key(f"p-{n}") for n in range(count)])]
     samples = [sample for sample in found if sample is not None]
     assert len(samples) == count, f"{len(samples)} of {count} were sampled"
     assert all(sample["cached_by_source"] and sample["transfers"] for sample in samples)

@@ -22,7 +22,7 @@ from pathlib import Path
 import redis
 
 from controlplane import redis_server
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.policy.schema import document
 
 HERE = Path(__file__).resolve().parent
@@ -182,9 +182,9 @@ def _publish(client: redis.Redis, urls: list[str]) -> None:
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
     instances = [{"id": f"bench-{i}", "url": url, **common} for i, url in enumerate(urls)]
     fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
-    client.set(wire.policy_key("bench"), wire.encode(policy))
-    client.set(wire.fleet_key("bench"), wire.encode(fleet))
-    client.sadd(wire.POOLS, "bench")
+    client.set(redis_keys.policy_key("bench"), codec.encode(policy))
+    client.set(redis_keys.fleet_key("bench"), codec.encode(fleet))
+    client.sadd(redis_keys.POOLS, "bench")
 
 
 PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {

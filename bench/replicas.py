@@ -31,7 +31,7 @@ from controlplane import redis_server
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.traces.formats import coding_agent
 from controlplane.traces.types import TraceRequest
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.policy.schema import document
 
 ROOT = Path(__file__).parent.parent
@@ -166,9 +166,9 @@ def publish(client: redis.Redis, ports: list[int]) -> None:
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": KV_BLOCKS}
     instances = [{"id": f"bench-{i}", "url": f"http://127.0.0.1:{port}", **common} for i, port in enumerate(ports)]
     fleet = {"pool": POOL, "model": MODEL, "at": time.time(), "instances": instances}
-    client.set(wire.policy_key(POOL), wire.encode(policy))
-    client.set(wire.fleet_key(POOL), wire.encode(fleet))
-    client.sadd(wire.POOLS, POOL)
+    client.set(redis_keys.policy_key(POOL), codec.encode(policy))
+    client.set(redis_keys.fleet_key(POOL), codec.encode(fleet))
+    client.sadd(redis_keys.POOLS, POOL)
 
 
 def free_ports(number: int) -> list[int]:

@@ -12,7 +12,7 @@ import redis
 from celery import bootsteps, signals
 from celery.beat import EmbeddedService
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
@@ -112,5 +112,5 @@ def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
         value = {"name": hostname, "at": time.time(), "started_at": started_at, "pid": os.getpid(), "queues": queues}
         # The broker's own connection reports a Redis that is gone, and readers see the age.
         with contextlib.suppress(redis.RedisError):
-            connect().set(wire.worker_key(hostname), wire.encode(value), ex=wire.WORKER_TTL_S)
+            connect().set(redis_keys.worker_key(hostname), codec.encode(value), ex=redis_keys.WORKER_TTL_S)
         stopping.wait(PRESENCE_S)

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 EVENTS_KEPT = 1_000  # of the ticker
 log = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ def record_node(
 
 def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
     """To the ticker; without Redis there is none to look at it."""
-    value = wire.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})
+    value = codec.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})
     try:
-        connect().xadd(wire.EVENTS, {"e": value}, maxlen=EVENTS_KEPT, approximate=True)
+        connect().xadd(redis_keys.EVENTS, {"e": value}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:
         log.warning("event not announced: %s", error)

@@ -1,6 +1,6 @@
 """What should run (Fleet, Pool) and what does run (Node, Instance, Port), with the history of each instance.
 
-Rows change only on an event; figures that move every second live in Redis (router/contract/wire.py).
+Rows change only on an event; figures that move every second live in Redis (docs/redis.md).
 """
 
 from django.db import models

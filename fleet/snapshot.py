@@ -18,9 +18,9 @@ from fleet.redis import connect
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
 from fleet.spec.versions import VersionStatus, standings
-from router.contract import wire
+from router.contract import codec, redis_keys
+from router.contract.staleness import NODE_GONE_S
 
-NODE_GONE_S = 30.0  # a node that has not been seen for so long is given nothing to do
 IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then
 POD_S = 600.0  # to find a machine and to pull an image, before an engine begins to load
 log = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ def samples_of(rows: Iterable[Instance]) -> dict[str, dict[str, Any]]:
     if not names:
         return {}
     try:
-        values = connect().mget([wire.instance_key(name) for name in names])
+        values = connect().mget([redis_keys.instance_key(name) for name in names])
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
         return {}
-    read = {name: wire.decode(value) for name, value in zip(names, values, strict=True)}
+    read = {name: codec.decode(value) for name, value in zip(names, values, strict=True)}
     return {name: sample for name, sample in read.items() if sample is not None}
 
 

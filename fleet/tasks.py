@@ -18,7 +18,7 @@ from fleet.observe.failover_probe import Deputy
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import redis_keys
 
 LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
@@ -32,7 +32,7 @@ _watching = threading.Lock()
 @contextmanager
 def alone(name: str) -> Iterator[bool]:
     """Whether nobody else is at it (SET NX PX); a tick that finds it taken does nothing."""
-    client, key, token = connect(), wire.lock_key(name), uuid.uuid4().hex
+    client, key, token = connect(), redis_keys.lock_key(name), uuid.uuid4().hex
     taken = bool(client.set(key, token, nx=True, px=LOCK_MS))
     try:
         yield taken

@@ -6,7 +6,7 @@ import redis
 import structlog
 
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import redis_keys
 
 log = structlog.get_logger(__name__)
 ATTEMPTS = 8
@@ -15,7 +15,7 @@ WINDOW_S = 900
 
 def key(username: str, address: str) -> str:
     """Hashed: what people mistype into the name field (their password) is not left lying about."""
-    return f"{wire.SIGNIN}:{hashlib.sha256(f'{username.lower()}|{address}'.encode()).hexdigest()[:32]}"
+    return f"{redis_keys.SIGNIN}:{hashlib.sha256(f'{username.lower()}|{address}'.encode()).hexdigest()[:32]}"
 
 
 def wait_s(username: str, address: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from router.contract.wire import STALE_S
+from router.contract.staleness import WORKER_LATE_S
 
 Json = Mapping[str, Any]
 Found = tuple[int, str, str, str]  # severity (3 act now, 2 soon, 1 look), subject, reason, link
@@ -51,10 +51,10 @@ def instance_link(name: str) -> str:
 def worker_gone(now: float, frame: Json) -> Iterator[Found]:
     health = frame["health"]
     age = health["samples_age_s"]
-    if health["samples_expected"] and age is not None and age > STALE_S:
+    if health["samples_expected"] and age is not None and age > WORKER_LATE_S:
         yield 3, "node worker", f"no instance has been sampled for {age:.0f} s: is its Celery worker down?", "/fleet/"
     age = health["control_age_s"]
-    if age is not None and age > STALE_S:
+    if age is not None and age > WORKER_LATE_S:
         yield 3, "control worker", f"has not run for {age:.0f} s: nothing is started, stopped or replaced", "/fleet/"
 
 

@@ -16,7 +16,7 @@ import structlog
 from controlplane.dashboard import history
 from controlplane.dashboard.step import current, rows, step
 from fleet.redis import connect, connect_async
-from router.contract import wire
+from router.contract import redis_keys
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +101,7 @@ class Bridge:
         client = connect_async()
         try:
             async with client.pubsub(ignore_subscribe_messages=True) as subscription:
-                await subscription.subscribe(wire.FRAME)
+                await subscription.subscribe(redis_keys.FRAME)
                 while self._viewers:
                     await self._next(subscription)
         finally:

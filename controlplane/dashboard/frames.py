@@ -12,7 +12,9 @@ from controlplane.dashboard import attention, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
-from router.contract.wire import ROUTER_GONE_S, SCHEMA, WINDOW_S
+from router.contract.codec import SCHEMA
+from router.contract.router_status import WINDOW_S
+from router.contract.staleness import ROUTER_GONE_S
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from router.contract.wire import OFFLINE_S, STALE_S
+from router.contract.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
 KV_SATURATED = 0.9  # share of KV blocks in use
 WAITING_SATURATED = 16  # requests waiting in one engine
@@ -33,9 +33,9 @@ def shown_status(state: str, sample: Mapping[str, Any] | None, now: float) -> tu
     if sample is None:
         return "unseen", "no sample yet"
     age = now - sample["at"]
-    if age > OFFLINE_S:
+    if age > SAMPLE_OFFLINE_S:
         return "offline", f"no sample for {age:.0f} s"
-    if age > STALE_S:
+    if age > SAMPLE_STALE_S:
         return "stale", f"last sample {age:.0f} s ago"
     if state == "ready":
         return _load(sample)

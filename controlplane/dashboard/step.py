@@ -10,7 +10,7 @@ import orjson
 import redis
 
 from controlplane.dashboard import frames, history
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # no frame from the control worker for so long: a web process builds them
@@ -22,8 +22,8 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
     if built_by == "web" and _worker_builds(client, now):
         return None
     if built_by == "worker":
-        client.set(wire.FRAMES_CONTROL_AT, now)
-    if not client.set(wire.frame_claim_key(math.floor(now)), built_by, nx=True, ex=CLAIM_TTL_S):
+        client.set(redis_keys.FRAMES_CONTROL_AT, now)
+    if not client.set(redis_keys.frame_claim_key(math.floor(now)), built_by, nx=True, ex=CLAIM_TTL_S):
         return None
     inputs, previous = read(client, now)
     frame = frames.build_frame(now, inputs, previous, built_by)
@@ -33,7 +33,7 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
 
 
 def _worker_builds(client: redis.Redis, now: float) -> bool:
-    at = client.get(wire.FRAMES_CONTROL_AT)
+    at = client.get(redis_keys.FRAMES_CONTROL_AT)
     return at is not None and now - float(at) < OWN_FRAME_AFTER_S
 
 
@@ -44,14 +44,16 @@ def encode(frame: dict[str, Any]) -> bytes:
 
 def publish(client: redis.Redis, frame: dict[str, Any], text: bytes) -> None:
     with client.pipeline(transaction=False) as pipe:
-        pipe.set(wire.FRAMES_LATEST, text)
-        pipe.xadd(wire.FRAMES, {"f": orjson.dumps(history.row(frame))}, maxlen=wire.FRAMES_KEPT, approximate=True)
-        pipe.publish(wire.FRAME, text)
+        pipe.set(redis_keys.FRAMES_LATEST, text)
+        pipe.xadd(
+            redis_keys.FRAMES, {"f": orjson.dumps(history.row(frame))}, maxlen=redis_keys.FRAMES_KEPT, approximate=True
+        )
+        pipe.publish(redis_keys.FRAME, text)
         pipe.execute()
 
 
 def latest(client: redis.Redis) -> dict[str, Any] | None:
-    return wire.decode(client.get(wire.FRAMES_LATEST))
+    return codec.decode(client.get(redis_keys.FRAMES_LATEST))
 
 
 def current(client: redis.Redis, now: float) -> dict[str, Any] | None:
@@ -61,20 +63,20 @@ def current(client: redis.Redis, now: float) -> dict[str, Any] | None:
         return frame
     built = step(client, now, "web")
     if built is not None:
-        return wire.decode(built)
+        return codec.decode(built)
     # Another process builds this second's frame. The very first may not be there yet: then one for this caller alone.
     return latest(client) or _unpublished(client, now)
 
 
 def _unpublished(client: redis.Redis, now: float) -> dict[str, Any] | None:
     inputs, previous = read(client, now)
-    return wire.decode(encode(frames.build_frame(now, inputs, previous, "web")))
+    return codec.decode(encode(frames.build_frame(now, inputs, previous, "web")))
 
 
 def rows(client: redis.Redis, now: float, seconds: int) -> list[dict[str, Any]]:
     """The kept rows of the last `seconds`, oldest first."""
     since = int((now - seconds) * 1000)
-    return [orjson.loads(fields[b"f"]) for _, fields in client.xrange(wire.FRAMES, min=since) if b"f" in fields]
+    return [orjson.loads(fields[b"f"]) for _, fields in client.xrange(redis_keys.FRAMES, min=since) if b"f" in fields]
 
 
 class Reader:
@@ -84,7 +86,7 @@ class Reader:
         self.unreadable = 0
 
     def decode(self, raw: bytes | None) -> dict[str, Any] | None:
-        value = wire.decode(raw)
+        value = codec.decode(raw)
         self.unreadable += raw is not None and value is None
         return value
 
@@ -96,20 +98,20 @@ class Reader:
 def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any] | None]:
     reader = Reader()
     with client.pipeline(transaction=False) as pipe:
-        pipe.smembers(wire.POOLS)
-        pipe.zrangebyscore(wire.ROUTERS, now - ROUTERS_REMEMBERED_S, "+inf")
-        pipe.get(wire.FRAMES_LATEST)
-        pipe.get(wire.FRAMES_CONTROL_AT)
-        pipe.get(wire.NODES)
-        pipe.xrevrange(wire.EVENTS, count=frames.EVENTS_SHOWN)
+        pipe.smembers(redis_keys.POOLS)
+        pipe.zrangebyscore(redis_keys.ROUTERS, now - ROUTERS_REMEMBERED_S, "+inf")
+        pipe.get(redis_keys.FRAMES_LATEST)
+        pipe.get(redis_keys.FRAMES_CONTROL_AT)
+        pipe.get(redis_keys.NODES)
+        pipe.xrevrange(redis_keys.EVENTS, count=frames.EVENTS_SHOWN)
         raw_pools, raw_routers, previous, control_at, nodes, events = pipe.execute()
     pools, routers = sorted(map(bytes.decode, raw_pools)), list(map(bytes.decode, raw_routers))
     with client.pipeline(transaction=False) as pipe:
-        for key_of in (wire.fleet_key, wire.policy_key, wire.scaling_key):
+        for key_of in (redis_keys.fleet_key, redis_keys.policy_key, redis_keys.scaling_key):
             for pool in pools:
                 pipe.get(key_of(pool))
         for router in routers:
-            pipe.get(wire.router_key(router))
+            pipe.get(redis_keys.router_key(router))
         raws = pipe.execute()
     fleets = reader.by_name(pools, raws[: len(pools)])
     instances = [
@@ -118,7 +120,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         if not name.startswith(frames.EPHEMERAL)
         for item in fleet["instances"]
     ]
-    samples = client.mget([wire.instance_key(name) for name in instances]) if instances else []
+    samples = client.mget([redis_keys.instance_key(name) for name in instances]) if instances else []
     inputs = frames.Inputs(
         fleets=fleets,
         samples=reader.by_name(instances, samples),
@@ -130,7 +132,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         control_at=float(control_at) if control_at else None,
         unreadable=reader.unreadable,
     )
-    return inputs, wire.decode(previous)
+    return inputs, codec.decode(previous)
 
 
 def _event(fields: dict[bytes, bytes]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import redis
 
 from controlplane.policies.publication.acks import live_routers
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class KnownIndex:
     router: str
-    figures: dict[str, Any]  # `Index` of router/contract/wire.py
+    figures: dict[str, Any]  # `Index` of docs/redis.md
 
     @property
     def share(self) -> float | None:
@@ -34,9 +34,9 @@ def indexes_of(instance: str) -> list[KnownIndex]:
     """One per router that is there and knows the instance; without Redis there are none."""
     try:
         names = live_routers()
-        raw: Any = connect().mget([wire.router_key(name) for name in names]) if names else []
+        raw: Any = connect().mget([redis_keys.router_key(name) for name in names]) if names else []
     except redis.RedisError as error:
         log.warning("no indexes: %s", error)
         return []
-    said = [(name, (wire.decode(value) or {}).get("indexes") or {}) for name, value in zip(names, raw, strict=True)]
+    said = [(name, (codec.decode(value) or {}).get("indexes") or {}) for name, value in zip(names, raw, strict=True)]
     return [KnownIndex(name, known[instance]) for name, known in said if instance in known]

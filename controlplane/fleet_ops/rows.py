@@ -22,7 +22,7 @@ from fleet.plan.placement import NodeView, refusal
 from fleet.plan.reconcile import waits_for
 from fleet.redis import connect
 from fleet.snapshot import desired_of_all, node_views, observed_of
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
@@ -97,11 +97,11 @@ def samples(names: Sequence[str]) -> dict[str, dict[str, Any]] | None:
     if not names:
         return {}
     try:
-        raw = connect().mget([wire.instance_key(name) for name in names])
+        raw = connect().mget([redis_keys.instance_key(name) for name in names])
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
         return None
-    read = {name: wire.decode(value) for name, value in zip(names, raw, strict=True)}  # type: ignore[arg-type]
+    read = {name: codec.decode(value) for name, value in zip(names, raw, strict=True)}  # type: ignore[arg-type]
     return {name: sample for name, sample in read.items() if sample is not None}
 
 

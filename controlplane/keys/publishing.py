@@ -11,7 +11,7 @@ from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a key used a thousand times a second is written once a minute
@@ -42,8 +42,8 @@ def publish() -> bool:
     """Let routers go by the keys as they are now. False when Redis is away: `republish` does it later."""
     try:
         with connect().pipeline(transaction=True) as pipe:
-            pipe.set(wire.KEYS, wire.encode({"at": time.time(), **document()}))
-            pipe.publish(wire.CHANGED, wire.KEYS)
+            pipe.set(redis_keys.API_KEYS, codec.encode({"at": time.time(), **document()}))
+            pipe.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
             pipe.execute()
     except RedisError as error:
         log.warning("keys.not_published", error=str(error))
@@ -53,7 +53,7 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: bring Redis in line with the database. True when it was not."""
-    held = wire.decode(connect().get(wire.KEYS))  # type: ignore[arg-type]
+    held = codec.decode(connect().get(redis_keys.API_KEYS))  # type: ignore[arg-type]
     wanted = document()
     if held is not None and {name: held.get(name) for name in wanted} == wanted:
         return False
@@ -63,7 +63,7 @@ def republish() -> bool:
 
 def take_last_uses() -> None:
     """What routers say of the keys' last uses, into the database."""
-    uses: Any = connect().hgetall(wire.KEYS_USED)
+    uses: Any = connect().hgetall(redis_keys.API_KEYS_USED)
     for raw_id, raw_at in uses.items():
         try:
             pk, at = int(raw_id), datetime.fromtimestamp(float(raw_at), UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from fleet.redis import connect
-from router.contract import sketch, wire
+from router.contract import codec, redis_keys, router_status, sketch, staleness
 
 FEW = 20  # fewer observations than this are marked
 
@@ -48,13 +48,13 @@ def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
 def read(pools: list[str], now: float | None = None) -> LiveMetrics:
     now = time.time() if now is None else now
     client: Any = connect()
-    names = [n.decode() for n in client.zrangebyscore(wire.ROUTERS, now - wire.ROUTER_GONE_S, "+inf")]
-    routers = _decoded([wire.router_key(name) for name in names])
-    fleets = _decoded([wire.fleet_key(pool) for pool in pools])
+    names = [n.decode() for n in client.zrangebyscore(redis_keys.ROUTERS, now - staleness.ROUTER_GONE_S, "+inf")]
+    routers = _decoded([redis_keys.router_key(name) for name in names])
+    fleets = _decoded([redis_keys.fleet_key(pool) for pool in pools])
     instances = [str(i.get("id")) for fleet in fleets for i in fleet.get("instances") or []]
-    samples = _decoded([wire.instance_key(name) for name in instances])
+    samples = _decoded([redis_keys.instance_key(name) for name in instances])
     windows = [w for r in routers for pool in pools for w in ((r.get("classes") or {}).get(pool) or {}).values()]
-    fresh = tuple(s for s in samples if now - float(s.get("at") or 0) < wire.OFFLINE_S)
+    fresh = tuple(s for s in samples if now - float(s.get("at") or 0) < staleness.SAMPLE_OFFLINE_S)
     return LiveMetrics(tuple(windows), _sent(routers, set(instances)), fresh)
 
 
@@ -62,7 +62,7 @@ def _decoded(keys: list[str]) -> list[dict[str, Any]]:
     if not keys:
         return []
     raw: Any = connect().mget(keys)
-    return [value for value in map(wire.decode, raw) if value is not None]
+    return [value for value in map(codec.decode, raw) if value is not None]
 
 
 def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple[int, int, int]]:
@@ -93,14 +93,14 @@ def _prefill_ratio(live: LiveMetrics) -> LiveMetric:
 
 
 def _retries(live: LiveMetrics) -> LiveMetric:
-    label = f"requests retried, {wire.WINDOW_S} s"
+    label = f"requests retried, {router_status.WINDOW_S} s"
     if not live.windows:
         return LiveMetric(label, None, "per minute")
-    per_minute = sum(int(w.get("retries") or 0) for w in live.windows) * 60 / wire.WINDOW_S
+    per_minute = sum(int(w.get("retries") or 0) for w in live.windows) * 60 / router_status.WINDOW_S
     return LiveMetric(label, per_minute, "per minute")
 
 
-_60 = f"{wire.WINDOW_S} s"
+_60 = f"{router_status.WINDOW_S} s"
 METRICS: dict[str, Callable[[LiveMetrics], LiveMetric]] = {
     "class.new_tokens_p90": lambda m: _quantile(m, "new_tokens", 0.9, f"p90 of new tokens, {_60}", "tokens"),
     "class.hit_share_p50": lambda m: _quantile(m, "hit_percent", 0.5, f"median cached share, {_60}", "share", 0.01),

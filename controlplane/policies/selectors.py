@@ -12,7 +12,7 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication.acks import live_routers
 from fleet.models import Pool
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 NUMBER_MAX = 2**31 - 1  # what every database can be asked for
 
@@ -111,10 +111,10 @@ def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
     names = live_routers()
     if not names or not pools:
         return []
-    raw: Any = connect().mget([wire.router_key(name) for name in names])
+    raw: Any = connect().mget([redis_keys.router_key(name) for name in names])
     rows = []
     for name, value in zip(names, raw, strict=True):
-        known = (wire.decode(value) or {}).get("pools") or {}
+        known = (codec.decode(value) or {}).get("pools") or {}
         for pool in pools:
             entry = known.get(pool) or {}
             rows.append(RouterVersion(name, pool, entry.get("version") if entry.get("policy") == policy_name else None))

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 Json = Mapping[str, Any]
 PAGE = 500
@@ -43,26 +43,26 @@ def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dic
 def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: int = LIMIT_MAX) -> int:
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
-    entries = client.xrange(wire.RECEIPTS, min=since, count=limit)
-    return sum(filters.match(receipt) for _, fields in entries if (receipt := wire.decode(fields.get(b"r"))))
+    entries = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
+    return sum(filters.match(receipt) for _, fields in entries if (receipt := codec.decode(fields.get(b"r"))))
 
 
 def written_at(client: redis.Redis) -> float:
     """When the newest receipt was written (the server's clock), 0 when there is none."""
-    newest = client.xrevrange(wire.RECEIPTS, count=1)
+    newest = client.xrevrange(redis_keys.RECEIPTS, count=1)
     return _stamp(newest[0][0]) if newest else 0.0
 
 
 def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
-    """The whole receipt with its candidates; None when it never was or has expired (wire.RECEIPT_TTL_S)."""
-    return wire.decode(client.get(wire.receipt_key(request_id)))
+    """The whole receipt with its candidates; None when it never was or has expired (redis_keys.RECEIPT_TTL_S)."""
+    return codec.decode(client.get(redis_keys.receipt_key(request_id)))
 
 
 def _newest_first(client: redis.Redis) -> Iterator[tuple[bytes, dict[str, Any]]]:
     end: str | bytes = "+"
-    while entries := client.xrevrange(wire.RECEIPTS, max=end, count=PAGE):
+    while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for entry, fields in entries:
-            receipt = wire.decode(fields.get(b"r"))
+            receipt = codec.decode(fields.get(b"r"))
             if receipt is not None:
                 yield entry, receipt
         end = b"(" + entries[-1][0]

@@ -88,17 +88,21 @@ def test_the_published_description_of_the_api_is_the_one_that_is_served():
 
 
 def test_every_redis_key_is_in_the_table_of_the_contract():
-    from router.contract import wire
+    from router.contract import redis_keys
 
-    table = {re.sub(r"<[^>]+>", "", key) for key in re.findall(r"^\| (weir:.+?) \|", wire.__doc__, re.MULTILINE)}
-    named = {value for name, value in vars(wire).items() if name.isupper() and str(value).startswith(wire.PREFIX)}
+    table = {
+        re.sub(r"<[^>]+>", "", key) for key in re.findall(r"^\| (weir:.+?) \|", read("docs/redis.md"), re.MULTILINE)
+    }
+    named = {
+        value for name, value in vars(redis_keys).items() if name.isupper() and str(value).startswith(redis_keys.PREFIX)
+    }
     made = {
         function(*[""] * function.__code__.co_argcount)
-        for name, function in vars(wire).items()
+        for name, function in vars(redis_keys).items()
         if name.endswith("_key")
     }
     known = table | {key.rstrip(":") for key in table}  # a constant may name the part before the variable one
-    assert (named | made) - {wire.PREFIX} <= known
+    assert (named | made) - {redis_keys.PREFIX} <= known
 
 
 def test_every_metric_of_the_router_is_documented():

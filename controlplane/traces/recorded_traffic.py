@@ -1,4 +1,4 @@
-"""What routers have recorded (router/contract/wire.py, Traffic), as it is in Redis now."""
+"""What routers have recorded (docs/redis.md), as it is in Redis now."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 PAGE = 500  # entries at a time
 
@@ -41,7 +41,7 @@ def recorded() -> dict[str, Recorded]:
     counted: dict[bytes, tuple[int, int, int]] = {}  # how many, ms of the first, ms of the last
     start = "-"
     while True:
-        page: Any = connect().eval(_COUNT, 1, wire.TRAFFIC, start, str(PAGE))
+        page: Any = connect().eval(_COUNT, 1, redis_keys.TRAFFIC, start, str(PAGE))
         last, pools = page[0], page[1:]
         for pool, count, oldest, newest in pools:
             before = counted.get(pool, (0, oldest, newest))
@@ -70,7 +70,7 @@ def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]
     name, found, newest = pool.encode(), list[bytes](), until
     start = until or "+"
     while len(found) < count:
-        page: Any = connect().xrevrange(wire.TRAFFIC, start, "-", count=PAGE)
+        page: Any = connect().xrevrange(redis_keys.TRAFFIC, start, "-", count=PAGE)
         found += [v[b"t"] for _, v in page if v.get(b"p") == name and _is_readable(v.get(b"t", b""))]
         newest = newest or (page[0][0].decode() if page else "")
         if len(page) < PAGE:
@@ -80,7 +80,7 @@ def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]
 
 
 def _is_readable(raw: bytes) -> bool:
-    value = wire.decode(raw)
+    value = codec.decode(raw)
     return value is not None and isinstance(value.get("at"), float)
 
 
@@ -88,7 +88,7 @@ def _entries() -> Iterator[tuple[bytes, bytes]]:
     """(pool, entry) of everything."""
     start = "-"
     while True:
-        page: Any = connect().xrange(wire.TRAFFIC, start, "+", count=PAGE)
+        page: Any = connect().xrange(redis_keys.TRAFFIC, start, "+", count=PAGE)
         for _, values in page:
             yield values.get(b"p", b""), values.get(b"t", b"")
         if len(page) < PAGE:

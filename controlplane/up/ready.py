@@ -10,7 +10,7 @@ import redis
 
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
@@ -49,8 +49,8 @@ async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
 
 
 async def worker_answers(target: str, redis_url: str, pid: int | None) -> bool:
-    raw = await asyncio.to_thread(_ask, redis_url, lambda client: client.get(wire.worker_key(target)))
-    value = wire.decode(raw)
+    raw = await asyncio.to_thread(_ask, redis_url, lambda client: client.get(redis_keys.worker_key(target)))
+    value = codec.decode(raw)
     return value is not None and value.get("pid") == pid
 
 

@@ -13,7 +13,7 @@ from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise
 from fleet.redis import connect
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
-from router.contract import sketch, wire
+from router.contract import codec, redis_keys, sketch, staleness
 
 TTL_S = 120
 
@@ -25,8 +25,8 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
 
 
 def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
-    client, key, at = connect(), wire.scaling_key(pool.name), now.timestamp()
-    known = wire.decode(client.get(key)) or {"points": [], "changed_at": 0.0, "replicas": None}
+    client, key, at = connect(), redis_keys.scaling_key(pool.name), now.timestamp()
+    known = codec.decode(client.get(key)) or {"points": [], "changed_at": 0.0, "replicas": None}
     keep_s = max(spec.up_after_s, spec.down_after_s) + 2 * EVERY_S
     points = [LoadPoint(**point) for point in known["points"] if at - point["at"] <= keep_s] + [look(client, pool, at)]
     replicas = scale_of(pool, now).replicas
@@ -34,7 +34,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     advice = advise(points, spec, replicas, changed_at, at)
     value = {"pool": pool.name, "at": at, "changed_at": changed_at, "replicas": replicas, "mode": spec.mode}
     value |= {"advised": advice.replicas, "why": advice.why, "points": [asdict(point) for point in points]}
-    client.set(key, wire.encode(value), ex=TTL_S + round(keep_s))
+    client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
     if spec.mode == "automatic" and advice.changes(replicas):
         _follow(pool, advice, replicas)
     return advice
@@ -48,7 +48,7 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
 
 def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
-    fresh = [sample for sample in samples_of(ready).values() if at - sample["at"] <= wire.OFFLINE_S]
+    fresh = [sample for sample in samples_of(ready).values() if at - sample["at"] <= staleness.SAMPLE_OFFLINE_S]
     kv = [sample["kv_usage"] for sample in fresh if sample["kv_usage"] is not None]
     return LoadPoint(
         at=at,
@@ -62,8 +62,10 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
 
 def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
     """By class, over what every router has seen in the last minute."""
-    names = [name.decode() for name in client.zrangebyscore(wire.ROUTERS, at - wire.ROUTER_GONE_S, "+inf")]
-    states = [wire.decode(raw) for raw in client.mget([wire.router_key(name) for name in names])] if names else []
+    names = [name.decode() for name in client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf")]
+    states = (
+        [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
+    )
     windows: dict[str, list[Mapping[str, int]]] = {}
     for state in states:
         for name, window in ((state or {}).get("classes", {}).get(pool) or {}).items():
@@ -77,8 +79,8 @@ def latest(pool_names: list[str]) -> dict[str, dict[str, Any]]:
     if not pool_names:
         return {}
     try:
-        raws = connect().mget([wire.scaling_key(name) for name in pool_names])
+        raws = connect().mget([redis_keys.scaling_key(name) for name in pool_names])
     except redis.RedisError:
         return {}
-    read = {name: wire.decode(raw) for name, raw in zip(pool_names, raws, strict=True)}
+    read = {name: codec.decode(raw) for name, raw in zip(pool_names, raws, strict=True)}
     return {name: value for name, value in read.items() if value is not None}

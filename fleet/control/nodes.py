@@ -17,7 +17,7 @@ from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.node.launchers import current
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 INVENTORY_S = 60.0
 SILENT_S = 12.0  # without a heartbeat for so long: its instances are looked at from the control host
@@ -111,7 +111,7 @@ def publish(now: dt.datetime) -> None:
         for node in Node.objects.order_by("name")
     ]
     try:
-        connect().set(wire.NODES, wire.encode({"at": now.timestamp(), "nodes": told}))
+        connect().set(redis_keys.NODES, codec.encode({"at": now.timestamp(), "nodes": told}))
     except redis.RedisError as error:
         log.warning("nodes not published: %s", error)
 

@@ -12,7 +12,7 @@ from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
 from fleet.redis import connect
 from fleet.snapshot import desired_of_all, observed_of
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +43,23 @@ def _publish(pool_name: str) -> bool:
 
 def remove_fleet(pool_name: str) -> None:
     """The pool is no more: routers forget it, and what it was routed by."""
-    pipe = connect().pipeline().srem(wire.POOLS, pool_name)
-    for key in (wire.fleet_key(pool_name), wire.policy_key(pool_name)):
-        pipe = pipe.delete(key).publish(wire.CHANGED, key)
+    pipe = connect().pipeline().srem(redis_keys.POOLS, pool_name)
+    for key in (redis_keys.fleet_key(pool_name), redis_keys.policy_key(pool_name)):
+        pipe = pipe.delete(key).publish(redis_keys.CHANGED, key)
     pipe.execute()
 
 
 def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
-    client, key = connect(), wire.fleet_key(pool_name)
-    there = wire.decode(client.get(key))
+    client, key = connect(), redis_keys.fleet_key(pool_name)
+    there = codec.decode(client.get(key))
     if value is None:
         if there is not None:
             remove_fleet(pool_name)
         return False
-    if there is not None and {**there, "at": 0} == {"schema": wire.SCHEMA, **value, "at": 0}:
+    if there is not None and {**there, "at": 0} == {"schema": codec.SCHEMA, **value, "at": 0}:
         return False
-    encoded = wire.encode({**value, "at": timezone.now().timestamp()})
-    client.pipeline().set(key, encoded).sadd(wire.POOLS, pool_name).publish(wire.CHANGED, key).execute()
+    encoded = codec.encode({**value, "at": timezone.now().timestamp()})
+    client.pipeline().set(key, encoded).sadd(redis_keys.POOLS, pool_name).publish(redis_keys.CHANGED, key).execute()
     return True
 
 

@@ -64,7 +64,7 @@ class Kind:
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()
     # Whether it answers POST /sleep?level= and /wake_up with these options
     can_sleep: Callable[[Any], bool] = lambda spec: False
-    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (router/contract/wire.py)
+    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (docs/redis.md)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
     simulated: bool = False  # its figures come from a model of an engine, not from one
     serves: bool = True  # answers requests: routers are told of it, and its pool's model must be there

@@ -32,7 +32,7 @@ from fleet.observe.volumes import is_full, room
 from fleet.plan.state import Health, Look, Move, ObservedProcess, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.contract.engine_metrics import EngineMetrics, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
 
@@ -181,7 +181,7 @@ class Scraper:
                 if answer is not None and answer.metrics is not None:
                     known = self._memory[row.name]
                     value = sample(row.name, row.pool.name, row.epoch, at, answer.metrics, known.history, known.disk)
-                    pipe.set(wire.instance_key(row.name), wire.encode(value), ex=SAMPLE_TTL_S)
+                    pipe.set(redis_keys.instance_key(row.name), codec.encode(value), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)

@@ -12,8 +12,8 @@ from fleet.control.forget import forget
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port
 from fleet.observe.failover_probe import Deputy
 from fleet.services import NotPossible
-from fleet.snapshot import NODE_GONE_S
-from router.contract import wire
+from router.contract import codec, redis_keys
+from router.contract.staleness import NODE_GONE_S
 
 pytestmark = pytest.mark.usefixtures("db", "live_redis")
 
@@ -67,7 +67,7 @@ def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
     nodes.beat("gpu-2", timezone.now())
     nodes.note_silent(timezone.now())
     nodes.publish(timezone.now())
-    told: Any = wire.decode(live_redis.get(wire.NODES))  # type: ignore[arg-type]
+    told: Any = codec.decode(live_redis.get(redis_keys.NODES))  # type: ignore[arg-type]
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
 
 

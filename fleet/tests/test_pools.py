@@ -15,7 +15,7 @@ from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 
 def two_pools(needed: int = 1) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def loaded(pool: Pool, waiting: float) -> None:
             "waiting": waiting,
             "kv_usage": 0.5,
         }
-        connect().set(wire.instance_key(name), wire.encode(sample))
+        connect().set(redis_keys.instance_key(name), codec.encode(sample))
 
 
 def autoscaled(pool: Pool, mode: str) -> None:
@@ -173,8 +173,8 @@ def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
     now = timezone.now().timestamp()
     for name, buckets in (("r1", {"100": 9}), ("r2", {"150": 3})):
         window = {"classes": {"p": {"warm": {"ttft": buckets}, "heavy": None}}}
-        connect().set(wire.router_key(name), wire.encode(window))
-        connect().zadd(wire.ROUTERS, {name: now})
+        connect().set(redis_keys.router_key(name), codec.encode(window))
+        connect().zadd(redis_keys.ROUTERS, {name: now})
     point = autoscaler.look(connect(), pool, now)
     assert set(point.ttft_p90_ms) == {"warm"}
     assert point.ttft_p90_ms["warm"] == pytest.approx(393, rel=0.05)

@@ -19,7 +19,7 @@ from fleet.services import FleetChanged, NotPossible
 from fleet.spec.fleet_spec import InvalidFleet, config_hash
 from fleet.tests.world import document
 from fleet.transitions import move
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 Orders = list[tuple[str, str, str, int]]
 pytestmark = pytest.mark.usefixtures("db", "live_redis", "fake_kind")
@@ -106,7 +106,7 @@ def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPa
 
 def put_sample(row: Instance, **figures: Any) -> None:
     value = {"epoch": row.epoch, "at": timezone.now().timestamp() + 2, "running": 0, "waiting": 0, **figures}
-    connect().set(wire.instance_key(row.name), wire.encode(value))
+    connect().set(redis_keys.instance_key(row.name), codec.encode(value))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_routers_hear_only_of_what_changed() -> None:
     assert publish_fleet("p") is False
     Instance.objects.update(state=State.UNREACHABLE)
     assert publish_fleet("p") is True
-    value = wire.decode(connect().get(wire.fleet_key("p")))
+    value = codec.decode(connect().get(redis_keys.fleet_key("p")))
     assert value is not None
     assert (value["pool"], value["model"], value["instances"][0]["routable"]) == ("p", "m", False)
 
@@ -180,7 +180,7 @@ def test_routers_and_pages_are_told_of_each_instance_whether_it_is_as_declared(
     declare()
     Instance.objects.update(**fields)
     publish_fleet("p")
-    value = wire.decode(connect().get(wire.fleet_key("p")))
+    value = codec.decode(connect().get(redis_keys.fleet_key("p")))
     assert value is not None
     assert value["instances"][0]["matches"] is matches
 
@@ -191,7 +191,7 @@ def test_what_redis_has_lost_is_written_again(live_redis: redis.Redis) -> None:
     live_redis.flushall()
     assert publish_step() == ["p"]
     assert publish_step() == []
-    assert live_redis.smembers(wire.POOLS) == {b"p"}
+    assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
 
 
 def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None:
@@ -201,7 +201,7 @@ def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None
     step()
     assert not Pool.objects.exists()
     assert live_redis.keys("weir:fleet:*") == []
-    assert live_redis.smembers(wire.POOLS) == set()
+    assert live_redis.smembers(redis_keys.POOLS) == set()
 
 
 def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,8 @@ def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch:
 def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
     row = declare()
     events.record(row, "restart", "restart asked by ada", "ada", "leak")
-    _, fields = live_redis.xrevrange(wire.EVENTS, count=1)[0]
-    value = wire.decode(fields[b"e"])
+    _, fields = live_redis.xrevrange(redis_keys.EVENTS, count=1)[0]
+    value = codec.decode(fields[b"e"])
     assert value is not None
     assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
     assert value["text"] == "p-0: restart asked by ada"
@@ -228,9 +228,9 @@ def test_the_pools_of_experiments_stay_off_the_ticker(live_redis: redis.Redis) -
     row = declare()
     Pool.objects.update(ephemeral_owner="run 7")
     row = Instance.objects.select_related("pool").get(pk=row.pk)
-    before = live_redis.xlen(wire.EVENTS)
+    before = live_redis.xlen(redis_keys.EVENTS)
     events.record(row, "stopped", "the pool is removed")
-    assert live_redis.xlen(wire.EVENTS) == before
+    assert live_redis.xlen(redis_keys.EVENTS) == before
 
 
 # Ports

@@ -22,7 +22,7 @@ from fleet.node import process as launch
 from fleet.node.agent import in_seconds
 from fleet.observe.scrape import Scraper
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.contract.engine_metrics import VLLM_SCRAPE
 
 STANDIN = Path(__file__).with_name("standin.py")
@@ -112,7 +112,7 @@ class World:
         Instance.objects.filter(pk=row.pk).update(**changes)
 
     def published(self, pool: str = "p") -> dict[str, Any]:
-        value = wire.decode(connect().get(wire.fleet_key(pool)))
+        value = codec.decode(connect().get(redis_keys.fleet_key(pool)))
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def tell(self, name: str = "p-0", **behaviour: Any) -> None:

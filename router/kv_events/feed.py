@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import zmq
 
+from router.contract.staleness import KV_EVENTS_STALE_S
 from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
@@ -22,7 +23,6 @@ from router.prefix.exact.index import ExactIndex, IndexFull
 log = logging.getLogger("weir.router")
 
 CONFIRM_S = 2.0  # a quiet engine is asked this often
-STALE_S = 8.0  # without a word for longer, the index is not believed
 BEHIND_S = 1.0  # events that are taken later than this after they were sent speak of a cache that is no more
 ANSWER_S = 5.0  # for the answer to a replay request
 RETRY_S = 1.0  # doubles with each failure
@@ -66,7 +66,7 @@ class Feed:
         if self.confirmed_at is None:
             return "its events have not been caught up with yet"
         age = time.time() - self.confirmed_at
-        if age > STALE_S:
+        if age > KV_EVENTS_STALE_S:
             return f"it has not confirmed its events for {age:.0f} s"
         return f"its events are {self.behind_s:.1f} s behind" if self.behind_s > BEHIND_S else ""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from router.contract import wire
+from router.contract import staleness
 from router.policy.types import InstanceState, Role
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
@@ -13,7 +13,7 @@ from router.upstream.connection_pool import ConnectionPool
 if TYPE_CHECKING:
     from router.kv_events.feed import Feed
 
-SAMPLE_MAX_AGE_S = wire.OFFLINE_S  # what an older sample says of KV usage is not believed
+SAMPLE_MAX_AGE_S = staleness.SAMPLE_OFFLINE_S  # what an older sample says of KV usage is not believed
 
 
 class Endpoint:

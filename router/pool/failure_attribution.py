@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from router.contract.wire import STALE_S
+from router.contract.staleness import SAMPLE_STALE_S
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
@@ -11,7 +11,7 @@ from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, 
 
 def blame(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
     """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
-    if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= STALE_S:
+    if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return
     # Each further request to a host that is gone would wait as long.
     failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)

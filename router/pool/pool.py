@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
 
-from router.contract.wire import OFFLINE_S
+from router.contract.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
@@ -64,7 +64,7 @@ class Pool:
             for endpoint in self.endpoints.values()
             if endpoint.routable and endpoint.sampled_at
         ]
-        if ages and min(ages) > OFFLINE_S:
+        if ages and min(ages) > SAMPLE_OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from router.contract.api_keys import PublishedKey
-from router.contract.wire import TRAFFIC_BLOCK_CHUNKS
+from router.contract.traffic import BLOCK_CHUNKS
 from router.policy.types import Decision
 from router.pool.pool import Pool
 from router.prefix.exact.stretches import Tokens
@@ -98,7 +98,7 @@ class Call:
         if self.streamed and self.first_byte is not None:  # the one byte time of a whole answer tells of no first token
             self.ttft_ms = (self.first_byte - self.started) * 1000
             self.tpot_ms = self._tpot_ms(self.first_byte)
-        self.blocks = array("Q", self.chunks[TRAFFIC_BLOCK_CHUNKS - 1 :: TRAFFIC_BLOCK_CHUNKS]).tobytes()
+        self.blocks = array("Q", self.chunks[BLOCK_CHUNKS - 1 :: BLOCK_CHUNKS]).tobytes()
         self.token_ids = self.prompt.token_ids is not None
         self.body = self.forwarded = b""
         self.chunks = ()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.contract.api_keys import UnreadableKeys
 from router.pool.pool import Pool, Unreadable
 from router.serving.pools import Pools
@@ -19,6 +19,7 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 log = logging.getLogger("weir.router")
 
+POLL_S = 2.0  # finds what a lost pub/sub message would have announced
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
 LISTEN_S = 0.2  # how long a stop waits for the subscription to notice
@@ -53,7 +54,7 @@ class LiveState:
         reasons += self._bad.values()
         now = time.time()
         for pool in self._pools.all():
-            if not pool.version and wire.policy_key(pool.name) not in self._bad:
+            if not pool.version and redis_keys.policy_key(pool.name) not in self._bad:
                 reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
             # Without Redis nobody can bring samples: that has been said above.
             reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
@@ -71,7 +72,10 @@ class LiveState:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
             # A policy that is taken up is acknowledged at once: by then the pool has its instances.
-            keys = [wire.KEYS, *(key for name in names for key in (wire.fleet_key(name), wire.policy_key(name)))]
+            keys = [
+                redis_keys.API_KEYS,
+                *(key for name in names for key in (redis_keys.fleet_key(name), redis_keys.policy_key(name))),
+            ]
             values = await self._link.mget(keys)
             self._link.answered()
             if lost:
@@ -82,8 +86,8 @@ class LiveState:
     async def _listed(self) -> tuple[bool, set[str]]:
         """Whether Redis has lost what it held since the last time, and the pools that it lists; in one moment."""
         async with self._link.client.pipeline(transaction=True) as pipe:
-            pipe.set(wire.seen_key(self._id), 1, get=True)
-            pipe.smembers(wire.POOLS)
+            pipe.set(redis_keys.seen_key(self._id), 1, get=True)
+            pipe.smembers(redis_keys.POOLS)
             seen, names = await pipe.execute()
         return seen is None, {name.decode() for name in names}
 
@@ -99,8 +103,8 @@ class LiveState:
         """A message says that the key has changed; a fleet that is gone is a pool that was deleted."""
         async with self._lock:
             raw = await self._link.get(key)
-            if raw is None and key.startswith(wire.fleet_key("")):
-                self._remove(key.removeprefix(wire.fleet_key("")))
+            if raw is None and key.startswith(redis_keys.fleet_key("")):
+                self._remove(key.removeprefix(redis_keys.fleet_key("")))
             else:
                 await self._take_key(key, raw)
 
@@ -111,25 +115,25 @@ class LiveState:
         endpoints = [endpoint for pool in self._pools.all() for endpoint in pool.endpoints.values()]
         if not endpoints:
             return
-        raws = await self._link.mget([wire.instance_key(endpoint.id) for endpoint in endpoints])
+        raws = await self._link.mget([redis_keys.instance_key(endpoint.id) for endpoint in endpoints])
         now = time.time()
         for endpoint, raw in zip(endpoints, raws, strict=True):
-            sample = wire.decode(raw)
+            sample = codec.decode(raw)
             try:
                 if sample is not None:
                     endpoint.take_sample(sample, now)
                 elif raw is not None:
                     raise ValueError("not a sample of this schema")
-                self._bad.pop(wire.instance_key(endpoint.id), None)
+                self._bad.pop(redis_keys.instance_key(endpoint.id), None)
             except (KeyError, TypeError, ValueError) as error:
-                self._refuse(wire.instance_key(endpoint.id), f"sample of {endpoint.id}: {error}")
+                self._refuse(redis_keys.instance_key(endpoint.id), f"sample of {endpoint.id}: {error}")
 
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""
         client = self._link.subscriber()
         channel = client.pubsub()
         try:
-            await channel.subscribe(wire.CHANGED)
+            await channel.subscribe(redis_keys.CHANGED)
             await self.poll()  # what changed while nobody listened
             while not self._link.stopping.is_set():
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
@@ -146,23 +150,23 @@ class LiveState:
             return
         self._raw[key] = raw
         try:
-            value = wire.decode(raw)
+            value = codec.decode(raw)
             if value is None:
-                raise Unreadable(f"{key}: not JSON of schema {wire.SCHEMA}")
+                raise Unreadable(f"{key}: not JSON of schema {codec.SCHEMA}")
             await self._take_value(key, value)
             self._bad.pop(key, None)
         except Unreadable as error:
             self._refuse(key, str(error))
 
     async def _take_value(self, key: str, value: dict[str, Any]) -> None:
-        if key.startswith(wire.policy_key("")):
-            pool = self._pools.get_or_add(key.removeprefix(wire.policy_key("")))
+        if key.startswith(redis_keys.policy_key("")):
+            pool = self._pools.get_or_add(key.removeprefix(redis_keys.policy_key("")))
             if pool.take_policy(value, time.time()) and self.on_version is not None:
                 await self.on_version(pool)
-        elif key == wire.KEYS:
+        elif key == redis_keys.API_KEYS:
             self._take_keys(value)
-        elif key.startswith(wire.fleet_key("")):
-            self._pools.get_or_add(key.removeprefix(wire.fleet_key(""))).take_fleet(value)
+        elif key.startswith(redis_keys.fleet_key("")):
+            self._pools.get_or_add(key.removeprefix(redis_keys.fleet_key(""))).take_fleet(value)
             self._pools.changed()
 
     def _take_keys(self, value: dict[str, Any]) -> None:
@@ -180,7 +184,7 @@ class LiveState:
     def _remove(self, name: str) -> None:
         self._pools.remove(name)
         self._confirmed.discard(name)
-        for key in (wire.policy_key(name), wire.fleet_key(name)):
+        for key in (redis_keys.policy_key(name), redis_keys.fleet_key(name)):
             self._raw.pop(key, None)
             self._bad.pop(key, None)
         if self.on_removed is not None:
@@ -200,6 +204,6 @@ class LiveState:
     def tasks(self) -> list[Awaitable[None]]:
         return [
             self.follow(),
-            self._link.every(wire.POLL_S, self.poll),
+            self._link.every(POLL_S, self.poll),
             self._link.every(SAMPLE_S, self.samples),
         ]

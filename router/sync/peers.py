@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, cast
 
-from router.contract import wire
+from router.contract import codec, redis_keys
+from router.contract.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools
@@ -26,7 +27,6 @@ log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
 HEARTBEAT_S = 1.0  # what is under way is told so often even when it has not changed
-GONE_S = 3.0  # a router that was silent for so long has nothing under way any more
 AGAIN_S = 0.5
 BLOCK_MS = 500  # how long a stop waits for the reader to notice
 READ_COUNT = 20
@@ -48,7 +48,7 @@ class RouterPeers:
         self._pending_hashes = 0
         self._sent_loads: dict[str, Load] = {}
         self._sent_loads_at = float("-inf")
-        self._read = {wire.SENT: "0", wire.LOADS: "$"}  # stream: last id
+        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts that were dropped, since Redis was away or too slow
         self.prompts_sent = 0
         self.taken = 0  # prompts of other routers
@@ -76,17 +76,20 @@ class RouterPeers:
         while self._pending:
             entry = self._entry()
             await self._link.client.xadd(
-                wire.SENT, {"r": self._life, "p": wire.encode({"sent": entry})}, maxlen=wire.SENT_KEPT, approximate=True
+                redis_keys.SENT,
+                {"r": self._life, "p": codec.encode({"sent": entry})},
+                maxlen=redis_keys.SENT_KEPT,
+                approximate=True,
             )
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
         load = {} if last else self._load()
         if load == self._sent_loads and now - self._sent_loads_at < HEARTBEAT_S and not last:
             return
-        value = wire.encode({"id": self._id, "gone": last, "inflight": load})
+        value = codec.encode({"id": self._id, "gone": last, "inflight": load})
         self._sent_loads, self._sent_loads_at = load, now
         await self._link.client.xadd(
-            wire.LOADS, {"r": self._life, "l": value}, maxlen=wire.LOADS_KEPT, approximate=True
+            redis_keys.LOADS, {"r": self._life, "l": value}, maxlen=redis_keys.LOADS_KEPT, approximate=True
         )
 
     def _load(self) -> dict[str, Load]:
@@ -131,14 +134,14 @@ class RouterPeers:
             if fields.get(b"r") == self._life.encode():
                 continue
             try:
-                self._take_load(fields[b"l"]) if stream == wire.LOADS else self._take_sent(fields[b"p"])
+                self._take_load(fields[b"l"]) if stream == redis_keys.LOADS else self._take_sent(fields[b"p"])
             except (KeyError, TypeError, ValueError) as error:
                 log.debug("entry %s of %s ignored: %s", number, stream, error)
-        if stream == wire.LOADS:
+        if stream == redis_keys.LOADS:
             self._share_out()
 
     def _take_load(self, raw: bytes) -> None:
-        value = wire.decode(raw)
+        value = codec.decode(raw)
         if value is None or value["id"] == self._id:
             return
         if value["gone"]:
@@ -148,7 +151,7 @@ class RouterPeers:
         self._others[value["id"]] = (time.monotonic(), load)
 
     def _take_sent(self, raw: bytes) -> None:
-        value = wire.decode(raw)
+        value = codec.decode(raw)
         for name, instance, epoch, session, packed in value["sent"] if value is not None else ():
             pool = self._pools.get(name)
             endpoint = pool.endpoints.get(instance) if pool is not None else None
@@ -160,7 +163,7 @@ class RouterPeers:
             self.taken += 1
 
     def _forget_silent(self, now: float) -> None:
-        silent = [name for name, (heard, _) in self._others.items() if now - heard > GONE_S]
+        silent = [name for name, (heard, _) in self._others.items() if now - heard > PEER_GONE_S]
         for name in silent:
             del self._others[name]
         if silent:

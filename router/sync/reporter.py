@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
@@ -82,19 +82,19 @@ class Reporter:
 
     async def _report(self, now: float) -> None:
         async with self._link.client.pipeline(transaction=False) as pipe:
-            pipe.set(wire.router_key(self._id), wire.encode(self.document(now)), ex=KEY_TTL_S)
-            pipe.zadd(wire.ROUTERS, {self._id: now})
-            pipe.zremrangebyscore(wire.ROUTERS, 0, now - ID_TTL_S)
+            pipe.set(redis_keys.router_key(self._id), codec.encode(self.document(now)), ex=KEY_TTL_S)
+            pipe.zadd(redis_keys.ROUTERS, {self._id: now})
+            pipe.zremrangebyscore(redis_keys.ROUTERS, 0, now - ID_TTL_S)
             uses: dict[Any, Any] = self._pools.gate.uses()
             if uses:
-                pipe.hset(wire.KEYS_USED, mapping=uses)
+                pipe.hset(redis_keys.API_KEYS_USED, mapping=uses)
             await pipe.execute()
 
     async def acknowledge(self, pool: Pool) -> None:
         """A version is in force: say so at once, on the channel and in the router's own value."""
         await self.report()
         ack = {"router": self._id, "pool": pool.name, "version": pool.version, "at": pool.acked_at}
-        await self._link.client.publish(wire.ACKS, wire.encode(ack))
+        await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     def document(self, now: float) -> dict[str, Any]:
         """As wire.py's weir:router:<id>."""
@@ -133,7 +133,7 @@ class Reporter:
             return
         words: list[str | int] = []
         for session, (instance, ttl_s) in changed.items():
-            words += (wire.affinity_key(pool.name, session), instance, ttl_s)
+            words += (redis_keys.affinity_key(pool.name, session), instance, ttl_s)
         try:
             await self._link.client.eval(_KEEP_SESSIONS, 0, msgpack.packb(words, use_bin_type=False))
         except BaseException:
@@ -161,9 +161,9 @@ class Reporter:
                 await asyncio.sleep(0)
             entry = traffic.entry(call)
             entries += bool(entry)
-            words += (wire.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
-        keys = (wire.RECEIPTS, wire.TRAFFIC, wire.TRAFFIC_SALT)
-        limits = (wire.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
+            words += (redis_keys.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
+        keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT)
+        limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis knows no other
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
@@ -174,14 +174,14 @@ class Reporter:
         self._flushed_at = now
         self._rate += (count / elapsed - self._rate) * min(1.0, elapsed / 60)
         wanted = RECEIPT_KEYS / max(self._rate, 0.001)
-        return int(min(wire.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
+        return int(min(redis_keys.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
 
     async def leave(self) -> None:
         """A graceful end: what is pending is written, and nobody waits for this router any more."""
         await self.flush()
         async with self._link.client.pipeline(transaction=False) as pipe:
-            pipe.zrem(wire.ROUTERS, self._id)
-            pipe.delete(wire.router_key(self._id), wire.seen_key(self._id))
+            pipe.zrem(redis_keys.ROUTERS, self._id)
+            pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))
             await pipe.execute()
 
 

@@ -9,7 +9,7 @@ import time
 from typing import cast
 from weakref import WeakSet
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
@@ -47,12 +47,12 @@ class SessionDirectory:
                 self._taken_up.add(pool)
 
     async def _take_up(self, pool: Pool) -> None:
-        prefix = wire.affinity_key(pool.name, "")
+        prefix = redis_keys.affinity_key(pool.name, "")
         cursor = -1
         while cursor:
             cursor, keys = await self._link.client.scan(max(cursor, 0), match=f"{prefix}*", count=AT_ONCE)
             sessions = [str(key, "utf-8", "replace").removeprefix(prefix) for key in cast(list[bytes], keys)]
-            instances = await self._link.mget([wire.affinity_key(pool.name, session) for session in sessions])
+            instances = await self._link.mget([redis_keys.affinity_key(pool.name, session) for session in sessions])
             for session, instance in zip(sessions, instances, strict=True):
                 if instance is not None:
                     pool.affinity.taken_up(session, instance, time.time())
@@ -64,7 +64,7 @@ class SessionDirectory:
         """The instance that another router has put down for the session."""
         try:
             async with asyncio.timeout(LOOK_UP_S):
-                return await self._link.get(wire.affinity_key(call.pool.name, call.session or ""))
+                return await self._link.get(redis_keys.affinity_key(call.pool.name, call.session or ""))
         except TimeoutError:
             return None
         except FAILURES as error:

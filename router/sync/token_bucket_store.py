@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.limits.token_buckets import Grant, TokenRequest
 from router.sync.redis_link import FAILURES, RedisLink
 
@@ -75,7 +75,7 @@ class TokenBucketStore:
             )
         try:
             async with asyncio.timeout(ANSWER_S):
-                grant = _loan(await self._run(wire.limit_key(key_id), words))
+                grant = _loan(await self._run(redis_keys.limit_key(key_id), words))
             self.routers = len(self._others) + 1
             return grant
         except TimeoutError:

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from router.contract import wire
+from router.contract import codec
 from router.policy.candidates import Candidates
 from router.request.call import Call
 from router.request.offload import Offload
@@ -23,7 +23,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     usage = call.usage or _UNTOLD
     decision = call.decision or _UNDECIDED
     made = {
-        "schema": wire.SCHEMA,
+        "schema": codec.SCHEMA,
         "request_id": call.id,
         "at": call.at,
         "router": router,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from router.contract import wire
+from router.contract import codec, redis_keys, traffic
 from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HASH_BYTES = 8
 SALT_BYTES = 16
-BLOCK_BYTES = CHUNK_BYTES * wire.TRAFFIC_BLOCK_CHUNKS
+BLOCK_BYTES = CHUNK_BYTES * traffic.BLOCK_CHUNKS
 BLOCK_IDS = BLOCK_BYTES // 4  # prompts of token ids are rendered as four bytes each
 REMEMBERED = 4_096  # prompts whose salted blocks are not made again when a session's next turn continues them
 SIZE_WEIGHT = 0.01  # of one entry in the mean size
@@ -37,8 +37,8 @@ class TrafficRecorder:
     async def agree(self, link: "RedisLink") -> None:
         """Take the salt that is in Redis, put one there when there is none."""
         if not self.salt:
-            await link.client.set(wire.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
-            self._take(await link.get(wire.TRAFFIC_SALT) or "")
+            await link.client.set(redis_keys.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
+            self._take(await link.get(redis_keys.TRAFFIC_SALT) or "")
 
     def _take(self, salt: str) -> None:
         self.salt = salt  # hex; empty until Redis has been asked
@@ -53,7 +53,7 @@ class TrafficRecorder:
         known = usage.prompt_tokens if usage is not None else None
         made = orjson.dumps(
             {
-                "schema": wire.SCHEMA,
+                "schema": codec.SCHEMA,
                 "at": call.at,
                 "pool": call.pool.name,
                 "model": call.pool.model,
@@ -96,7 +96,7 @@ class TrafficRecorder:
     @property
     def kept(self) -> int:
         """How many entries the stream may hold: fewer when they are large."""
-        return min(wire.TRAFFIC_KEPT, int(wire.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
+        return min(redis_keys.TRAFFIC_KEPT, int(redis_keys.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
 
     def flushed(self, entries: int, salt: str) -> None:
         """So many have been handed to Redis, which takes them only while it holds the salt that they were made with."""

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from typing import Any
 
-from router.contract import sketch, wire
+from router.contract import router_status, sketch
 from router.request.call import Call
 
 SLOT_S = 10.0
@@ -36,7 +36,7 @@ class LatencyWindow:
         return slots[-1]
 
     def _forget(self, now: float) -> None:
-        while self._slots and now - self._slots[0].began >= wire.WINDOW_S:
+        while self._slots and now - self._slots[0].began >= router_status.WINDOW_S:
             self._slots.popleft()
 
     def started(self, now: float) -> None:

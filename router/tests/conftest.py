@@ -14,7 +14,7 @@ import redis
 
 from router.__main__ import RouterServer, configuration, listen
 from router.app import Router
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.policy.schema import document
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
@@ -41,22 +41,22 @@ class Published:
             "rollout": {"mode": "full"},
             "published_at": time.time(),
         }
-        self._put(pool, wire.policy_key(pool), value)
+        self._put(pool, redis_keys.policy_key(pool), value)
         return self.versions
 
     def fleet(self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama") -> None:
         value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries)}
-        self._put(pool, wire.fleet_key(pool), value)
+        self._put(pool, redis_keys.fleet_key(pool), value)
 
     def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = ()) -> None:
         value = {"at": time.time(), "required": list(required), "keys": list(entries)}
-        self.client.set(wire.KEYS, wire.encode(value))
-        self.client.publish(wire.CHANGED, wire.KEYS)
+        self.client.set(redis_keys.API_KEYS, codec.encode(value))
+        self.client.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
 
     def _put(self, pool: str, key: str, value: dict[str, Any]) -> None:
-        self.client.sadd(wire.POOLS, pool)
-        self.client.set(key, wire.encode(value))
-        self.client.publish(wire.CHANGED, key)
+        self.client.sadd(redis_keys.POOLS, pool)
+        self.client.set(key, codec.encode(value))
+        self.client.publish(redis_keys.CHANGED, key)
 
 
 def entry(name: str, url: str, **changes: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class World:
         raise AssertionError(f"never came true: {what or true}")
 
     async def receipt(self, response: httpx.Response) -> dict[str, Any]:
-        key = wire.receipt_key(response.headers["x-request-id"])
+        key = redis_keys.receipt_key(response.headers["x-request-id"])
         await self.until(lambda: self.published.client.exists(key), "receipt")
         return json.loads(self.published.client.get(key))
 

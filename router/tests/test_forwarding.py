@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.tests.engine import USAGE, events, reply
 from router.tokenize.api_paths import LIMITS, UNCOMPUTED
 from router.tokenize.prompt import RENDERERS
@@ -69,7 +69,7 @@ async def test_only_what_is_generated_is_recorded_as_traffic(world, path):
     w = await world(None)
     await w.receipt(await w.client.post(path, json={"model": "llama", **BODIES[path]}))
     await w.receipt(await w.ask())
-    assert w.published.client.xlen(wire.TRAFFIC) == 1
+    assert w.published.client.xlen(redis_keys.TRAFFIC) == 1
 
 
 async def test_the_body_goes_to_the_engine_untouched(world):

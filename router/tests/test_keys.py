@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.contract.api_keys import UnreadableKeys, parse
 from router.options import arguments, source
 from router.tests.conftest import entry, key_entry
@@ -125,8 +125,8 @@ async def test_a_revoked_key_is_refused_as_soon_as_it_is_published(world):
 
 async def test_keys_that_redis_has_lost_stay_in_force(world):
     w = await keyed(world, key_entry(ALICE))
-    w.published.client.delete(wire.KEYS)
-    w.published.client.publish(wire.CHANGED, wire.KEYS)
+    w.published.client.delete(redis_keys.API_KEYS)
+    w.published.client.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
     await w.router.source.live.poll()
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
     assert (await w.ask()).status_code == 401
@@ -167,7 +167,7 @@ async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(w
 async def test_the_last_use_of_a_key_and_its_requests_are_told(world):
     w = await keyed(world, key_entry(ALICE))
     await w.ask(headers=bearer(ALICE))
-    await w.until(lambda: w.published.client.hget(wire.KEYS_USED, "alice"))
+    await w.until(lambda: w.published.client.hget(redis_keys.API_KEYS_USED, "alice"))
     text = (await w.client.get("/metrics")).text
     assert 'weir_router_key_requests_total{key="alice",outcome="ok"} 1.0' in text
     assert 'weir_router_key_tokens_total{key="alice"} 103.0' in text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.contract.api_keys import PublishedKey
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
@@ -175,7 +175,7 @@ async def test_all_kinds_are_lent_or_none(bucket_store):
 async def test_a_redis_that_came_back_empty_lends_on(bucket_store, live_redis):
     await bucket_store.borrow("k", [TokenRequest("requests", 10, 1, 1)])
     live_redis.script_flush()
-    live_redis.delete(wire.limit_key("k"))
+    live_redis.delete(redis_keys.limit_key("k"))
     assert (await bucket_store.borrow("k", [TokenRequest("requests", 10, 10, 10)])).granted == (10.0,)
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.policy.schema import document
 from router.sync.reporter import Reporter
 from router.tests.conftest import entry, running
@@ -20,14 +20,14 @@ def demo(w):
 async def test_a_published_version_is_taken_up_and_acknowledged(world):
     w = await world(None)
     with w.published.client.pubsub() as channel:
-        channel.subscribe(wire.ACKS)
+        channel.subscribe(redis_keys.ACKS)
         channel.get_message(timeout=1)
         version = w.published.policy(route="least_requests")
         await w.until(lambda: demo(w).version == version)
         await asyncio.sleep(0.05)
-        ack = wire.decode(channel.get_message(timeout=5)["data"])
+        ack = codec.decode(channel.get_message(timeout=5)["data"])
     assert (ack["router"], ack["pool"], ack["version"]) == ("router-1", "demo", version)
-    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    own = codec.decode(w.published.client.get(redis_keys.router_key("router-1")))
     assert own["pools"]["demo"]["version"] == version
     assert (await w.ask()).headers["x-weir-policy"] == str(version)
 
@@ -36,7 +36,7 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
     w = await world(None)
     made = document.default("lpwl")
     value = {"policy": "default", "version": 9, "document": made, "sha256": document.sha256(made)}
-    w.published.client.set(wire.policy_key("demo"), wire.encode(value))
+    w.published.client.set(redis_keys.policy_key("demo"), codec.encode(value))
     await w.until(lambda: demo(w).version == 9)
     assert demo(w).policy.route == "lpwl"
 
@@ -44,10 +44,10 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
 async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world):
     w = await world(None)
     bad = document.apply_overrides(document.default(), {"classes.heavy_new_tokens": -1})
-    for raw in ("{", '{"schema":99}', wire.encode({"policy": "default", "version": 7, "document": bad})):
+    for raw in ("{", '{"schema":99}', codec.encode({"policy": "default", "version": 7, "document": bad})):
         before = w.router.source.live.unreadable
-        w.published.client.set(wire.policy_key("demo"), raw)
-        w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
+        w.published.client.set(redis_keys.policy_key("demo"), raw)
+        w.published.client.publish(redis_keys.CHANGED, redis_keys.policy_key("demo"))
         await w.until(lambda before=before: w.router.source.live.unreadable == before + 1)
     health = (await w.client.get("/healthz")).json()
     assert health["status"] == "degraded"
@@ -62,8 +62,8 @@ async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world
 async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last_good_one_stays(world, sha256):
     w = await world(None)
     value = {"policy": "default", "version": 7, "document": document.default("session_sticky"), "sha256": sha256}
-    w.published.client.set(wire.policy_key("demo"), wire.encode(value))
-    w.published.client.publish(wire.CHANGED, wire.policy_key("demo"))
+    w.published.client.set(redis_keys.policy_key("demo"), codec.encode(value))
+    w.published.client.publish(redis_keys.CHANGED, redis_keys.policy_key("demo"))
     await w.until(lambda: w.router.source.live.unreadable == 1)
     assert "version 7: the document does not match its sha256" in " ".join(w.router.source.live.degraded())
     assert (demo(w).version, demo(w).policy.route) == (1, "round_robin")
@@ -72,8 +72,8 @@ async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last
 
 async def test_an_unreadable_fleet_is_counted_and_the_last_good_one_stays(world):
     w = await world(None)
-    w.published.client.set(wire.fleet_key("demo"), wire.encode({"model": "llama", "instances": [{"id": "x"}]}))
-    w.published.client.publish(wire.CHANGED, wire.fleet_key("demo"))
+    w.published.client.set(redis_keys.fleet_key("demo"), codec.encode({"model": "llama", "instances": [{"id": "x"}]}))
+    w.published.client.publish(redis_keys.CHANGED, redis_keys.fleet_key("demo"))
     await w.until(lambda: w.router.source.live.unreadable)
     assert (await w.ask()).status_code == 200
 
@@ -128,9 +128,9 @@ async def test_a_new_epoch_forgets_what_the_instance_had_cached(world):
 
 async def test_a_deleted_pool_is_served_no_more(world):
     w = await world(None)
-    w.published.client.srem(wire.POOLS, "demo")
-    w.published.client.delete(wire.fleet_key("demo"))
-    w.published.client.publish(wire.CHANGED, wire.fleet_key("demo"))
+    w.published.client.srem(redis_keys.POOLS, "demo")
+    w.published.client.delete(redis_keys.fleet_key("demo"))
+    w.published.client.publish(redis_keys.CHANGED, redis_keys.fleet_key("demo"))
     await w.until(lambda: demo(w) is None)
     assert (await w.ask()).status_code == 503
 
@@ -140,8 +140,8 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
     w.published.fleet(pool="exp-1", model="m")
     await w.until(lambda: w.router.pools.get("exp-1"))
     await w.router.source.live.poll()
-    w.published.client.srem(wire.POOLS, "exp-1")
-    w.published.client.delete(wire.fleet_key("exp-1"))
+    w.published.client.srem(redis_keys.POOLS, "exp-1")
+    w.published.client.delete(redis_keys.fleet_key("exp-1"))
     await w.until(lambda: w.router.pools.get("exp-1") is None)
 
 
@@ -169,7 +169,7 @@ async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
 async def test_the_scraped_figures_reach_the_policys_view(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
-    w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
+    w.published.client.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
     endpoint = demo(w).endpoints["demo-0"]
     await w.until(lambda: endpoint.kv_usage == 0.5)
     assert (endpoint.view("").kv_usage, endpoint.view("").waiting) == (0.5, 3)
@@ -178,7 +178,7 @@ async def test_the_scraped_figures_reach_the_policys_view(world):
 async def test_a_sample_of_an_earlier_life_says_nothing(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 0, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
-    w.published.client.set(wire.instance_key("demo-0"), wire.encode(sample))
+    w.published.client.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
     endpoint = demo(w).endpoints["demo-0"]
     await w.until(lambda: endpoint.sampled_at == sample["at"])
     assert (endpoint.kv_usage, endpoint.waiting) == (0.0, 0)
@@ -202,13 +202,13 @@ async def test_the_load_of_the_other_routers_counts(world, redis_url):
 async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(world, redis_url, live_redis):
     await world(None)
     async with running(redis_url, "router-9"):
-        while live_redis.zscore(wire.ROUTERS, "router-9") is None:
+        while live_redis.zscore(redis_keys.ROUTERS, "router-9") is None:
             await asyncio.sleep(0.01)
-        own = wire.decode(live_redis.get(wire.router_key("router-9")))
+        own = codec.decode(live_redis.get(redis_keys.router_key("router-9")))
         assert own["id"] == "router-9"
         assert own["pools"]["demo"]["policy"] == "default"
-    assert live_redis.zscore(wire.ROUTERS, "router-9") is None
-    assert live_redis.get(wire.router_key("router-9")) is None
+    assert live_redis.zscore(redis_keys.ROUTERS, "router-9") is None
+    assert live_redis.get(redis_keys.router_key("router-9")) is None
 
 
 async def test_health_tells_version_age_and_instances(world):
@@ -227,7 +227,7 @@ async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(w
     assert (await w.ask(model="other")).headers["x-weir-policy"] == "0"
     health = (await w.client.get("/healthz")).json()
     assert "pool bare: no policy has been published" in " ".join(health["degraded"])
-    assert json.loads(live_redis.get(wire.fleet_key("bare")))["model"] == "other"
+    assert json.loads(live_redis.get(redis_keys.fleet_key("bare")))["model"] == "other"
 
 
 async def test_a_pool_with_nobody_ready_is_degraded(world):
@@ -240,5 +240,5 @@ async def test_a_pool_with_nobody_ready_is_degraded(world):
 async def test_samples_that_stopped_coming_are_told_in_health(world, live_redis):
     w = await world(None)
     sample = {"id": "demo-0", "pool": "demo", "epoch": 1, "at": time.time() - 20, "kv_usage": 0.5, "waiting": 0}
-    live_redis.set(wire.instance_key("demo-0"), wire.encode(sample))
+    live_redis.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
     await w.until(lambda: "no instance was sampled for 2" in " ".join(w.router.source.live.degraded()))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.request.call import Call
 from router.telemetry import receipts
 from router.tests.engine import break_off, events, hang, hang_up, reply
@@ -15,7 +15,7 @@ async def test_a_served_request_leaves_a_whole_receipt(world):
         "/v1/chat/completions", stream=True, user="alice", messages=[{"role": "user", "content": "x"}]
     )
     receipt = await w.receipt(response)
-    assert receipt["schema"] == wire.SCHEMA
+    assert receipt["schema"] == codec.SCHEMA
     assert (receipt["router"], receipt["pool"], receipt["model"]) == ("router-1", "demo", "llama")
     assert (receipt["endpoint"], receipt["stream"], receipt["status"]) == ("/v1/chat/completions", True, 200)
     assert (receipt["policy"], receipt["version"], receipt["route"]) == ("default", 1, "adaptive_v1")
@@ -33,7 +33,7 @@ async def test_a_served_request_leaves_a_whole_receipt(world):
 async def test_the_streams_copy_has_no_candidates(world):
     w = await world(None)
     await w.receipt(await w.ask(headers={"x-request-id": "r1"}))
-    listed = w.published.client.xrange(wire.RECEIPTS)
+    listed = w.published.client.xrange(redis_keys.RECEIPTS)
     receipt = json.loads(listed[0][1][b"r"])
     assert receipt["request_id"] == "r1"
     assert not {"inputs", "candidates"} & set(receipt)
@@ -42,7 +42,7 @@ async def test_the_streams_copy_has_no_candidates(world):
 async def test_but_for_them_the_two_are_the_same(world):
     w = await world(None)
     whole = await w.receipt(await w.ask())
-    (copy,) = w.published.client.xrange(wire.RECEIPTS)
+    (copy,) = w.published.client.xrange(redis_keys.RECEIPTS)
     del whole["inputs"], whole["candidates"]
     assert json.loads(copy[1][b"r"]) == whole
 
@@ -50,7 +50,7 @@ async def test_but_for_them_the_two_are_the_same(world):
 async def test_one_that_nothing_was_decided_for_is_whole_as_well(world):
     w = await world(None)
     whole = await w.receipt(await w.ask(model="nope"))
-    (copy,) = w.published.client.xrange(wire.RECEIPTS)
+    (copy,) = w.published.client.xrange(redis_keys.RECEIPTS)
     assert json.loads(copy[1][b"r"]) == whole
 
 
@@ -101,7 +101,7 @@ async def test_what_the_cache_held_is_told_beside_what_was_predicted(world):
 async def test_receipts_end_by_themselves(world):
     w = await world(None)
     await w.receipt(await w.ask(headers={"x-request-id": "r1"}))
-    assert 0 < w.published.client.ttl(wire.receipt_key("r1")) <= wire.RECEIPT_TTL_S
+    assert 0 < w.published.client.ttl(redis_keys.receipt_key("r1")) <= redis_keys.RECEIPT_TTL_S
 
 
 async def test_the_window_of_a_class_counts_what_ended(world):
@@ -111,7 +111,7 @@ async def test_the_window_of_a_class_counts_what_ended(world):
     w.engines[0].script.append(reply({}, 400))
     await w.ask()
     await w.router.source.reporter.report()
-    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    own = codec.decode(w.published.client.get(redis_keys.router_key("router-1")))
     window = own["classes"]["demo"]["warm"]
     assert [window[key] for key in ("n", "started_10s", "ok", "error", "retries")] == [4, 4, 3, 1, 0]
     assert sum(window["ttft"].values()) == sum(window["e2e"].values()) == 3
@@ -124,7 +124,7 @@ async def test_load_in_flight_is_told_to_the_other_routers(world):
     asking = asyncio.ensure_future(w.ask(prompt="x" * 400))
     await w.until(lambda: w.engines[0].received)
     await w.router.source.reporter.report()
-    own = wire.decode(w.published.client.get(wire.router_key("router-1")))
+    own = codec.decode(w.published.client.get(redis_keys.router_key("router-1")))
     assert own["inflight"] == {"demo-0": [1, 100, 0]}
     w.engines[0].release.set()
     await asking

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.http.headers import LONGEST_SESSION
 from router.pool.affinity import Affinity
 from router.sync.reporter import SESSIONS_BATCH
@@ -74,7 +74,7 @@ async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_i
 async def test_a_session_is_found_by_another_router(world, redis_url):
     w = await world(None, None, None, route="session_sticky")
     home = (await w.ask(user="s")).headers["x-weir-instance"]
-    await w.until(lambda: w.published.client.get(wire.affinity_key("demo", "s")) == home.encode())
+    await w.until(lambda: w.published.client.get(redis_keys.affinity_key("demo", "s")) == home.encode())
     async with running(redis_url, "router-2") as (_, client):
         for _ in range(3):
             response = await client.post("/v1/completions", json={"model": "llama", "prompt": "x", "user": "s"})
@@ -84,7 +84,7 @@ async def test_a_session_is_found_by_another_router(world, redis_url):
 async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_url):
     w = await world(None, None, None, route="session_sticky")
     for number in range(3):
-        w.published.client.set(wire.affinity_key("demo", f"s{number}"), "demo-2")
+        w.published.client.set(redis_keys.affinity_key("demo", f"s{number}"), "demo-2")
     async with running(redis_url, "router-1") as (router, client):
         affinity = router.pools.get("demo").affinity
         await w.until(lambda: len(affinity) == 3)
@@ -97,7 +97,7 @@ async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_u
 async def test_a_binding_in_redis_ends_with_its_time_to_live(world):
     w = await world(None, affinity__ttl_s=100)
     await w.ask(user="s")
-    await w.until(lambda: 0 < w.published.client.ttl(wire.affinity_key("demo", "s")) <= 100)
+    await w.until(lambda: 0 < w.published.client.ttl(redis_keys.affinity_key("demo", "s")) <= 100)
 
 
 async def test_more_sessions_than_one_batch_are_all_written(world):
@@ -106,7 +106,7 @@ async def test_more_sessions_than_one_batch_are_all_written(world):
     now, many = time.time(), 2 * SESSIONS_BATCH + 1
     for number in range(many):
         affinity.bind(f"s{number}", "demo-0", now, ttl_s=100)
-    keys = [wire.affinity_key("demo", f"s{number}") for number in range(many)]
+    keys = [redis_keys.affinity_key("demo", f"s{number}") for number in range(many)]
     await w.until(lambda: w.published.client.mget(keys) == [b"demo-0"] * many)
     assert affinity.changed == {}
 

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
 from router.request.call import Call
@@ -20,11 +20,11 @@ WORDS = "the quick brown fox "  # 20 bytes
 
 
 def entries(w):
-    return [json.loads(fields[b"t"]) for _, fields in w.published.client.xrange(wire.TRAFFIC)]
+    return [json.loads(fields[b"t"]) for _, fields in w.published.client.xrange(redis_keys.TRAFFIC)]
 
 
 async def recorded(w, count=1):
-    await w.until(lambda: w.published.client.xlen(wire.TRAFFIC) >= count, "traffic is recorded")
+    await w.until(lambda: w.published.client.xlen(redis_keys.TRAFFIC) >= count, "traffic is recorded")
     return entries(w)
 
 
@@ -48,7 +48,7 @@ async def test_a_served_request_leaves_one_entry(world):
     before = time.time()
     await w.ask(prompt=WORDS * 250, user="alice")
     (made,) = await recorded(w)
-    assert made["schema"] == wire.SCHEMA
+    assert made["schema"] == codec.SCHEMA
     assert (made["pool"], made["model"], made["outcome"]) == ("demo", "llama", "ok")
     assert (made["input_tokens"], made["output_tokens"]) == (1250, 3)
     assert made["block_tokens"] == 512
@@ -72,7 +72,7 @@ async def test_nothing_in_it_tells_the_prompt_the_person_or_the_request(world):
     w = await world(None)
     await w.ask(prompt=WORDS * 250, user="alice", headers={"x-request-id": "case-4711"})
     await recorded(w)
-    ((_, fields),) = w.published.client.xrange(wire.TRAFFIC)
+    ((_, fields),) = w.published.client.xrange(redis_keys.TRAFFIC)
     written = b"".join(fields.values())
     assert not any(word in written for word in (b"quick", b"alice", b"4711"))
     plain = {digest.to_bytes(8, "little") for digest in chunk_hashes((WORDS * 250).encode())}
@@ -176,8 +176,8 @@ async def test_a_salt_that_another_router_set_meanwhile_is_taken_and_nothing_is_
     w = await world(None)
     await w.ask()
     await recorded(w)
-    w.published.client.delete(wire.TRAFFIC)
-    w.published.client.set(wire.TRAFFIC_SALT, "ab" * 16)
+    w.published.client.delete(redis_keys.TRAFFIC)
+    w.published.client.set(redis_keys.TRAFFIC_SALT, "ab" * 16)
     await w.receipt(await w.ask())
     assert entries(w) == []
     await w.ask()
@@ -191,17 +191,17 @@ async def test_a_redis_that_came_back_empty_gets_the_salt_again(world):
     w = await world(None)
     await w.ask()
     await recorded(w)
-    salt = w.published.client.get(wire.TRAFFIC_SALT)
+    salt = w.published.client.get(redis_keys.TRAFFIC_SALT)
     assert len(bytes.fromhex(salt.decode())) == 16
-    w.published.client.delete(wire.TRAFFIC_SALT)
+    w.published.client.delete(redis_keys.TRAFFIC_SALT)
     await w.ask()
     await recorded(w, 2)
-    assert w.published.client.get(wire.TRAFFIC_SALT) == salt
+    assert w.published.client.get(redis_keys.TRAFFIC_SALT) == salt
 
 
 def test_fewer_entries_are_kept_when_prompts_are_long():
     traffic = TrafficRecorder(Counter())
-    assert traffic.kept == wire.TRAFFIC_KEPT
+    assert traffic.kept == redis_keys.TRAFFIC_KEPT
     traffic._mean_bytes = 8_000.0
     assert traffic.kept == 4_000
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from router.contract import wire
+from router.contract import redis_keys
 from router.tests.conftest import Published, World, entry, running
 from router.tests.engine import engine
 
@@ -94,7 +94,7 @@ async def test_what_was_recorded_meanwhile_is_written_when_it_is_back(served, ow
     await served.until(lambda: not served.router.source.link.up)
     await served.ask(headers={"x-request-id": "meanwhile"})
     own_redis.start()
-    await served.until(lambda: served.published.client.exists(wire.receipt_key("meanwhile")))
+    await served.until(lambda: served.published.client.exists(redis_keys.receipt_key("meanwhile")))
 
 
 async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
@@ -108,7 +108,7 @@ async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
 async def test_the_subscription_comes_back_as_well(served, own_redis):
     own_redis.kill()
     own_redis.start()
-    await served.until(lambda: served.published.client.pubsub_numsub(wire.CHANGED)[0][1] == 1)
+    await served.until(lambda: served.published.client.pubsub_numsub(redis_keys.CHANGED)[0][1] == 1)
 
 
 async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redis):

@@ -17,7 +17,7 @@ from controlplane.receipts import explain
 from controlplane.receipts import reader as receipts
 from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
-from router.contract.wire import RECEIPT_TTL_S
+from router.contract.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.types import CLASSES
 
@@ -56,7 +56,7 @@ class AttemptOut(Schema):
 
 
 class ReceiptOut(Schema):
-    """As router/contract/wire.py says. Times in ms count from `at`; null means unknown."""
+    """As docs/redis.md says. Times in ms count from `at`; null means unknown."""
 
     request_id: str
     at: float = Field(description="When the request came in, Unix seconds")

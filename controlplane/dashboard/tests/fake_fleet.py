@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from router.contract import sketch, wire
+from router.contract import codec, redis_keys, sketch
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
@@ -48,8 +48,8 @@ class FakeFleet:
             for i, name in enumerate(self.names)
         ]  # fmt: skip
         value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances}
-        self.client.sadd(wire.POOLS, self.pool)
-        self.client.set(wire.fleet_key(self.pool), wire.encode(value))
+        self.client.sadd(redis_keys.POOLS, self.pool)
+        self.client.set(redis_keys.fleet_key(self.pool), codec.encode(value))
 
     def write_policy(self, at: float) -> None:
         document = {
@@ -60,10 +60,12 @@ class FakeFleet:
             "pool": self.pool, "policy": "default", "version": self.version, "sha256": "0" * 64, "document": document,
             "rollout": {"mode": "full"}, "published_at": at - 600,
         }  # fmt: skip
-        self.client.set(wire.policy_key(self.pool), wire.encode(value))
+        self.client.set(redis_keys.policy_key(self.pool), codec.encode(value))
 
     def write_samples(self, at: float) -> None:
-        values = {wire.instance_key(name): wire.encode(self.sample(i, name, at)) for i, name in enumerate(self.names)}
+        values = {
+            redis_keys.instance_key(name): codec.encode(self.sample(i, name, at)) for i, name in enumerate(self.names)
+        }
         self.client.mset(values)
 
     def sample(self, i: int, name: str, at: float) -> dict[str, Any]:
@@ -82,8 +84,8 @@ class FakeFleet:
                 "pools": {self.pool: {"policy": "default", "version": version or self.version, "acked_at": at - 599}},
                 "degraded": [], "inflight": {}, "classes": {self.pool: self.windows(at)},
             }  # fmt: skip
-            self.client.set(wire.router_key(router), wire.encode(value))
-            self.client.zadd(wire.ROUTERS, {router: at})
+            self.client.set(redis_keys.router_key(router), codec.encode(value))
+            self.client.zadd(redis_keys.ROUTERS, {router: at})
 
     def windows(self, at: float) -> dict[str, dict[str, Any]]:
         return {name: self.window(*shape, swing=1 + 0.3 * math.sin(at / 40)) for name, shape in LATENCIES.items()}
@@ -113,9 +115,9 @@ class FakeFleet:
 
     def write_receipt(self, request_id: str, at: float, **changes: Any) -> None:
         brief = self.receipt(request_id, at, **changes)
-        self.client.xadd(wire.RECEIPTS, {"r": wire.encode(brief)}, id=f"{int(at * 1000)}-*")
-        whole = wire.encode({**brief, **self.made_from(brief)})
-        self.client.set(wire.receipt_key(request_id), whole, ex=wire.RECEIPT_TTL_S)
+        self.client.xadd(redis_keys.RECEIPTS, {"r": codec.encode(brief)}, id=f"{int(at * 1000)}-*")
+        whole = codec.encode({**brief, **self.made_from(brief)})
+        self.client.set(redis_keys.receipt_key(request_id), whole, ex=redis_keys.RECEIPT_TTL_S)
 
     def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:
         """What adaptive_v1 decided as this receipt tells."""
@@ -137,4 +139,4 @@ class FakeFleet:
 
     def write_event(self, at: float, text: str, kind: str = "policy.published") -> None:
         event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada"}
-        self.client.xadd(wire.EVENTS, {"e": json.dumps(event)})
+        self.client.xadd(redis_keys.EVENTS, {"e": json.dumps(event)})

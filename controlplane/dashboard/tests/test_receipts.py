@@ -11,7 +11,7 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.receipts import explain
 from controlplane.receipts.reader import ReceiptFilters, newer_than, recent, written_at
 from controlplane.testing import ApiCaller
-from router.contract import wire
+from router.contract import redis_keys
 
 NOW = time.time()
 
@@ -54,7 +54,7 @@ def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.R
 
 
 def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: redis.Redis) -> None:
-    live_redis.xadd(wire.RECEIPTS, {"r": "broken"})
+    live_redis.xadd(redis_keys.RECEIPTS, {"r": "broken"})
     assert len(recent(live_redis, ReceiptFilters(), 10)) == 3
 
 

@@ -9,7 +9,7 @@ import redis
 
 from controlplane.dashboard.step import current, latest, read, rows, step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
-from router.contract import wire
+from router.contract import redis_keys
 
 NOW = 1_700_000_000.2
 
@@ -30,7 +30,7 @@ def test_the_web_process_leaves_it_to_the_worker_that_runs(live_redis: redis.Red
 def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=3).write(NOW)
     with live_redis.pubsub(ignore_subscribe_messages=True) as subscription:
-        subscription.subscribe(wire.FRAME)
+        subscription.subscribe(redis_keys.FRAME)
         subscription.get_message(timeout=5)
         text = step(live_redis, NOW, "worker")
         message: Any = subscription.get_message(timeout=5)
@@ -38,15 +38,15 @@ def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_red
     frame = latest(live_redis)
     assert frame is not None
     assert frame["instances"]["id"] == ["demo-0", "demo-1", "demo-2"]
-    (fields,) = [fields for _, fields in live_redis.xrange(wire.FRAMES)]
+    (fields,) = [fields for _, fields in live_redis.xrange(redis_keys.FRAMES)]
     assert set(orjson.loads(fields[b"f"])["kv"]) == {"demo-0", "demo-1", "demo-2"}
 
 
 def test_values_that_cannot_be_read_are_counted_and_left_out(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=2).write(NOW)
-    live_redis.set(wire.instance_key("demo-1"), b'{"schema":99}')
-    live_redis.set(wire.router_key("router-1"), b"not json")
-    live_redis.xadd(wire.EVENTS, {"e": "broken"})
+    live_redis.set(redis_keys.instance_key("demo-1"), b'{"schema":99}')
+    live_redis.set(redis_keys.router_key("router-1"), b"not json")
+    live_redis.xadd(redis_keys.EVENTS, {"e": "broken"})
     inputs, _ = read(live_redis, NOW)
     assert (list(inputs.samples), inputs.routers, inputs.unreadable) == (["demo-0"], {}, 2)
 
@@ -70,7 +70,7 @@ def test_whoever_looks_gets_a_fresh_frame_though_nobody_has_built_one(live_redis
 
 def test_whoever_looks_while_another_process_builds_the_first_frame_gets_one_too(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=3).write(NOW)
-    live_redis.set(wire.frame_claim_key(int(NOW)), "worker")
+    live_redis.set(redis_keys.frame_claim_key(int(NOW)), "worker")
     frame = current(live_redis, NOW)
     assert frame is not None
     assert frame["instances"]["id"] == ["demo-0", "demo-1", "demo-2"]
@@ -81,7 +81,7 @@ def test_what_is_not_a_number_is_written_as_unknown(live_redis: redis.Redis) -> 
     fleet = FakeFleet(live_redis, size=1)
     fleet.write(NOW)
     broken = {**fleet.sample(0, "demo-0", NOW), "schema": 1, "kv_usage": float("nan")}
-    live_redis.set(wire.instance_key("demo-0"), json.dumps(broken))
+    live_redis.set(redis_keys.instance_key("demo-0"), json.dumps(broken))
     text = step(live_redis, NOW, "worker")
     assert text is not None
     assert orjson.loads(text)["instances"]["kv"] == [None]

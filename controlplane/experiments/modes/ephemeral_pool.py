@@ -15,7 +15,7 @@ from controlplane.policies.publication.acks import live_routers
 from fleet import selectors, services
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first
@@ -114,15 +114,15 @@ def _wait_for_routers(pool: Pool, version: int, pulse: RunHeartbeat) -> None:
 
 
 def _has_taken_up(router: str, pool: str, version: int) -> bool:
-    value = wire.decode(connect().get(wire.router_key(router))) or {}  # type: ignore[arg-type]
-    fleet = wire.decode(connect().get(wire.fleet_key(pool))) or {}  # type: ignore[arg-type]
+    value = codec.decode(connect().get(redis_keys.router_key(router))) or {}  # type: ignore[arg-type]
+    fleet = codec.decode(connect().get(redis_keys.fleet_key(pool))) or {}  # type: ignore[arg-type]
     entry = (value.get("pools") or {}).get(pool) or {}
     return entry.get("version") == version and bool(fleet) and (entry.get("fleet_at") or 0) >= fleet["at"]
 
 
 def router_urls() -> list[str]:
     """Where the live routers listen, as they say themselves."""
-    values = (wire.decode(connect().get(wire.router_key(name))) for name in live_routers())  # type: ignore[arg-type]
+    values = (codec.decode(connect().get(redis_keys.router_key(name))) for name in live_routers())  # type: ignore[arg-type]
     return [value["url"] for value in values if value and value.get("url")]
 
 

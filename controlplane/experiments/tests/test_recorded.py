@@ -18,7 +18,7 @@ from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
 from controlplane.experiments.tests.test_recorded_format import recorded_line
 from controlplane.traces import library
-from router.contract import wire
+from router.contract import redis_keys
 
 pytestmark = pytest.mark.django_db
 OTTO = Actor("user", "otto")
@@ -30,7 +30,7 @@ def record(live_redis, data_dir):
 
     def add(*lines: str, pool: str = "demo") -> None:
         for line in lines:
-            live_redis.xadd(wire.TRAFFIC, {"p": pool, "t": line})
+            live_redis.xadd(redis_keys.TRAFFIC, {"p": pool, "t": line})
 
     return add
 
@@ -103,7 +103,7 @@ def test_an_experiment_plays_a_copy_that_stays_as_it_was(ci, record, demo_pool, 
     assert row.name.startswith("recorded-demo-20231114-221325-")
     assert (row.format, experiment.pacing) == ("recorded", "timestamps")
     assert AuditEntry.objects.get(action="trace.upload").subject == f"trace {row.name}"
-    live_redis.delete(wire.TRAFFIC)
+    live_redis.delete(redis_keys.TRAFFIC)
     assert len(library.load(row.name, seed=1).requests) == 6
     assert (data_dir / "traces" / row.sha256).read_text().splitlines() == lines(6)
 

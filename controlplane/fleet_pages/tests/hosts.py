@@ -22,7 +22,7 @@ import redis
 
 from controlplane import redis_server
 from controlplane.up.plan import celery
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOW_LINK = Path(__file__).with_name("slow_link.py")
@@ -214,7 +214,7 @@ class Hosts:
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        value = wire.decode(self.redis.get(wire.fleet_key("demo")))  # type: ignore[arg-type]
+        value = codec.decode(self.redis.get(redis_keys.fleet_key("demo")))  # type: ignore[arg-type]
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:

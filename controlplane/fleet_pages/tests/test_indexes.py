@@ -7,7 +7,7 @@ from django.test import Client
 
 from controlplane.fleet_pages.tests.test_pages import text_of
 from fleet.tests.world import World
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 EXACT = {
     "index": "exact",
@@ -28,8 +28,8 @@ GUESS = {"index": "approximate", "why": "it publishes no KV events", "n": 0, "pr
 
 def says(client: redis.Redis, router: str, indexes: dict[str, object]) -> None:
     now = time.time() + 1_000  # whatever else the machine does, they are not gone yet
-    client.set(wire.router_key(router), wire.encode({"id": router, "at": now, "indexes": indexes}))
-    client.zadd(wire.ROUTERS, {router: now})
+    client.set(redis_keys.router_key(router), codec.encode({"id": router, "at": now, "indexes": indexes}))
+    client.zadd(redis_keys.ROUTERS, {router: now})
 
 
 def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:

@@ -10,14 +10,14 @@ from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import Terms
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.contract.api_keys import parse
 
 pytestmark = pytest.mark.usefixtures("pools")
 
 
 def published(live_redis):
-    return parse(wire.decode(live_redis.get(wire.KEYS)))
+    return parse(codec.decode(live_redis.get(redis_keys.API_KEYS)))
 
 
 def make(name="search", **terms):
@@ -48,11 +48,11 @@ def test_a_revoked_or_expired_key_is_published_no_more(live_redis):
 
 def test_a_change_is_told_on_the_channel(live_redis):
     channel = live_redis.pubsub(ignore_subscribe_messages=True)
-    channel.subscribe(wire.CHANGED)
+    channel.subscribe(redis_keys.CHANGED)
     channel.get_message(timeout=5)
     publishing.publish()
     message = channel.get_message(timeout=5)
-    assert message["data"].decode() == wire.KEYS
+    assert message["data"].decode() == redis_keys.API_KEYS
     channel.close()
 
 
@@ -74,12 +74,12 @@ def test_a_key_is_kept_when_redis_is_away(redis_away, django_capture_on_commit_c
 def test_last_uses_are_taken_up_once_a_minute(live_redis):
     row, _ = make()
     now = time.time()
-    live_redis.hset(wire.KEYS_USED, mapping={str(row.pk): now - 100, "nonsense": 1, "9999": now})
+    live_redis.hset(redis_keys.API_KEYS_USED, mapping={str(row.pk): now - 100, "nonsense": 1, "9999": now})
     publishing.take_last_uses()
     row.refresh_from_db()
     first = row.last_used_at
     assert first.timestamp() == pytest.approx(now - 100, abs=0.01)
-    live_redis.hset(wire.KEYS_USED, str(row.pk), now - 90)
+    live_redis.hset(redis_keys.API_KEYS_USED, str(row.pk), now - 90)
     publishing.take_last_uses()
     row.refresh_from_db()
     assert row.last_used_at == first

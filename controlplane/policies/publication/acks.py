@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys, staleness
 
 WAIT_S = 1.0
 
@@ -21,8 +21,8 @@ class Ack:
 
 def live_routers(now: float | None = None) -> list[str]:
     """Routers heard of within ROUTER_GONE_S, by name."""
-    since = (time.time() if now is None else now) - wire.ROUTER_GONE_S
-    names: Any = connect().zrangebyscore(wire.ROUTERS, since, "+inf")
+    since = (time.time() if now is None else now) - staleness.ROUTER_GONE_S
+    names: Any = connect().zrangebyscore(redis_keys.ROUTERS, since, "+inf")
     return sorted(name.decode() for name in names)
 
 
@@ -31,7 +31,7 @@ class AckWaiter:
 
     def __init__(self) -> None:
         self._pubsub: Any = connect().pubsub(ignore_subscribe_messages=True)
-        self._pubsub.subscribe(wire.ACKS)
+        self._pubsub.subscribe(redis_keys.ACKS)
 
     def close(self) -> None:
         self._pubsub.close()
@@ -42,7 +42,7 @@ class AckWaiter:
         acks: list[Ack] = []
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
-            value = wire.decode(message["data"]) if message else None
+            value = codec.decode(message["data"]) if message else None
             if value is None or value.get("version") != version:
                 continue
             router = str(value.get("router"))

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from fleet.redis import connect
-from router.contract import wire
+from router.contract import codec, redis_keys
 from router.policy.schema.document import sha256
 
 
@@ -20,24 +20,24 @@ def put(pool: str, policy_name: str, version: int, document: dict[str, Any]) -> 
         "published_at": time.time(),
     }
     with connect().pipeline(transaction=True) as pipe:
-        pipe.sadd(wire.POOLS, pool)
-        pipe.set(wire.policy_key(pool), wire.encode(value))
-        pipe.publish(wire.CHANGED, wire.policy_key(pool))
+        pipe.sadd(redis_keys.POOLS, pool)
+        pipe.set(redis_keys.policy_key(pool), codec.encode(value))
+        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
         pipe.execute()
 
 
 def remove(pool: str) -> None:
     """Routers serve `pool` no longer."""
     with connect().pipeline(transaction=True) as pipe:
-        pipe.srem(wire.POOLS, pool)
-        pipe.delete(wire.policy_key(pool))
-        pipe.publish(wire.CHANGED, wire.policy_key(pool))
+        pipe.srem(redis_keys.POOLS, pool)
+        pipe.delete(redis_keys.policy_key(pool))
+        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
         pipe.execute()
 
 
 def pools() -> set[str]:
     """The pools that routers serve, as Redis has them."""
-    names: Any = connect().smembers(wire.POOLS)
+    names: Any = connect().smembers(redis_keys.POOLS)
     return {name.decode() for name in names}
 
 
@@ -45,5 +45,5 @@ def published(pools: list[str]) -> dict[str, dict[str, Any] | None]:
     """What Redis holds for each pool; None where there is nothing readable."""
     if not pools:
         return {}
-    raw = connect().mget([wire.policy_key(pool) for pool in pools])
-    return {pool: wire.decode(value) for pool, value in zip(pools, raw, strict=True)}  # type: ignore[arg-type]
+    raw = connect().mget([redis_keys.policy_key(pool) for pool in pools])
+    return {pool: codec.decode(value) for pool, value in zip(pools, raw, strict=True)}  # type: ignore[arg-type]

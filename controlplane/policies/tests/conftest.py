@@ -9,7 +9,7 @@ from controlplane.audit.services import Actor
 from controlplane.policies import services
 from controlplane.policies.models import Policy
 from fleet.models import Pool
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 ADA = Actor("user", "ada")
 OTTO = Actor("user", "otto")
@@ -36,16 +36,18 @@ class FakeRouter:
         self.say_alive()
         self._stop = threading.Event()
         self._pubsub = client.pubsub(ignore_subscribe_messages=True)
-        self._pubsub.subscribe(wire.CHANGED)
+        self._pubsub.subscribe(redis_keys.CHANGED)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def say_alive(self) -> None:
-        self.client.zadd(wire.ROUTERS, {self.name: time.time()})
+        self.client.zadd(redis_keys.ROUTERS, {self.name: time.time()})
         pools = {
             p: {"policy": "default", "version": v, "acked_at": 0.0} for p, v in getattr(self, "versions", {}).items()
         }
-        self.client.set(wire.router_key(self.name), wire.encode({"id": self.name, "at": time.time(), "pools": pools}))
+        self.client.set(
+            redis_keys.router_key(self.name), codec.encode({"id": self.name, "at": time.time(), "pools": pools})
+        )
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -54,13 +56,13 @@ class FakeRouter:
                 self._take_up(message["data"].decode())
 
     def _take_up(self, key: str) -> None:
-        value = wire.decode(self.client.get(key))
+        value = codec.decode(self.client.get(key))
         if value is None or "version" not in value:
             return
         self.versions[value["pool"]] = value["version"]
         self.say_alive()
         ack = {"router": self.name, "pool": value["pool"], "version": value["version"], "at": time.time()}
-        self.client.publish(wire.ACKS, wire.encode(ack))
+        self.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     def stop(self) -> None:
         self._stop.set()

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from controlplane.policies.metrics import METRICS, policy_metrics
-from router.contract import sketch, wire
+from router.contract import codec, redis_keys, sketch, staleness
 from router.policy.schema.parameters import PARAMETERS
 
 
@@ -21,11 +21,11 @@ def window(**values: list[float]) -> dict:
 def fleet(live_redis):
     now = time.time()
     live_redis.set(
-        wire.fleet_key("demo"), wire.encode({"pool": "demo", "instances": [{"id": "demo-0"}, {"id": "demo-1"}]})
+        redis_keys.fleet_key("demo"), codec.encode({"pool": "demo", "instances": [{"id": "demo-0"}, {"id": "demo-1"}]})
     )
     for name, kv, at in (("demo-0", 0.25, now), ("demo-1", 0.5, now), ("demo-2", 0.99, now)):
         sample = {"id": name, "at": at, "kv_usage": kv, "waiting": 4}
-        live_redis.set(wire.instance_key(name), wire.encode(sample))
+        live_redis.set(redis_keys.instance_key(name), codec.encode(sample))
     for number, inflight in ((1, {"demo-0": [2, 500, 1]}), (2, {"demo-0": [3, 700, 1], "demo-9": [99, 9, 9]})):
         name = f"router-{number}"
         classes = {
@@ -35,9 +35,9 @@ def fleet(live_redis):
             },
             "night": {"warm": window(new_tokens=[1e6] * 50)},
         }
-        live_redis.zadd(wire.ROUTERS, {name: now})
+        live_redis.zadd(redis_keys.ROUTERS, {name: now})
         value = {"id": name, "at": now, "inflight": inflight, "classes": classes}
-        live_redis.set(wire.router_key(name), wire.encode(value))
+        live_redis.set(redis_keys.router_key(name), codec.encode(value))
     return live_redis
 
 
@@ -67,8 +67,8 @@ def test_samples_of_other_pools_do_not_count(fleet):
 
 
 def test_an_offline_instances_sample_does_not_count(fleet):
-    old = {"id": "demo-1", "at": time.time() - wire.OFFLINE_S - 1, "kv_usage": 0.9, "waiting": 0}
-    fleet.set(wire.instance_key("demo-1"), wire.encode(old))
+    old = {"id": "demo-1", "at": time.time() - staleness.SAMPLE_OFFLINE_S - 1, "kv_usage": 0.9, "waiting": 0}
+    fleet.set(redis_keys.instance_key("demo-1"), codec.encode(old))
     assert policy_metrics(["demo"])["instance.kv_usage_max"].value == 0.25
 
 

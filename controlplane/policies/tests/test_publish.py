@@ -7,11 +7,11 @@ from controlplane.policies.models import Draft, PolicyVersion
 from controlplane.policies.publication import acks, publish
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 
 def in_redis(live_redis, pool: str = "demo"):
-    return wire.decode(live_redis.get(wire.policy_key(pool)))
+    return codec.decode(live_redis.get(redis_keys.policy_key(pool)))
 
 
 def test_publishing_makes_the_next_version_and_ends_the_draft(redis_away, policy):
@@ -53,7 +53,7 @@ def test_a_straggler_is_named(policy, pool, routers, monkeypatch):
 
 def test_a_router_that_has_gone_is_not_waited_for(policy, pool, routers, live_redis):
     routers("router-1")
-    live_redis.zadd(wire.ROUTERS, {"router-9": 1.0})
+    live_redis.zadd(redis_keys.ROUTERS, {"router-9": 1.0})
     assert published(policy, heavy_new_tokens=9000).missing == ()
 
 
@@ -69,7 +69,7 @@ def test_pools_of_other_policies_and_of_experiments_are_left_alone(policy, pool,
     Pool.objects.create(name="night", model="m", kind="sim", policy="other")
     Pool.objects.create(name="exp-7", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
     assert published(policy, heavy_new_tokens=9000).pools == ("demo",)
-    assert live_redis.smembers(wire.POOLS) == {b"demo"}
+    assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
 def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
@@ -82,7 +82,7 @@ def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
 
 def test_it_is_announced(policy, pool, live_redis):
     published(policy, heavy_new_tokens=9000)
-    ((_, fields),) = live_redis.xrange(wire.EVENTS)
+    ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)
     assert b'"kind": "policy.published"' in fields[b"e"]
     assert WHY.encode() in fields[b"e"]
 
@@ -222,5 +222,5 @@ def test_experiments_publish_and_remove_their_own_pools(live_redis):
     publish.put("exp-7-a", "lpwl", 1, document)
     assert in_redis(live_redis, "exp-7-a")["document"] == document
     publish.remove("exp-7-a")
-    assert live_redis.get(wire.policy_key("exp-7-a")) is None
-    assert live_redis.smembers(wire.POOLS) == set()
+    assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None
+    assert live_redis.smembers(redis_keys.POOLS) == set()

@@ -6,11 +6,11 @@ from controlplane.policies import services
 from controlplane.policies.publication import publish
 from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 
 def held(live_redis, pool="demo"):
-    value = wire.decode(live_redis.get(wire.policy_key(pool)))
+    value = codec.decode(live_redis.get(redis_keys.policy_key(pool)))
     return value and value["version"]
 
 
@@ -31,7 +31,7 @@ def test_an_empty_redis_is_filled(policy, pool, live_redis):
     live_redis.flushall()
     assert services.republish_missing() == ["demo"]
     assert held(live_redis) == 2
-    assert live_redis.smembers(wire.POOLS) == {b"demo"}
+    assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
 def test_nothing_is_written_when_all_is_well(policy, pool, live_redis):
@@ -41,13 +41,13 @@ def test_nothing_is_written_when_all_is_well(policy, pool, live_redis):
 
 def test_a_pool_that_is_missing_in_the_set_only_is_put_back(policy, pool, live_redis):
     services.republish_missing()
-    live_redis.srem(wire.POOLS, "demo")
+    live_redis.srem(redis_keys.POOLS, "demo")
     assert services.republish_missing() == ["demo"]
 
 
 @pytest.mark.parametrize("value", ["garbage", "{}", '{"schema":1,"policy":"default","version":1,"sha256":"other"}'])
 def test_a_value_that_is_not_the_versions_is_replaced(policy, pool, live_redis, value):
-    live_redis.set(wire.policy_key("demo"), value)
+    live_redis.set(redis_keys.policy_key("demo"), value)
     assert services.republish_missing() == ["demo"]
     assert held(live_redis) == 1
 
@@ -57,14 +57,14 @@ def test_a_pool_that_changes_its_policy_gets_the_other_one(policy, pool, live_re
     services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")
     Pool.objects.filter(name="demo").update(policy="night")
     assert services.republish_missing() == ["demo"]
-    assert wire.decode(live_redis.get(wire.policy_key("demo")))["policy"] == "night"
+    assert codec.decode(live_redis.get(redis_keys.policy_key("demo")))["policy"] == "night"
 
 
 def test_a_pool_that_is_no_longer_declared_is_removed(policy, pool, live_redis):
     services.republish_missing()
     pool.delete()
     assert services.republish_missing() == ["demo"]
-    assert live_redis.smembers(wire.POOLS) == set()
+    assert live_redis.smembers(redis_keys.POOLS) == set()
 
 
 def test_pools_of_experiments_are_left_alone(policy, live_redis):
@@ -73,7 +73,7 @@ def test_pools_of_experiments_are_left_alone(policy, live_redis):
     for name in ("exp-7-a", "scratch"):
         publish.put(name, "round_robin", 0, document)
     assert services.republish_missing() == []
-    assert live_redis.smembers(wire.POOLS) == {b"exp-7-a", b"scratch"}
+    assert live_redis.smembers(redis_keys.POOLS) == {b"exp-7-a", b"scratch"}
 
 
 def test_a_pool_whose_policy_does_not_exist_is_left_out(policy, live_redis):

@@ -12,7 +12,7 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
 from fleet.models import Pool
-from router.contract import wire
+from router.contract import redis_keys
 
 OTTO = Actor("user", "otto")
 NOW = 1_700_000_000.0
@@ -57,6 +57,6 @@ def record(live_redis: redis.Redis) -> Callable[..., None]:
         for i in range(count):
             values = {"at": NOW - count + 1 + i, "pool": pool, "model": "llama-3.1-8b", **changes}
             line = recorded_line(session=f"{i % 7:016x}", **values)
-            live_redis.xadd(wire.TRAFFIC, {"p": pool, "t": line})
+            live_redis.xadd(redis_keys.TRAFFIC, {"p": pool, "t": line})
 
     return add

@@ -11,7 +11,7 @@ from controlplane.previews import selectors, services
 from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, Preview
 from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import OTTO, sim_pool
-from router.contract import wire
+from router.contract import redis_keys
 
 pytestmark = pytest.mark.usefixtures("sent")
 
@@ -230,4 +230,4 @@ def test_what_comes_while_it_waits_is_not_played(policy, draft, record, live_red
     record(10)
     part = source.take(made.trace_name, made.max_requests, 1, made.trace["until"])
     assert part.facts() == {**made.trace, "requests": 210}
-    assert live_redis.xlen(wire.TRAFFIC) == 210
+    assert live_redis.xlen(redis_keys.TRAFFIC) == 210

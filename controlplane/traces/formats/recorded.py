@@ -1,4 +1,4 @@
-"""Traffic that routers recorded (router/contract/wire.py, Traffic): JSONL, one finished request per line.
+"""Traffic that routers recorded (docs/redis.md): JSONL, one finished request per line.
 
 Only requests that were answered are played, and of those only the ones whose number of output tokens is known. How long
 a client thought is not recorded, so arrivals are those of the clock.
@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.traces.formats import fields
 from controlplane.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
-from router.contract.wire import SCHEMA
+from router.contract.codec import SCHEMA
 
 HASH_BYTES = 8
 MAX_AT_S = 1e11  # Unix

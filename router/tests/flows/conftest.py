@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from router.app import Router
-from router.contract import wire
+from router.contract import redis_keys
 from router.tests.conftest import Published, entry, running
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,7 +84,7 @@ class Pair:
         return await self.client.post(path, json={name: value for name, value in asked.items() if value is not None})
 
     async def receipt(self, response: httpx.Response) -> dict[str, Any]:
-        key = wire.receipt_key(response.headers["x-request-id"])
+        key = redis_keys.receipt_key(response.headers["x-request-id"])
         await self.until(lambda: self.published.client.exists(key))
         return dict(json.loads(self.published.client.get(key)))
 

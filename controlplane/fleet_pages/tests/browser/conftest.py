@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
-from router.contract import wire
+from router.contract import codec, redis_keys
 
 LOG_LINES = 120
 RECORDS = """
@@ -54,7 +54,7 @@ def write_samples(web: Web, running: int = 2) -> None:  # noqa: F811
             "block_size": 16, "running": running, "waiting": 0, "hit_rate": 0.93, "prompt_tokens_total": 767_529,
             "generation_tokens_total": 10_603, "preemptions_total": 0,
         }  # fmt: skip
-        web.redis.set(wire.instance_key(name), wire.encode(sample))
+        web.redis.set(redis_keys.instance_key(name), codec.encode(sample))
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Names of the keys, streams and channels in Redis, with how much of each is kept (docs/redis.md). Pure."""
+
+PREFIX = "weir:"
+
+POOLS = PREFIX + "pools"
+ROUTERS = PREFIX + "routers"
+NODES = PREFIX + "nodes"
+RECEIPTS = PREFIX + "receipts"
+TRAFFIC = PREFIX + "traffic"
+SENT = PREFIX + "sent"
+LOADS = PREFIX + "loads"
+TRAFFIC_SALT = PREFIX + "traffic:salt"
+FRAMES = PREFIX + "frames"
+FRAMES_LATEST = PREFIX + "frames:latest"
+FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
+EVENTS = PREFIX + "events"
+SIGNIN = PREFIX + "signin"
+API_KEYS = PREFIX + "keys"
+API_KEYS_USED = PREFIX + "keys:used"
+CHANGED = PREFIX + "changed"
+ACKS = PREFIX + "acks"
+FRAME = PREFIX + "frame"
+
+WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
+RECEIPT_TTL_S = 3600
+RECEIPTS_KEPT = 5_000
+SENT_KEPT = 500  # of at most about 43 kB, so that Redis holds 21 MB of them
+LOADS_KEPT = 1_000
+TRAFFIC_KEPT = 20_000
+TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
+FRAMES_KEPT = 3_700  # an hour and a little
+
+
+def policy_key(pool: str) -> str:
+    return f"{PREFIX}policy:{pool}"
+
+
+def fleet_key(pool: str) -> str:
+    return f"{PREFIX}fleet:{pool}"
+
+
+def instance_key(instance: str) -> str:
+    return f"{PREFIX}inst:{instance}"
+
+
+def router_key(router: str) -> str:
+    return f"{PREFIX}router:{router}"
+
+
+def seen_key(router: str) -> str:
+    return f"{router_key(router)}:seen"
+
+
+def affinity_key(pool: str, session: str) -> str:
+    return f"{PREFIX}affinity:{pool}:{session}"
+
+
+def receipt_key(request_id: str) -> str:
+    return f"{PREFIX}receipt:{request_id}"
+
+
+def scaling_key(pool: str) -> str:
+    return f"{PREFIX}scaling:{pool}"
+
+
+def limit_key(key_id: str) -> str:
+    return f"{PREFIX}limit:{key_id}"
+
+
+def worker_key(name: str) -> str:
+    return f"{PREFIX}worker:{name}"
+
+
+def frame_claim_key(second: int) -> str:
+    return f"{FRAME}:second:{second}"
+
+
+def lock_key(step: str) -> str:
+    return f"{PREFIX}lock:{step}"
