@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from router.policy.schema import document
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, Policy, Rates, RoutingRequest
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
@@ -170,7 +170,11 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def verdict(medians: dict[tuple[str, int], float]) -> None:
     """Look-up and decision against the goals."""
     for size, goal in GOALS_US.items():
-        over = [f"{route} {median:.0f} µs" for (route, its), median in medians.items() if its == size and median > goal]
+        over = [
+            f"{strategy} {median:.0f} µs"
+            for (strategy, its), median in medians.items()
+            if its == size and median > goal
+        ]
         took = [median for (_, its), median in medians.items() if its == size]
         if not took:
             continue
@@ -184,10 +188,10 @@ def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str,
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
     for part, call in of_every_route(bench).items():
         yield "any", part, measure(call, rounds), rounds
-    for route in options.route:
-        policy = document.parse({"route": {"name": route}, "flow": {"heavy": "offload"}})
+    for strategy in options.strategy:
+        policy = document.parse({"route": {"name": strategy}, "flow": {"heavy": "offload"}})
         for part, call in of_the_route(bench, policy).items():
-            yield route, part, measure(call, rounds), rounds
+            yield strategy, part, measure(call, rounds), rounds
     yield "any", "take up", measure(bench.taken_up, rounds), rounds
 
 
@@ -195,17 +199,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of a decision")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--route", nargs="+", choices=list(ROUTES), default=list(ROUTES))
+    parser.add_argument("--route", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()
     index_memory(1_000_000)
     rows = [["route", "instances", "part", "p10 µs", "median µs", "p99 µs", "n"]]
     medians = {}
     for size in options.instances:
-        for route, part, taken, rounds in timed_at(size, options):
-            rows.append([route, str(size), part, *(f"{one:.1f}" for one in taken), str(rounds)])
+        for strategy, part, taken, rounds in timed_at(size, options):
+            rows.append([strategy, str(size), part, *(f"{one:.1f}" for one in taken), str(rounds)])
             if part == JUDGED:
-                medians[route, size] = taken.median
+                medians[strategy, size] = taken.median
     print_table(rows)
     verdict(medians)
 

@@ -159,8 +159,8 @@ def router(name: str, ports: list[int], folder: Path) -> Iterator[list[str]]:
 @contextmanager
 def weir(setting: Setting) -> Iterator[object]:
     """Alone, with its default policy but for what `setting.policy` says: `ROUTE,path=value,…`."""
-    route, *values = setting.policy.split(",")
-    made = document.default() if route == Setting.policy else document.default(route)
+    strategy, *values = setting.policy.split(",")
+    made = document.default() if strategy == Setting.policy else document.default(strategy)
     made = document.apply_overrides(made, {path: json.loads(value) for path, value in (v.split("=") for v in values)})
     policy = setting.folder / "policy.json"
     policy.write_text(json.dumps(made))

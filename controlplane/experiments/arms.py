@@ -7,7 +7,7 @@ from typing import Any
 from controlplane.experiments.body import ARM_NAME, ArmIn
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _from_text(text: str, path: str) -> ArmIn | Fault:
     """A route, a policy (its live version), policy@live or policy@number."""
     policy, at, version = text.partition("@")
     if not at:
-        return ArmIn.model_construct(route=text) if text in ROUTES else ArmIn.model_construct(policy=text)
+        return ArmIn.model_construct(route=text) if text in STRATEGIES else ArmIn.model_construct(policy=text)
     if version == "live":
         return ArmIn.model_construct(policy=policy)
     if not (version.isascii() and version.isdigit() and 0 < len(version) < 10):
@@ -83,21 +83,21 @@ def _resolve(item: str | ArmIn, path: str, versions: Versions, own_policy: str) 
         rule = "1 to 60 letters, digits, blanks and . _ @ = , -, beginning with a letter or digit"
         return [Fault(f"{path}.name", name, rule)]
     whole = documents.dump(policy)
-    return Arm(name, asked.policy, number, policy.route, dict(asked.overrides), whole, documents.sha256(whole))
+    return Arm(name, asked.policy, number, policy.strategy, dict(asked.overrides), whole, documents.sha256(whole))
 
 
 def _base(asked: ArmIn, path: str, versions: Versions) -> tuple[int, dict[str, Any]] | Fault:
     """(version, document) that the overrides apply to."""
     if bool(asked.policy) == bool(asked.route):
-        return Fault(path, asked.policy or None, f"a policy, or a route: one of {', '.join(ROUTES)}")
+        return Fault(path, asked.policy or None, f"a policy, or a route: one of {', '.join(STRATEGIES)}")
     if asked.route:
-        if asked.route not in ROUTES:
-            return Fault(f"{path}.route", asked.route, f"allowed are {', '.join(ROUTES)}")
+        if asked.route not in STRATEGIES:
+            return Fault(f"{path}.route", asked.route, f"allowed are {', '.join(STRATEGIES)}")
         return 0, documents.default(asked.route)
     try:
         return versions(asked.policy, asked.version)
     except LookupError as error:
-        return Fault(path, asked.policy, f"{error.args[0]}; routes are {', '.join(ROUTES)}")
+        return Fault(path, asked.policy, f"{error.args[0]}; routes are {', '.join(STRATEGIES)}")
 
 
 def _name(asked: ArmIn, number: int) -> str:

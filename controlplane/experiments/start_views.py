@@ -24,7 +24,7 @@ from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
 from fleet.selectors import pools
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 NUMBERS = ("duration_s", "time_scale", "load_factor")
@@ -212,13 +212,13 @@ def _arm_line(arm: Any) -> str:
 
 
 def _arm_choices() -> list[tuple[str, str]]:
-    """Routes by their default documents, then the live version of each policy."""
-    routes = [(name, route.title) for name, route in ROUTES.items()]
+    """Strategies by their default documents, then the live version of each policy."""
+    strategies = [(name, strategy.title) for name, strategy in STRATEGIES.items()]
     live = [
         (f"{policy.name}@{policies.live_version(policy).number}", f"policy {policy.name}, its live version")
         for policy in policies.policies()
     ]
-    return [*routes, *live]
+    return [*strategies, *live]
 
 
 def _by_field(faults: Iterable[LabelledProblem]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.policies.publication.scope import scope_of
 from router.policy.schema.diff import diff
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 HISTORY = 100  # versions on the policy's page; older ones by number
 
@@ -74,13 +74,13 @@ def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
             {
                 "policy": policy,
                 "live": live,
-                "route": ROUTES[route_of(live.document)].title,
+                "route": STRATEGIES[route_of(live.document)].title,
                 "scope": scope,
                 "draft": selectors.open_draft(policy),
                 "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
             }
         )
-    return {"rows": rows, "orphans": selectors.orphans(), "routes": ROUTES.values(), **permissions(request), **more}
+    return {"rows": rows, "orphans": selectors.orphans(), "routes": STRATEGIES.values(), **permissions(request), **more}
 
 
 @operator_required
@@ -109,7 +109,7 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "policy": policy,
         "live": live,
         "scope": scope,
-        "route": ROUTES[route_of(live.document)],
+        "route": STRATEGIES[route_of(live.document)],
         "sections": sections(live.document, live.document, policy_metrics(scope.pools)),
         "draft": selectors.open_draft(policy),
         "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),

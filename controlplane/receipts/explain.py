@@ -54,7 +54,7 @@ def _classed(receipt: Json) -> str:
 def _chosen(receipt: Json) -> str:
     if not receipt.get("instance"):
         return ""
-    by = f"Route {receipt.get('route')} of policy {receipt.get('policy')} v{receipt.get('version')}"
+    by = f"Strategy {receipt.get('strategy')} of policy {receipt.get('policy')} v{receipt.get('version')}"
     return f"{by} chose {receipt['instance']} by the rule “{receipt.get('rule')}”."
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import redis
 
 from router.contract import codec, redis_keys
+from router.policy.replay import upgraded
 
 Json = Mapping[str, Any]
 PAGE = 500
@@ -44,7 +45,7 @@ def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: i
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
-    return sum(filters.match(receipt) for _, fields in entries if (receipt := codec.decode(fields.get(b"r"))))
+    return sum(filters.match(receipt) for _, fields in entries if (receipt := _decoded(fields.get(b"r"))))
 
 
 def written_at(client: redis.Redis) -> float:
@@ -55,14 +56,19 @@ def written_at(client: redis.Redis) -> float:
 
 def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
     """The whole receipt with its candidates; None when it never was or has expired (redis_keys.RECEIPT_TTL_S)."""
-    return codec.decode(client.get(redis_keys.receipt_key(request_id)))
+    return _decoded(client.get(redis_keys.receipt_key(request_id)))
+
+
+def _decoded(value: bytes | None) -> dict[str, Any] | None:
+    receipt = codec.decode(value)
+    return None if receipt is None else upgraded(receipt)
 
 
 def _newest_first(client: redis.Redis) -> Iterator[tuple[bytes, dict[str, Any]]]:
     end: str | bytes = "+"
     while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for entry, fields in entries:
-            receipt = codec.decode(fields.get(b"r"))
+            receipt = _decoded(fields.get(b"r"))
             if receipt is not None:
                 yield entry, receipt
         end = b"(" + entries[-1][0]

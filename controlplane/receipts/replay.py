@@ -59,7 +59,7 @@ class ReplayComparison:
             ("Prefill on", then.prefill or "the same", now.prefill or "the same"),
             ("Class", then.request_class, now.request_class),
             ("Flow", then.flow, now.flow),
-            ("Route", then.route, now.route),
+            ("Strategy", then.strategy, now.strategy),
             ("Rule", then.rule, now.rule),
             ("Cached there", f"{then.cached_tokens:,}", f"{now.cached_tokens:,}"),
             ("New there", f"{then.new_tokens:,}", f"{now.new_tokens:,}"),

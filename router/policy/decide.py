@@ -8,7 +8,7 @@ from router.policy.fleet import FleetColumns, fleet_of
 from router.policy.rules.classify import classify
 from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.view import View, cached_tokens
 
@@ -21,14 +21,14 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
     would pick by cache.
     """
-    route, fleet = ROUTES[policy.route], fleet_of(instances)
-    refused = refusals(fleet, policy, offloads=route.offloads)
+    strategy, fleet = STRATEGIES[policy.strategy], fleet_of(instances)
+    refused = refusals(fleet, policy, offloads=strategy.offloads)
     if len(refused) == len(fleet):
         return _nobody(request, fleet, policy, refused, draw)
     able = fleet.only([place not in refused for place in range(len(fleet))]) if refused else fleet
     view = View(request, able, policy, draw, fleet)
-    pick = route.rank(view)
-    if pick.request_class == "heavy" and not route.offloads and policy["flow.heavy"] == "offload":
+    pick = strategy.rank(view)
+    if pick.request_class == "heavy" and not strategy.offloads and policy["flow.heavy"] == "offload":
         pick = offloaded(view, pick)
     prefill = None if pick.refused else pick.prefill
     cached = view.cached_on(pick.instance)
@@ -36,7 +36,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         "" if pick.refused else pick.instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",
-        policy.route,
+        policy.strategy,
         pick.rule,
         pick.reasons,
         cached,
@@ -55,7 +55,7 @@ def _nobody(
         instance="",
         request_class=classify(request.prompt_tokens, cached, policy),
         flow="colocated",
-        route=policy.route,
+        strategy=policy.strategy,
         rule="nobody",
         reasons=_why_nobody(refused),
         cached_tokens=cached,

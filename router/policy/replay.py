@@ -36,7 +36,7 @@ class ReplayedDecision:
     prefill: str
     request_class: str
     flow: str  # as the policy decided; "offload" whatever moved the KV
-    route: str
+    strategy: str
     rule: str
     reasons: tuple[str, ...]
     cached_tokens: int
@@ -61,6 +61,14 @@ def situation(receipt: Json) -> DecisionInputs:
         raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
 
 
+def upgraded(receipt: Json) -> dict[str, Any]:
+    """Routers before policy schema 2 wrote the strategy as `route`."""
+    made = dict(receipt)
+    if "route" in made:
+        made["strategy"] = made.pop("route")
+    return made
+
+
 def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
     return RoutingRequest(
         prompt_tokens=int(receipt["prompt_tokens"]),
@@ -76,7 +84,7 @@ def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
 
 
 def recorded(receipt: Json) -> ReplayedDecision:
-    """The decision that the receipt tells of; it must be replayable."""
+    """The decision that the receipt records; the receipt must be replayable and upgraded."""
     made = receipt["candidates"]
     prefill = made.get("prefill", "")
     rows = columns.rows(made, receipt["prompt_tokens"])
@@ -85,7 +93,7 @@ def recorded(receipt: Json) -> ReplayedDecision:
         prefill=prefill,
         request_class=receipt["class"],
         flow="offload" if prefill else "colocated",
-        route=receipt["route"],
+        strategy=receipt["strategy"],
         rule=receipt["rule"],
         reasons=tuple(receipt["reasons"]),
         cached_tokens=receipt["predicted_cached"],
@@ -102,7 +110,7 @@ def outcome(decision: Decision) -> ReplayedDecision:
         prefill=decision.prefill,
         request_class=decision.request_class,
         flow=decision.flow,
-        route=decision.route,
+        strategy=decision.strategy,
         rule=decision.rule,
         reasons=decision.reasons,
         cached_tokens=decision.cached_tokens,

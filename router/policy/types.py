@@ -81,7 +81,7 @@ class Decision:
     instance: str
     request_class: RequestClass
     flow: str  # "colocated", or "offload": prefill on another instance first
-    route: str
+    strategy: str
     rule: str  # short name of the rule that decided, for example "session", "least_decode"
     reasons: tuple[str, ...]  # in words, in the order they were met
     cached_tokens: int  # on the chosen instance (on the best by cache when nobody was chosen)
@@ -95,7 +95,7 @@ class Decision:
 class Policy:
     """A parsed, valid policy document: every parameter present, by its dotted path."""
 
-    route: str
+    strategy: str
     values: Mapping[str, Any]  # {"classes.heavy_new_tokens": 20000, …}: every parameter that the route uses
 
     def __getitem__(self, path: str) -> Any:

@@ -13,7 +13,7 @@ from router.upstream.usage import Usage
 
 # Of a request that was refused before there was one
 _UNDECIDED: Any = SimpleNamespace(
-    route=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
+    strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
 )
 _UNTOLD = Usage()
 
@@ -53,7 +53,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "ttft_ms": _rounded(call.ttft_ms),
         "tpot_ms": _rounded(call.tpot_ms),
         "e2e_ms": _rounded(call.e2e_ms),
-        "route": decision.route,
+        "strategy": decision.strategy,
         "class": decision.request_class,
         "flow": call.flow if call.decision is not None else None,
         "instance": decision.instance or None,

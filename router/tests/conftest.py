@@ -27,11 +27,11 @@ class Published:
         self.client = client
         self.versions = 0
 
-    def policy(self, pool: str = "demo", route: str = "round_robin", **overrides: object) -> int:
+    def policy(self, pool: str = "demo", strategy: str = "round_robin", **overrides: object) -> int:
         """Publish the next version; overrides are written with __ for the dot."""
         self.versions += 1
         values = {path.replace("__", "."): value for path, value in overrides.items()}
-        made = document.apply_overrides(document.default(route), values)
+        made = document.apply_overrides(document.default(strategy), values)
         value = {
             "pool": pool,
             "policy": "default",
@@ -144,9 +144,9 @@ async def world(published: Published, redis_url: str) -> AsyncIterator[Callable[
     """Call it with one behaviour per engine, and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
-        async def build(*behaviours: Behaviour | None, route: str = "round_robin", **overrides: object) -> World:
+        async def build(*behaviours: Behaviour | None, strategy: str = "round_robin", **overrides: object) -> World:
             engines = [await stack.enter_async_context(engine(behaviour)) for behaviour in behaviours]
-            published.policy(route=route, **overrides)
+            published.policy(strategy=strategy, **overrides)
             published.fleet(*(entry(f"demo-{i}", made.url) for i, made in enumerate(engines)))
             router, client = await stack.enter_async_context(running(redis_url))
             return World(router, client, engines, published)

@@ -21,7 +21,7 @@ async def served(published, redis_url):
     async def begin(behaviour=None):
         running = engine(behaviour)
         made = await running.__aenter__()
-        published.policy(route="round_robin")
+        published.policy(strategy="round_robin")
         published.fleet(entry("demo-0", made.url))
         router = Router(RedisSource(redis_url, "router-1", "http://router"))
         server = uvicorn.Server(uvicorn.Config(router, port=0, http="httptools", log_config=None, ws="none"))

@@ -52,7 +52,7 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
 ) -> None:
     sims = [start_sim(), start_sim()]
     await sims[1].ask(PROMPT)  # not by way of the router
-    published.policy(route="cache_aware")
+    published.policy(strategy="cache_aware")
     published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
     async with running(redis_url) as (router, client):
         await until(lambda: all(belief(router, name).index == "exact" for name in ("demo-0", "demo-1")))

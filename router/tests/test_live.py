@@ -22,7 +22,7 @@ async def test_a_published_version_is_taken_up_and_acknowledged(world):
     with w.published.client.pubsub() as channel:
         channel.subscribe(redis_keys.ACKS)
         channel.get_message(timeout=1)
-        version = w.published.policy(route="least_requests")
+        version = w.published.policy(strategy="least_requests")
         await w.until(lambda: demo(w).version == version)
         await asyncio.sleep(0.05)
         ack = codec.decode(channel.get_message(timeout=5)["data"])
@@ -38,7 +38,7 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
     value = {"policy": "default", "version": 9, "document": made, "sha256": document.sha256(made)}
     w.published.client.set(redis_keys.policy_key("demo"), codec.encode(value))
     await w.until(lambda: demo(w).version == 9)
-    assert demo(w).policy.route == "lpwl"
+    assert demo(w).policy.strategy == "lpwl"
 
 
 async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world):
@@ -66,7 +66,7 @@ async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last
     w.published.client.publish(redis_keys.CHANGED, redis_keys.policy_key("demo"))
     await w.until(lambda: w.router.source.live.unreadable == 1)
     assert "version 7: the document does not match its sha256" in " ".join(w.router.source.live.degraded())
-    assert (demo(w).version, demo(w).policy.route) == (1, "round_robin")
+    assert (demo(w).version, demo(w).policy.strategy) == (1, "round_robin")
     assert (await w.ask()).headers["x-weir-policy"] == "1"
 
 
@@ -95,7 +95,7 @@ async def test_a_drained_instance_gets_no_new_requests_and_finishes_its_own(worl
 
 
 async def test_a_session_moves_when_its_instance_drains(world):
-    w = await world(None, None, route="session_sticky")
+    w = await world(None, None, strategy="session_sticky")
     home = (await w.ask(headers={"x-session-id": "s"})).headers["x-weir-instance"]
     entries = [entry(f"demo-{i}", engine.url) for i, engine in enumerate(w.engines)]
     w.published.fleet(*(each | {"routable": each["id"] != home, "state": "draining"} for each in entries))

@@ -49,7 +49,7 @@ async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "known by its prompt"])
 async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two, named):
-    w, other, client = await two(None, None, None, route="session_sticky")
+    w, other, client = await two(None, None, None, strategy="session_sticky")
     headers = {"x-session-id": "s"} if named else {}
     prompt = PROMPT
     home = (await w.ask(prompt=prompt, headers=headers)).headers["x-weir-instance"]

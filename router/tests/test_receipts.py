@@ -10,7 +10,7 @@ from router.tests.engine import break_off, events, hang, hang_up, reply
 
 
 async def test_a_served_request_leaves_a_whole_receipt(world):
-    w = await world(None, None, route="adaptive_v1")
+    w = await world(None, None, strategy="adaptive_v1")
     response = await w.ask(
         "/v1/chat/completions", stream=True, user="alice", messages=[{"role": "user", "content": "x"}]
     )
@@ -18,7 +18,7 @@ async def test_a_served_request_leaves_a_whole_receipt(world):
     assert receipt["schema"] == codec.SCHEMA
     assert (receipt["router"], receipt["pool"], receipt["model"]) == ("router-1", "demo", "llama")
     assert (receipt["endpoint"], receipt["stream"], receipt["status"]) == ("/v1/chat/completions", True, 200)
-    assert (receipt["policy"], receipt["version"], receipt["route"]) == ("default", 1, "adaptive_v1")
+    assert (receipt["policy"], receipt["version"], receipt["strategy"]) == ("default", 1, "adaptive_v1")
     assert (receipt["class"], receipt["flow"], receipt["outcome"]) == ("warm", "colocated", "ok")
     assert receipt["instance"] == response.headers["x-weir-instance"]
     assert receipt["reasons"]

@@ -10,7 +10,7 @@ from router.tests.engine import hang, hang_up
 
 
 async def test_each_receipt_is_decided_again_as_it_was(world):
-    w = await world(hang_up, None, None, route="session_sticky")
+    w = await world(hang_up, None, None, strategy="session_sticky")
     policy = w.router.pools.get("demo").policy
     for number in range(6):
         receipt = await w.receipt(await w.ask(prompt=f"{number} " + "x" * 3_000, user=f"user {number % 3}"))
@@ -31,7 +31,7 @@ async def test_the_load_of_that_moment_decides_under_another_policy(world):
 
 
 async def test_sessions_and_prompts_are_not_told(world):
-    w = await world(None, route="prefix_hash")
+    w = await world(None, strategy="prefix_hash")
     receipt = await w.receipt(await w.ask(prompt="secret " * 500, user="alice"))
     assert 0 <= receipt["inputs"]["prefix_key"] <= 0xFFFF
     assert "alice" not in str(receipt)

@@ -23,13 +23,13 @@ from router.tokenize.prompt import read
     ],
 )
 async def test_a_session_stays_on_its_instance(world, named):
-    w = await world(None, None, None, route="session_sticky")
+    w = await world(None, None, None, strategy="session_sticky")
     instances = {(await w.ask(**named)).headers["x-weir-instance"] for _ in range(6)}
     assert len(instances) == 1
 
 
 async def test_the_header_is_stronger_than_the_body(world):
-    w = await world(None, None, route="session_sticky")
+    w = await world(None, None, strategy="session_sticky")
     await w.ask(headers={"x-session-id": "a"}, user="b")
     affinity = w.router.pools.get("demo").affinity
     assert affinity.get("a", 0, 60)
@@ -37,7 +37,7 @@ async def test_the_header_is_stronger_than_the_body(world):
 
 
 async def test_a_growing_conversation_without_a_name_is_recognised(world):
-    w = await world(None, None, None, route="session_sticky")
+    w = await world(None, None, None, strategy="session_sticky")
     messages = [{"role": "user", "content": "tell me " * 100}]
     instances = set()
     for turn in range(5):
@@ -72,7 +72,7 @@ async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_i
 
 
 async def test_a_session_is_found_by_another_router(world, redis_url):
-    w = await world(None, None, None, route="session_sticky")
+    w = await world(None, None, None, strategy="session_sticky")
     home = (await w.ask(user="s")).headers["x-weir-instance"]
     await w.until(lambda: w.published.client.get(redis_keys.affinity_key("demo", "s")) == home.encode())
     async with running(redis_url, "router-2") as (_, client):
@@ -82,7 +82,7 @@ async def test_a_session_is_found_by_another_router(world, redis_url):
 
 
 async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_url):
-    w = await world(None, None, None, route="session_sticky")
+    w = await world(None, None, None, strategy="session_sticky")
     for number in range(3):
         w.published.client.set(redis_keys.affinity_key("demo", f"s{number}"), "demo-2")
     async with running(redis_url, "router-1") as (router, client):

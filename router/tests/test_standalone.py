@@ -100,10 +100,10 @@ def urls(engines):
     return ",".join(each.url for each in engines)
 
 
-def policy_file(folder, route="round_robin", **overrides):
+def policy_file(folder, strategy="round_robin", **overrides):
     path = folder / "policy.json"
     values = {key.replace("__", "."): value for key, value in overrides.items()}
-    path.write_text(json.dumps(document.apply_overrides(document.default(route), values)))
+    path.write_text(json.dumps(document.apply_overrides(document.default(strategy), values)))
     return path
 
 

@@ -101,7 +101,7 @@ async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     own_redis.start()
-    version = served.published.policy(route="lpwl")
+    version = served.published.policy(strategy="lpwl")
     await served.until(lambda: served.router.pools.get("demo").version == version)
 
 

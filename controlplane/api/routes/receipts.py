@@ -31,7 +31,9 @@ class DecidedOut(Schema):
     id: str
     cached_tokens: int
     new_tokens: int
-    score: float | None = Field(description="What the route compared by, the least wins; null when it did not")
+    score: float | None = Field(
+        description="What the strategy compared instances by, the least wins; null when it did not"
+    )
     refused: str = Field(description="Why it was not considered; empty when it was")
 
 
@@ -66,7 +68,7 @@ class ReceiptOut(Schema):
     endpoint: str | None = None
     policy: str | None = None
     version: int | None = None
-    route: str | None = None
+    strategy: str | None = None
     request_class: str | None = Field(None, alias="class")
     flow: str | None = None
     instance: str | None = None
@@ -126,7 +128,7 @@ class OutcomeOut(Schema):
     prefill: str = Field(description="Who computes the prompt when that is another instance, else empty")
     request_class: str = Field(alias="class")
     flow: str = Field(description="colocated or offload")
-    route: str
+    strategy: str
     rule: str
     reasons: list[str]
     cached_tokens: int

@@ -101,7 +101,7 @@ class FakeFleet:
     def receipt(self, request_id: str, at: float, **changes: Any) -> dict[str, Any]:
         return {
             "request_id": request_id, "at": at, "router": "router-1", "pool": self.pool, "model": "llama-3.1-8b",
-            "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "route": "adaptive_v1",
+            "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "strategy": "adaptive_v1",
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
             "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,

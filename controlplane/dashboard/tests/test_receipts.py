@@ -78,7 +78,7 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
     text = " ".join(explain.sentences(written.receipt("req-1", NOW)))
     assert "12,345 tokens (L)" in text
     assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
-    assert "Route adaptive_v1 of policy default v3 chose demo-1 by the rule “session”" in text
+    assert "Strategy adaptive_v1 of policy default v3 chose demo-1 by the rule “session”" in text
     assert "found 8,192 tokens in its cache, as expected" in text
     assert "answered in full with 180 output tokens after 2.95 s" in text
 
@@ -156,7 +156,15 @@ def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, writte
 
 
 def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: Client, written: FakeFleet) -> None:
-    nothing = {"policy": "", "version": 0, "route": None, "flow": None, "class": None, "instance": None, "rule": None}
+    nothing = {
+        "policy": "",
+        "version": 0,
+        "strategy": None,
+        "flow": None,
+        "class": None,
+        "instance": None,
+        "rule": None,
+    }
     refused = {**nothing, "outcome": "refused", "status": 404, "code": "model_not_found"}
     written.write_receipt("req-nobody", NOW + 1, **refused)
     listed = vera_client.get("/requests/?outcome=refused").content.decode()

@@ -62,7 +62,7 @@ def test_the_command_decides_by_another_policy(kept: FakeFleet, by: tuple[str, .
     told = explained("req-1", *by)
     assert "now, by other v1" in told
     assert "fewest requests: 1" in told
-    assert "differs: instance, route, rule, reasons, cached tokens, new tokens, candidates" in told
+    assert "differs: instance, strategy, rule, reasons, cached tokens, new tokens, candidates" in told
 
 
 def test_the_command_decides_by_a_document_in_a_file(kept: FakeFleet, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from controlplane.policies.drafts.values import as_input, figure, shown, typed
 from controlplane.policies.metrics import LiveMetric
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
-from router.policy.schema.parameters import ROUTE_NAME
-from router.policy.strategies import ROUTES, Route
+from router.policy.schema.parameters import STRATEGY_NAME
+from router.policy.strategies import STRATEGIES, Strategy
 
 SECTIONS = {
     "route": "Route",
@@ -26,8 +26,8 @@ SECTIONS = {
 
 def _named(path: str, value: Any, unit: str) -> str:
     """Routes by their titles, as in the select."""
-    if path == ROUTE_NAME.path and value in ROUTES:
-        return ROUTES[value].title
+    if path == STRATEGY_NAME.path and value in STRATEGIES:
+        return STRATEGIES[value].title
     return shown(value, unit)
 
 
@@ -60,8 +60,8 @@ class PolicyField:
     def choices(self) -> list[tuple[str, str]]:
         if self.parameter.kind == "bool":
             return [("true", "yes"), ("false", "no")]
-        if self.parameter.path == ROUTE_NAME.path:
-            return [(name, route.title) for name, route in ROUTES.items()]
+        if self.parameter.path == STRATEGY_NAME.path:
+            return [(name, strategy.title) for name, strategy in STRATEGIES.items()]
         return [(str(choice), str(choice)) for choice in self.parameter.choices]
 
     @property
@@ -84,15 +84,15 @@ class Section:
 
 def route_of(document: Mapping[str, Any]) -> str:
     name = (document.get("route") or {}).get("name")
-    return name if name in ROUTES else str(ROUTE_NAME.default)
+    return name if name in STRATEGIES else str(STRATEGY_NAME.default)
 
 
 def overrides(posted: Mapping[str, str], current_route: str) -> dict[str, Any]:
     """The values of a posted form by path; fields of a route that was just left behind are not taken."""
-    route = posted.get(ROUTE_NAME.path, current_route)
-    known = parameters_of(route if route in ROUTES else current_route)
+    route = posted.get(STRATEGY_NAME.path, current_route)
+    known = parameters_of(route if route in STRATEGIES else current_route)
     found = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
-    return {ROUTE_NAME.path: route, **found} if ROUTE_NAME.path in posted else found
+    return {STRATEGY_NAME.path: route, **found} if STRATEGY_NAME.path in posted else found
 
 
 def sections(
@@ -118,13 +118,15 @@ def sections(
             figure=figures.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)
-    return tuple(_section(name, tuple(fields), ROUTES[route_of(draft)]) for name, fields in grouped.items())
+    return tuple(_section(name, tuple(fields), STRATEGIES[route_of(draft)]) for name, fields in grouped.items())
 
 
-def _section(name: str, fields: tuple[PolicyField, ...], route: Route) -> Section:
+def _section(name: str, fields: tuple[PolicyField, ...], strategy: Strategy) -> Section:
     title = SECTIONS.get(name, name)
     return (
-        Section(name, title, fields, route.summary, route.formula) if name == "route" else Section(name, title, fields)
+        Section(name, title, fields, strategy.summary, strategy.formula)
+        if name == "route"
+        else Section(name, title, fields)
     )
 
 

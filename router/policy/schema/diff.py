@@ -6,8 +6,8 @@ from typing import Any
 
 from router.policy.schema.document import values_of
 from router.policy.schema.parameter import is_number
-from router.policy.schema.parameters import PARAMETERS, ROUTE_NAME
-from router.policy.strategies import ROUTES
+from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
+from router.policy.strategies import STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[ParameterChang
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
     return tuple(
-        _change(path, before.get(path), after.get(path), after.get(ROUTE_NAME.path))
+        _change(path, before.get(path), after.get(path), after.get(STRATEGY_NAME.path))
         for path in paths
         if not _same(before.get(path), after.get(path))
     )
@@ -36,21 +36,21 @@ def _same(old: Any, new: Any) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def _change(path: str, old: Any, new: Any, route: Any) -> ParameterChange:
+def _change(path: str, old: Any, new: Any, strategy: Any) -> ParameterChange:
     parameter = PARAMETERS.get(path)
     if parameter is None:
         return ParameterChange(path, path, "", old, new, "not a known parameter")
-    return ParameterChange(path, parameter.title, parameter.unit, old, new, _direction(path, old, new, route))
+    return ParameterChange(path, parameter.title, parameter.unit, old, new, _direction(path, old, new, strategy))
 
 
-def _direction(path: str, old: Any, new: Any, route: Any) -> str:
-    if path == ROUTE_NAME.path:
-        known = ROUTES.get(new) if isinstance(new, str) else None
+def _direction(path: str, old: Any, new: Any, strategy: Any) -> str:
+    if path == STRATEGY_NAME.path:
+        known = STRATEGIES.get(new) if isinstance(new, str) else None
         return f"another rule: {known.summary}" if known else "not a known route"
     if old is None:
-        return f"comes with the route {route}"
+        return f"comes with the route {strategy}"
     if new is None:
-        return f"goes with the old route; {route} does not use it"
+        return f"goes with the old route; {strategy} does not use it"
     if not is_number(old) or not is_number(new) or PARAMETERS[path].kind == "choice":
         return "changed"
     return PARAMETERS[path].up if new > old else PARAMETERS[path].down

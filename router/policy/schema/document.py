@@ -12,9 +12,9 @@ from typing import Any
 
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter, Rejected, accept, shown
-from router.policy.schema.parameters import COMMON, PARAMETERS, ROUTE_NAME
+from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.schema.problems import SCHEMA, PolicyProblem, crossed, unknown
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import Policy
 
 PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
@@ -28,18 +28,18 @@ class InvalidDocument(ValueError):
         self.errors = errors
 
 
-def parameters_of(route: str) -> tuple[Parameter, ...]:
+def parameters_of(strategy: str) -> tuple[Parameter, ...]:
     """The parameters of a document with this route, in the order of the page. InvalidDocument when it is unknown."""
-    known = accept(ROUTE_NAME, route)
+    known = accept(STRATEGY_NAME, strategy)
     if isinstance(known, Rejected):
-        raise InvalidDocument([PolicyProblem(ROUTE_NAME.path, known.shown, known.message)])
-    return (ROUTE_NAME, *ROUTES[known].parameters, *COMMON)
+        raise InvalidDocument([PolicyProblem(STRATEGY_NAME.path, known.shown, known.message)])
+    return (STRATEGY_NAME, *STRATEGIES[known].parameters, *COMMON)
 
 
-def default(route: str = ROUTE_NAME.default) -> dict[str, Any]:
+def default(strategy: str = STRATEGY_NAME.default) -> dict[str, Any]:
     """A full valid document."""
-    values = {parameter.path: parameter.default for parameter in parameters_of(route)}
-    return _nest({**values, ROUTE_NAME.path: route})
+    values = {parameter.path: parameter.default for parameter in parameters_of(strategy)}
+    return _nest({**values, STRATEGY_NAME.path: strategy})
 
 
 def parse(document: object) -> Policy:
@@ -59,7 +59,7 @@ def parse(document: object) -> Policy:
     problems += islice(unknown(document, expected), PROBLEMS_SHOWN)
     if problems:
         raise InvalidDocument(problems[:PROBLEMS_SHOWN])
-    return Policy(route=values[ROUTE_NAME.path], values=values)
+    return Policy(strategy=values[STRATEGY_NAME.path], values=values)
 
 
 def dump(policy: Policy) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def apply_overrides(document: Mapping[str, Any], overrides: Mapping[str, object]
     Another route drops the parameters of the old one. Nothing is validated: `parse` does that.
     """
     result = {section: dict(part) if isinstance(part, dict) else part for section, part in document.items()}
-    if ROUTE_NAME.path in overrides and isinstance(result.get("route"), dict):
-        kept = _expected({"route": {"name": overrides[ROUTE_NAME.path]}})
+    if STRATEGY_NAME.path in overrides and isinstance(result.get("route"), dict):
+        kept = _expected({"route": {"name": overrides[STRATEGY_NAME.path]}})
         for key in list(result["route"]):
             if f"route.{key}" in PARAMETERS and f"route.{key}" not in kept:
                 del result["route"][key]
@@ -93,8 +93,8 @@ def apply_overrides(document: Mapping[str, Any], overrides: Mapping[str, object]
 
 def values_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
-    route = accept(ROUTE_NAME, _given(document, ROUTE_NAME))
-    parameters = COMMON if isinstance(route, Rejected) else parameters_of(route)
+    strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
+    parameters = COMMON if isinstance(strategy, Rejected) else parameters_of(strategy)
     values = {parameter.path: _given(document, parameter) for parameter in parameters}
     for section, part in document.items():
         if isinstance(part, dict):
@@ -106,10 +106,10 @@ def values_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expected(document: Mapping[str, Any]) -> dict[str, Parameter]:
     """The parameters that the document may have, by path: those of its route, of every route when it is not known."""
-    route = accept(ROUTE_NAME, _given(document, ROUTE_NAME))
-    if isinstance(route, Rejected):
+    strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
+    if isinstance(strategy, Rejected):
         return PARAMETERS
-    return {parameter.path: parameter for parameter in parameters_of(route)}
+    return {parameter.path: parameter for parameter in parameters_of(strategy)}
 
 
 def _given(document: Mapping[str, Any], parameter: Parameter) -> Any:

@@ -26,7 +26,7 @@ class Parameter:
     choices: tuple[Any, ...] = ()
     up: str = "higher"  # what a diff says of a raised value
     down: str = "lower"
-    routes: tuple[str, ...] = ()  # the routes that read it; empty: every route
+    strategies: tuple[str, ...] = ()  # the routes that read it; empty: every route
 
     @property
     def allowed(self) -> str:

@@ -2,17 +2,17 @@
 
 from router.policy.schema.failure_parameters import FAILURE
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
-_KEEPS_SESSIONS = tuple(name for name, route in ROUTES.items() if route.affinity)
-_LEAVES_FLOW = tuple(name for name, route in ROUTES.items() if not route.offloads)
+_KEEPS_SESSIONS = tuple(name for name, strategy in STRATEGIES.items() if strategy.affinity)
+_LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strategy.offloads)
 
-ROUTE_NAME = Parameter(
+STRATEGY_NAME = Parameter(
     path="route.name",
     title="Route",
     kind="choice",
     default="adaptive_v1",
-    choices=tuple(ROUTES),
+    choices=tuple(STRATEGIES),
     raises="Another rule chooses the instance; its own parameters replace those of the old one.",
 )
 
@@ -75,7 +75,7 @@ AFFINITY = (
         metric="session.reuse_gap_p90_s",
         up="looser: sessions keep their instance through longer pauses",
         down="stricter: sessions lose their instance after shorter pauses",
-        routes=_KEEPS_SESSIONS,
+        strategies=_KEEPS_SESSIONS,
     ),
     Parameter(
         path="affinity.break_ratio",
@@ -90,7 +90,7 @@ AFFINITY = (
         metric="instance.prefill_ratio",
         up="looser: sessions stay on busier instances",
         down="stricter: sessions leave busy instances sooner",
-        routes=_KEEPS_SESSIONS,
+        strategies=_KEEPS_SESSIONS,
     ),
     Parameter(
         path="affinity.break_floor_tokens",
@@ -105,7 +105,7 @@ AFFINITY = (
         metric="instance.prefill_tokens_max",
         up="looser: sessions stay through greater differences in load",
         down="stricter: sessions move at smaller differences in load",
-        routes=_KEEPS_SESSIONS,
+        strategies=_KEEPS_SESSIONS,
     ),
 )
 
@@ -148,7 +148,7 @@ FLOW = (
         default="colocated",
         choices=("colocated", "offload"),
         raises="colocated: prefill and decode on one instance; offload: prefill on the least loaded other, KV moves.",
-        routes=_LEAVES_FLOW,
+        strategies=_LEAVES_FLOW,
     ),
 )
 
@@ -255,7 +255,7 @@ COMMON = (*CLASSES, *AFFINITY, *LOAD, *FLOW, *FAILURE, *ADMISSION)
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.path: parameter
-    for parameter in (ROUTE_NAME, *(own for route in ROUTES.values() for own in route.parameters), *COMMON)
+    for parameter in (STRATEGY_NAME, *(own for strategy in STRATEGIES.values() for own in strategy.parameters), *COMMON)
 }
 
-__all__ = ["COMMON", "PARAMETERS", "ROUTE_NAME", "Parameter"]
+__all__ = ["COMMON", "PARAMETERS", "STRATEGY_NAME", "Parameter"]

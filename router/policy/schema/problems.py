@@ -62,9 +62,9 @@ def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, 
         if path in expected:
             continue
         if path in PARAMETERS:
-            owners = PARAMETERS[path].routes
-            routes = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
-            yield PolicyProblem(path, shown(value), f"is a parameter of the {routes}")
+            owners = PARAMETERS[path].strategies
+            owned = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
+            yield PolicyProblem(path, shown(value), f"is a parameter of the {owned}")
         else:
             yield PolicyProblem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
 

@@ -21,10 +21,10 @@ from router.policy.strategies import (
     smetric,
     weighted,
 )
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 
-ROUTES: dict[str, Route] = {
-    module.ROUTE.name: module.ROUTE
+STRATEGIES: dict[str, Strategy] = {
+    module.STRATEGY.name: module.STRATEGY
     for module in (
         round_robin,
         random,
@@ -48,4 +48,4 @@ ROUTES: dict[str, Route] = {
     )
 }
 
-__all__ = ["ROUTES", "Route"]
+__all__ = ["STRATEGIES", "Strategy"]

@@ -2,7 +2,7 @@
 
 from router.policy.rules.offload import prefiller, serving
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState
 from router.policy.view import Pick, View
 
@@ -20,7 +20,7 @@ def _offload(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
     return Pick(home, "heavy", "offload", (*reasons, heavy, why), prefill=helper)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "adaptive_offload",
     "Adaptive offload",
     "Heavy prompts are computed on the least loaded other instance and decoded where most is cached; others as in "

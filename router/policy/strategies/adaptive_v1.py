@@ -7,7 +7,7 @@ from router.policy.rules.classify import class_on
 from router.policy.rules.offload import serving
 from router.policy.rules.overload import most_work, overloaded
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
@@ -98,10 +98,10 @@ HEAVY_CACHE_LOSS_MAX = Parameter(
     metric="class.new_tokens_p90",
     up="looser: heavy requests may leave more of their cache behind",
     down="stricter: heavy requests stay nearer to their cache",
-    routes=("adaptive_v1", "adaptive_offload", "conditional_offload"),
+    strategies=("adaptive_v1", "adaptive_offload", "conditional_offload"),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "adaptive_v1",
     "Adaptive",
     "Heavy requests go to the instance with the fewest decodes, then the least prefill; others to the session's "

@@ -3,7 +3,7 @@
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
 
@@ -33,7 +33,7 @@ HIT_WEIGHT = Parameter(
     metric="class.hit_share_p50",
     up="follows the cache more",
     down="follows the cache less",
-    routes=("cache_aware",),
+    strategies=("cache_aware",),
 )
 LOAD_WEIGHT = Parameter(
     path="route.load_weight",
@@ -48,10 +48,10 @@ LOAD_WEIGHT = Parameter(
     metric="instance.prefill_tokens_max",
     up="spreads load more",
     down="spreads load less",
-    routes=("cache_aware",),
+    strategies=("cache_aware",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "cache_aware",
     "Cache aware",
     "The session's instance unless it is overloaded; else the least weighted sum of new tokens and ongoing tokens.",

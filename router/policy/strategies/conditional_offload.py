@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, Rates
 from router.policy.view import Pick, View
 
@@ -93,7 +93,7 @@ ASSUMED_TRANSFER = Parameter(
     raises="Offloads pay sooner while no transfer has been measured; at 0 there is none until then.",
     up="looser: transfers are taken to be faster until measured",
     down="stricter: transfers are taken to be slower until measured",
-    routes=("conditional_offload",),
+    strategies=("conditional_offload",),
 )
 ASSUMED_KV = Parameter(
     path="route.assumed_kv_kib_per_token",
@@ -107,10 +107,10 @@ ASSUMED_KV = Parameter(
     raises="Transfers are taken to be larger while the size is not known; at 0 there is no offload until then.",
     up="stricter: transfers are taken to be larger until known",
     down="looser: transfers are taken to be smaller until known",
-    routes=("conditional_offload",),
+    strategies=("conditional_offload",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "conditional_offload",
     "Conditional offload",
     "As Adaptive offload, but only when the stalls and the queue that it saves are longer than the transfer and the "

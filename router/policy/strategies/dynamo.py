@@ -2,7 +2,7 @@
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
@@ -58,11 +58,11 @@ def _credit(tier: str, default: float, title: str) -> Parameter:
         metric="class.hit_share_p50",
         up=f"follows caches on the {tier} more",
         down=f"follows caches on the {tier} less",
-        routes=("dynamo",),
+        strategies=("dynamo",),
     )
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "dynamo",
     "Dynamo",
     "The fewest blocks: those still to prefill with this request, less what each tier holds of it, and those that "

@@ -1,7 +1,7 @@
 """The instance with the fewest requests."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
@@ -18,7 +18,7 @@ def fewest_requests(view: View, request_class: RequestClass, reasons: tuple[str,
     return Pick(instance, request_class, "least_requests", (*reasons, reason), view.instances, scores)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "least_requests",
     "Least requests",
     "The instance with the fewest requests running and waiting.",

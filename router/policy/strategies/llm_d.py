@@ -3,7 +3,7 @@
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import missing, scored, told
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
 WEIGHTS = {"prefix": "route.match_weight", "kv_free": "route.kv_weight", "queue": "route.queue_weight"}
@@ -33,11 +33,11 @@ def _weight(path: str, default: float, title: str, raises: str, metric: str) -> 
         metric=metric,
         up="counts more",
         down="counts less",
-        routes=("llm_d",),
+        strategies=("llm_d",),
     )
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "llm_d",
     "llm-d",
     "The greatest weighted sum of matching prefix, free KV and short queue.",

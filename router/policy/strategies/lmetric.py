@@ -3,7 +3,7 @@
 from operator import add, mul
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
 
@@ -17,7 +17,7 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "least_product", (reason,), view.instances, scores)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "lmetric",
     "LMetric",
     "The least product of prefill work with this request on it and requests; no weights to tune.",

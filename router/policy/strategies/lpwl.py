@@ -3,7 +3,7 @@
 from operator import add
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -19,7 +19,7 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "lpwl",
     "Least prefill work left",
     "The least prefill work with this request on it (queued and new tokens); ties by requests, then in turn.",

@@ -5,7 +5,7 @@ from operator import sub
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
@@ -85,7 +85,7 @@ PREFETCH_RATIO = Parameter(
     metric="class.hit_share_p50",
     up="stricter: computes more again instead of fetching it",
     down="looser: fetches more from others",
-    routes=("mooncake_conductor",),
+    strategies=("mooncake_conductor",),
 )
 TTFT_LIMIT_S = Parameter(
     path="route.ttft_limit_s",
@@ -100,10 +100,10 @@ TTFT_LIMIT_S = Parameter(
     metric="ttft_p99_ms",
     up="looser: longer waits, fewer refusals",
     down="stricter: shorter waits, more refusals",
-    routes=("mooncake_conductor",),
+    strategies=("mooncake_conductor",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "mooncake_conductor",
     "Mooncake Conductor",
     "The least estimated time to the first token, prefixes fetched from the store; refused when that takes too long.",

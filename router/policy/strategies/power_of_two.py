@@ -1,7 +1,7 @@
 """The less loaded of two that were drawn."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
 
@@ -25,7 +25,7 @@ def _pair(draw: float, count: int) -> tuple[int, int]:
     return first, second + (second >= first)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "power_of_two",
     "Power of two choices",
     "Two instances are drawn, and the one with fewer requests takes it.",

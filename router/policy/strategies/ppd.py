@@ -5,7 +5,7 @@ from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.rules.offload import prefiller, serving
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.least_requests import fewest_requests
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
@@ -55,10 +55,10 @@ LOCAL_NEW_TOKENS = Parameter(
     metric="class.new_tokens_p90",
     up="looser: longer later turns are computed by the decoder",
     down="stricter: shorter later turns already go through a prefill instance",
-    routes=("ppd",),
+    strategies=("ppd",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "ppd",
     "Prefill, then decode",
     "The first turn is computed on a prefill instance and decoded elsewhere; later turns stay with the decoder while "

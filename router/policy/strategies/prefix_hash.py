@@ -5,7 +5,7 @@ from math import ceil
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
 
@@ -39,10 +39,10 @@ LOAD_FACTOR = Parameter(
     metric="instance.running_max",
     up="looser: an instance may have more than the others",
     down="stricter: load is more even, and more prefixes are computed twice",
-    routes=("prefix_hash",),
+    strategies=("prefix_hash",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "prefix_hash",
     "Prefix hash",
     "The instance that the beginning of the prompt hashes to, or the next by hash when that has more than its share.",

@@ -1,7 +1,7 @@
 """Any instance."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "draw", (f"drawn from {count} instances",))
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "random",
     "Random",
     "Any instance with the same probability; load and cache are not looked at.",

@@ -1,7 +1,7 @@
 """Each instance in its turn."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {count} instances",))
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "round_robin",
     "Round robin",
     "Each instance in its turn; load and cache are not looked at.",

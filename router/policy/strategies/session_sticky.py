@@ -4,7 +4,7 @@ from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.strategies.least_requests import fewest_requests
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
 
@@ -28,7 +28,7 @@ def _by_hash(view: View, session: str) -> Pick:
     return Pick(instance, class_by_cache(view), "session_hash", reasons, view.instances, ranked)
 
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "session_sticky",
     "Session sticky",
     "The session's instance unless it is overloaded; a new session goes where its hash says, a request without a "

@@ -3,7 +3,7 @@
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.least_requests import fewest_requests
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
 
@@ -37,7 +37,7 @@ BALANCE_ABS = Parameter(
     metric="instance.running_max",
     up="looser: follows matches at greater differences in load",
     down="stricter: goes by load at smaller differences",
-    routes=("sglang_cache_aware",),
+    strategies=("sglang_cache_aware",),
 )
 BALANCE_REL = Parameter(
     path="route.balance_rel",
@@ -52,7 +52,7 @@ BALANCE_REL = Parameter(
     metric="instance.running_max",
     up="looser: follows matches at greater ratios in load",
     down="stricter: goes by load at smaller ratios",
-    routes=("sglang_cache_aware",),
+    strategies=("sglang_cache_aware",),
 )
 MATCH_SHARE = Parameter(
     path="route.match_share",
@@ -67,10 +67,10 @@ MATCH_SHARE = Parameter(
     metric="class.hit_share_p50",
     up="stricter: short matches are not followed",
     down="looser: shorter matches are followed",
-    routes=("sglang_cache_aware",),
+    strategies=("sglang_cache_aware",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "sglang_cache_aware",
     "SGLang cache aware",
     "The longest match when it is long enough and the load is even; else the fewest requests.",

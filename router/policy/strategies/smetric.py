@@ -4,7 +4,7 @@ from operator import add, mul
 
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState
 from router.policy.view import Pick, View, least
 
@@ -77,7 +77,7 @@ EQUAL_COST_TOKENS = Parameter(
     metric="class.new_tokens_p90",
     up="long prompts count as less work",
     down="long prompts count as more work",
-    routes=("smetric",),
+    strategies=("smetric",),
 )
 HISTORY_SHARE = Parameter(
     path="route.history_share",
@@ -92,7 +92,7 @@ HISTORY_SHARE = Parameter(
     metric="class.hit_share_p50",
     up="stricter: sessions need more of their history cached to stay",
     down="looser: sessions stay with less of their history cached",
-    routes=("smetric",),
+    strategies=("smetric",),
 )
 SLO_SLACK = Parameter(
     path="route.slo_slack",
@@ -107,7 +107,7 @@ SLO_SLACK = Parameter(
     metric="ttft_p99_ms",
     up="looser: sessions stay on slower instances",
     down="stricter: sessions leave slow instances sooner",
-    routes=("smetric",),
+    strategies=("smetric",),
 )
 SLO_BASE_S = Parameter(
     path="route.slo_base_s",
@@ -122,7 +122,7 @@ SLO_BASE_S = Parameter(
     metric="ttft_p99_ms",
     up="looser: more time to the first token",
     down="stricter: less time to the first token",
-    routes=("smetric",),
+    strategies=("smetric",),
 )
 SLO_PER_1K_S = Parameter(
     path="route.slo_per_1k_s",
@@ -137,10 +137,10 @@ SLO_PER_1K_S = Parameter(
     metric="ttft_p99_ms",
     up="looser: more time for long prompts",
     down="stricter: less time for long prompts",
-    routes=("smetric",),
+    strategies=("smetric",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "smetric",
     "SMetric",
     "The session's instance while it holds enough of the history and is fast enough, or nobody is; else the least "

@@ -8,7 +8,7 @@ from router.policy.view import Pick, View
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Strategy:
     """One way to choose among the instances that may take a request."""
 
     name: str

@@ -6,7 +6,7 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.pickers import PICKERS
 from router.policy.rules.scorers import SCORERS, missing, scored, told
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Route
+from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
 Filter = Callable[[View], Sequence[bool]]  # who stays; empty when all do
@@ -75,7 +75,7 @@ def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -
         metric=metric,
         up="counts more",
         down="counts less",
-        routes=("weighted",),
+        strategies=("weighted",),
     )
 
 
@@ -93,7 +93,7 @@ FILTER_PARAMETERS = (
         metric="instance.waiting_max",
         up="looser: longer queues are compared",
         down="stricter: long queues are left out",
-        routes=("weighted",),
+        strategies=("weighted",),
     ),
     Parameter(
         path="route.filter_prefill_tokens",
@@ -108,7 +108,7 @@ FILTER_PARAMETERS = (
         metric="instance.prefill_tokens_max",
         up="looser: more prefill is compared",
         down="stricter: instances with much prefill are left out",
-        routes=("weighted",),
+        strategies=("weighted",),
     ),
     Parameter(
         path="route.filter_match_share",
@@ -123,7 +123,7 @@ FILTER_PARAMETERS = (
         metric="class.hit_share_p50",
         up="stricter: short matches are left out",
         down="looser: shorter matches are compared",
-        routes=("weighted",),
+        strategies=("weighted",),
     ),
 )
 WEIGHTS = (
@@ -176,10 +176,10 @@ PICKER = Parameter(
     default="best",
     choices=tuple(PICKERS),
     raises="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: whoever passed the filters.",
-    routes=("weighted",),
+    strategies=("weighted",),
 )
 
-ROUTE = Route(
+STRATEGY = Strategy(
     "weighted",
     "Filters, weights, picker",
     "Your own: instances are filtered, scored by weighted measures from 0 to 1, and one of them is picked.",

@@ -137,7 +137,7 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
         ) -> Pair:
             made = [sims(f"demo-{i}", kv=kv, role=role, **(flags or {})) for i, role in enumerate(roles)]
             published.policy(
-                route="adaptive_v1",
+                strategy="adaptive_v1",
                 **{"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
                 | overrides,
             )

@@ -4,7 +4,7 @@ import pytest
 
 from router.policy.decide import REASONS_SHOWN, decide
 from router.policy.schema import document
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import InstanceState, RoutingRequest
 
 POLICY = document.parse(document.default())
@@ -27,12 +27,12 @@ def test_many_kinds_of_reasons_are_summed_up() -> None:
     assert reasons[-1] == "7 more for other reasons"
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_every_route_takes_the_only_instance(route: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_route_takes_the_only_instance(strategy: str) -> None:
     decision = decide(
         RoutingRequest(50_000, session="s"),
         [InstanceState("only", running=5)],
-        document.parse(document.default(route)),
+        document.parse(document.default(strategy)),
         0.99,
     )
     assert decision.instance == "only"

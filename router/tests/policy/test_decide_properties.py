@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from router.policy.decide import decide
 from router.policy.rules.classify import classify
 from router.policy.schema import document
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import CLASSES, Decision, InstanceState, Policy, Rates, RoutingRequest
 
 NAMES = [f"demo-{number}" for number in range(8)]
-POLICIES = [document.parse(document.default(route)) for route in ROUTES] + [
+POLICIES = [document.parse(document.default(strategy)) for strategy in STRATEGIES] + [
     document.parse({"route": {"name": "adaptive_v1", "heavy_cache_loss_max": 10_000}}),
     document.parse({"route": {"name": "cache_aware", "hit_weight": 3, "load_weight": 0.5}}),
     document.parse({"route": {"name": "session_sticky"}, "affinity": {"break_ratio": 1, "break_floor_tokens": 0}}),
@@ -72,7 +72,7 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
         chosen = by_id[decision.instance]
         assert chosen in takers
         takers = [one for one in takers if one.role != "prefill"] or takers
-        if not ROUTES[policy.route].offloads:
+        if not STRATEGIES[policy.strategy].offloads:
             takers = [one for one in takers if one.role != "decode"] or takers
         takers = [one for one in takers if one.kv_usage <= 0.95] or takers
         assert chosen in takers
@@ -134,7 +134,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
     assert decision.reasons
-    assert decision.route == policy.route
+    assert decision.strategy == policy.strategy
     assert decision.request_class in CLASSES
     assert decision.cached_tokens + decision.new_tokens == request.prompt_tokens
     assert [one.id for one in decision.candidates] == [one.id for one in instances]
@@ -144,7 +144,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
 @given(SITUATIONS)
 def test_another_draw_changes_the_choice_only_between_equals(situation: Situation) -> None:
     request, instances, policy, _ = situation
-    assume(policy.route not in DRAWN)
+    assume(policy.strategy not in DRAWN)
     decisions = [decide(request, instances, policy, draw) for draw in (0.0, 0.3, 0.6, 0.99)]
     scores = {one.id: one.score for one in decisions[0].candidates}
     assert len({scores.get(decision.instance) for decision in decisions}) == 1

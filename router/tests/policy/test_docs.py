@@ -8,7 +8,7 @@ import pytest
 
 from router.policy.schema.parameter import Parameter, number
 from router.policy.schema.parameters import PARAMETERS
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies.md").exists() else ""
@@ -25,10 +25,10 @@ def test_every_parameter_has_its_line(parameter: Parameter) -> None:
     assert row(parameter) in PAGE.splitlines()
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_every_route_has_its_section(route: str) -> None:
-    _, _, section = PAGE.partition(f"\n### `{route}`\n")
-    assert ROUTES[route].summary in section.partition("\n### ")[0]
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_route_has_its_section(strategy: str) -> None:
+    _, _, section = PAGE.partition(f"\n### `{strategy}`\n")
+    assert STRATEGIES[strategy].summary in section.partition("\n### ")[0]
 
 
 def test_the_page_tells_of_no_parameter_that_does_not_exist() -> None:
@@ -37,12 +37,12 @@ def test_the_page_tells_of_no_parameter_that_does_not_exist() -> None:
 
 
 def test_every_route_shows_its_formula() -> None:
-    assert {name for name, route in ROUTES.items() if f"`{route.formula}`" not in PAGE} == set()
+    assert {name for name, strategy in STRATEGIES.items() if f"`{strategy.formula}`" not in PAGE} == set()
 
 
 def test_every_rule_is_explained() -> None:
     """A Pick's third argument; those that a route takes from a table by name are in its golden cases."""
-    sources = [*(ROOT / "router/policy/routes").glob("*.py"), ROOT / "router/policy/decide.py"]
+    sources = [*(ROOT / "router/policy/strategies").glob("*.py"), ROOT / "router/policy/decide.py"]
     found = {rule for source in sources for rule in re.findall(r'(?:Pick\(|rule=)[^"]*"(\w+)"', source.read_text())}
     for path in (ROOT / "router/tests/policy/golden").glob("*.json"):
         found |= {case["expect"]["rule"] for case in json.loads(path.read_text())["cases"] if "rule" in case["expect"]}

@@ -8,7 +8,7 @@ import pytest
 
 from router.policy.schema import document
 from router.policy.schema.document import InvalidDocument
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 
 class Watched(dict[str, Any]):
@@ -28,18 +28,18 @@ def faults(value: object) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.errors}
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_default_document_of_every_route_is_valid_and_full(route: str) -> None:
-    full = document.default(route)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) -> None:
+    full = document.default(strategy)
     policy = document.parse(full)
-    assert policy.route == route
+    assert policy.strategy == strategy
     assert document.dump(policy) == full
-    assert set(policy.values) == {parameter.path for parameter in document.parameters_of(route)}
+    assert set(policy.values) == {parameter.path for parameter in document.parameters_of(strategy)}
 
 
 def test_the_default_route_is_adaptive_v1_with_the_thresholds_of_the_design() -> None:
     policy = document.parse(document.default())
-    assert policy.route == "adaptive_v1"
+    assert policy.strategy == "adaptive_v1"
     assert policy["classes.heavy_new_tokens"] == 20_000
     assert policy["classes.warm_hit_share"] == 0.5
     assert policy["classes.warm_new_tokens"] == 5_000
@@ -49,7 +49,7 @@ def test_the_default_route_is_adaptive_v1_with_the_thresholds_of_the_design() ->
 def test_missing_keys_and_sections_take_their_defaults() -> None:
     assert document.parse({}) == document.parse(document.default())
     policy = document.parse({"route": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
-    assert policy.route == "lpwl"
+    assert policy.strategy == "lpwl"
     assert policy["classes.heavy_new_tokens"] == 10_000
     assert policy["failure.retries"] == 2
 
@@ -163,7 +163,7 @@ def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
 def test_an_override_of_the_route_drops_what_the_new_one_does_not_have() -> None:
     changed = document.apply_overrides(document.default(), {"route.name": "cache_aware", "route.hit_weight": 2})
     assert changed["route"] == {"name": "cache_aware", "hit_weight": 2}
-    assert document.parse(changed).route == "cache_aware"
+    assert document.parse(changed).strategy == "cache_aware"
 
 
 def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them() -> None:

@@ -11,7 +11,7 @@ from router.policy.schema import document
 from router.policy.schema.document import InvalidDocument, PolicyProblem
 from router.policy.schema.parameter import Parameter, Rejected, accept
 from router.policy.schema.parameters import PARAMETERS
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.tests.policy import checker
 
 JSON = st.recursive(
@@ -21,12 +21,12 @@ JSON = st.recursive(
 )
 SECTIONS = sorted({path.partition(".")[0] for path in PARAMETERS})
 WEIGHTS = {  # of each route: those that cannot all be 0
-    route.name: [
+    strategy.name: [
         parameter.path.partition(".")[2]
-        for parameter in route.parameters
+        for parameter in strategy.parameters
         if "weight" in parameter.path and parameter.kind == "float"
     ]
-    for route in ROUTES.values()
+    for strategy in STRATEGIES.values()
 }
 KEYS = sorted({path.partition(".")[2] for path in PARAMETERS})
 
@@ -54,16 +54,16 @@ def nearly_valid(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def valid(draw: st.DrawFn) -> dict[str, Any]:
-    route = draw(st.sampled_from(sorted(ROUTES)))
-    result = document.default(route)
-    for parameter in document.parameters_of(route)[1:]:
+    strategy = draw(st.sampled_from(sorted(STRATEGIES)))
+    result = document.default(strategy)
+    for parameter in document.parameters_of(strategy)[1:]:
         section, _, key = parameter.path.partition(".")
         if draw(st.booleans()):
             result[section][key] = draw(values_of(parameter))
     classes, weights = result["classes"], result["route"]
     if classes["warm_new_tokens"] >= classes["heavy_new_tokens"]:
         classes["warm_new_tokens"] = classes["heavy_new_tokens"] - 1
-    for one in WEIGHTS[route]:
+    for one in WEIGHTS[strategy]:
         weights[one] = weights[one] or 1.0
     return result
 
@@ -118,7 +118,7 @@ def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dic
 @given(JSON, st.sampled_from(sorted(PARAMETERS)))
 def test_what_one_parameter_refuses_the_document_refuses_at_its_path(value: Any, path: str) -> None:
     section, _, key = path.partition(".")
-    owner = PARAMETERS[path].routes[:1] if section == "route" and key != "name" else ()
+    owner = PARAMETERS[path].strategies[:1] if section == "route" and key != "name" else ()
     changed = document.apply_overrides(document.default(*owner), {path: value})
     if isinstance(accept(PARAMETERS[path], value), Rejected):
         assert path in [problem.path for problem in faults(changed)]

@@ -5,7 +5,7 @@ import random
 from router.policy.decide import decide
 from router.policy.fleet import COLUMNS_KEPT, FleetColumns
 from router.policy.schema import document
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import InstanceState, RoutingRequest
 
 
@@ -58,7 +58,7 @@ def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
     """And what it has decided does not change with it."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
-    policies = [document.parse({"route": {"name": name}, "flow": {"heavy": "offload"}}) for name in ROUTES]
+    policies = [document.parse({"route": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]
     made = []
     for turn in range(300):
         place = rng.randrange(7)

@@ -8,27 +8,29 @@ import pytest
 
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, Rates, RoutingRequest
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 CASES = [
-    pytest.param(route, case, id=f"{route}: {case['name']}") for route, file in FILES.items() for case in file["cases"]
+    pytest.param(strategy, case, id=f"{strategy}: {case['name']}")
+    for strategy, file in FILES.items()
+    for case in file["cases"]
 ]
 
 
-def decision_of(route: str, case: dict[str, Any]) -> Decision:
-    policy = document.parse(document.apply_overrides(document.default(route), case.get("overrides", {})))
+def decision_of(strategy: str, case: dict[str, Any]) -> Decision:
+    policy = document.parse(document.apply_overrides(document.default(strategy), case.get("overrides", {})))
     instances = [InstanceState(**facts) for facts in case["instances"]]
     request = dict(case["request"])
     rates = Rates(**request.pop("rates", {}))
     return decide(RoutingRequest(**request, rates=rates), instances, policy, case.get("draw", 0.5))
 
 
-@pytest.mark.parametrize(("route", "case"), CASES)
-def test_the_decision_is_the_one_worked_by_hand(route: str, case: dict[str, Any]) -> None:
-    decision = decision_of(route, case)
+@pytest.mark.parametrize(("strategy", "case"), CASES)
+def test_the_decision_is_the_one_worked_by_hand(strategy: str, case: dict[str, Any]) -> None:
+    decision = decision_of(strategy, case)
     expect = dict(case["expect"])
     scores, refused = expect.pop("scores", {}), expect.pop("refused", None)
     facts = {
@@ -48,12 +50,12 @@ def test_the_decision_is_the_one_worked_by_hand(route: str, case: dict[str, Any]
 
 
 def test_every_route_has_golden_cases_and_says_where_they_come_from() -> None:
-    assert set(FILES) == set(ROUTES)
+    assert set(FILES) == set(STRATEGIES)
     assert all(file["source"] for file in FILES.values())
     assert all(case["worked"] for file in FILES.values() for case in file["cases"])
 
 
 def test_every_decision_gives_a_reason() -> None:
-    for route, file in FILES.items():
+    for strategy, file in FILES.items():
         for case in file["cases"]:
-            assert decision_of(route, case).reasons
+            assert decision_of(strategy, case).reasons

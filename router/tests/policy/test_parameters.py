@@ -5,8 +5,8 @@ import math
 import pytest
 
 from router.policy.schema.parameter import Parameter, Rejected, accept
-from router.policy.schema.parameters import COMMON, PARAMETERS, ROUTE_NAME
-from router.policy.strategies import ROUTES
+from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
+from router.policy.strategies import STRATEGIES
 
 # What the page can show beside a field; see controlplane/dashboard.
 METRICS = {
@@ -36,7 +36,7 @@ def test_a_parameter_is_defined_completely(parameter: Parameter) -> None:
     assert parameter.raises.endswith(".")
     assert "\n" not in parameter.raises
     assert parameter.metric in METRICS
-    assert set(parameter.routes) <= set(ROUTES)
+    assert set(parameter.strategies) <= set(STRATEGIES)
     assert accept(parameter, parameter.default) == parameter.default
     if parameter.kind in ("int", "float"):
         assert parameter.minimum is not None
@@ -53,13 +53,13 @@ def test_a_raised_and_a_lowered_value_are_told_apart_in_words() -> None:
 
 
 def test_a_route_owns_its_parameters_by_name() -> None:
-    for route in ROUTES.values():
-        for parameter in route.parameters:
+    for strategy in STRATEGIES.values():
+        for parameter in strategy.parameters:
             assert parameter.path.startswith("route.")
-            assert route.name in parameter.routes
-            assert all(parameter in ROUTES[name].parameters for name in parameter.routes)
+            assert strategy.name in parameter.strategies
+            assert all(parameter in STRATEGIES[name].parameters for name in parameter.strategies)
     assert all(not parameter.path.startswith("route.") for parameter in COMMON)
-    assert ROUTE_NAME.choices == tuple(ROUTES)
+    assert STRATEGY_NAME.choices == tuple(STRATEGIES)
 
 
 @pytest.mark.parametrize(

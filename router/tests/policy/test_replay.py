@@ -22,7 +22,7 @@ def receipt(request: RoutingRequest, decision: Decision) -> dict[str, Any]:
     """As the router writes it and Redis gives it back."""
     assert isinstance(decision.candidates, Candidates)
     made = {
-        "route": decision.route,
+        "strategy": decision.strategy,
         "class": decision.request_class,
         "instance": decision.instance or None,
         "rule": decision.rule,

@@ -6,13 +6,13 @@ import pytest
 
 from router.policy.schema import document
 from router.policy.schema.parameters import PARAMETERS
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 from router.tests.policy import checker
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_default_of_every_route_fits_the_schema(route: str) -> None:
-    assert checker.valid(document.json_schema(), document.default(route))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_default_of_every_route_fits_the_schema(strategy: str) -> None:
+    assert checker.valid(document.json_schema(), document.default(strategy))
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ def fleet(size: int = 2, model: EngineModel = MODEL, **changed: Any) -> TwinFlee
     return TwinFleet({f"chat-{place}": replace(model, **changed) for place in range(size)})
 
 
-def policy(route: str = "adaptive_v1", **changed: Any) -> Policy:
+def policy(strategy: str = "adaptive_v1", **changed: Any) -> Policy:
     """With values by their paths, dots as two underscores."""
     given = {path.replace("__", "."): value for path, value in changed.items()}
-    return document.parse(document.apply_overrides(document.default(route), given))
+    return document.parse(document.apply_overrides(document.default(strategy), given))
 
 
 def asks(

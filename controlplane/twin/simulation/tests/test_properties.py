@@ -11,7 +11,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
 from controlplane.twin.simulation.types import TransferModel, TwinFleet
 
-ROUTES = ("adaptive_v1", "session_sticky", "lpwl", "smetric", "round_robin", "power_of_two", "llm_d", "prefix_hash")
+STRATEGIES = ("adaptive_v1", "session_sticky", "lpwl", "smetric", "round_robin", "power_of_two", "llm_d", "prefix_hash")
 
 plans = st.lists(
     st.tuples(
@@ -26,7 +26,7 @@ plans = st.lists(
 )
 ways = st.fixed_dictionaries(
     {
-        "route": st.sampled_from(ROUTES),
+        "strategy": st.sampled_from(STRATEGIES),
         "pacing": st.sampled_from(["timestamps", "closed_loop"]),
         "room": st.integers(1, 4),  # requests on one instance at most
         "kv_blocks": st.sampled_from([200, 700, 25_000]),
@@ -44,7 +44,7 @@ def trace(plan: list[tuple[float, int, int, str, int]]) -> list[TraceRequest]:
 
 def given_of(way: Mapping[str, Any]) -> dict[str, Any]:
     narrow = policy(
-        way["route"], admission__max_inflight_per_instance=way["room"], admission__max_queue_warm=way["room"]
+        way["strategy"], admission__max_inflight_per_instance=way["room"], admission__max_queue_warm=way["room"]
     )
     engines = fleet(3, kv_blocks=way["kv_blocks"], kv_events=way["kv_events"])
     return {"fleet": engines, "policy": narrow, "pacing": way["pacing"]}
@@ -97,7 +97,7 @@ def test_a_shadow_that_is_the_policy_in_force_changes_nothing(plan: Any, way: An
 
 
 @settings(max_examples=40, deadline=None)
-@given(plans, ways, st.sampled_from(ROUTES))
+@given(plans, ways, st.sampled_from(STRATEGIES))
 def test_no_shadow_has_a_say(plan: Any, way: Any, other: str) -> None:
     requests, options = trace(plan), given_of(way)
     shadowed = play(requests, shadow=policy(other), **options).requests
@@ -115,7 +115,7 @@ def test_the_order_in_which_equal_instances_are_given_does_not_matter(plan: Any,
 
 
 @settings(max_examples=40, deadline=None)
-@given(plans, ways.filter(lambda way: way["route"] != "prefix_hash" and way["route"] != "session_sticky"))
+@given(plans, ways.filter(lambda way: way["strategy"] != "prefix_hash" and way["strategy"] != "session_sticky"))
 def test_other_names_for_equal_instances_change_nothing_but_the_names(plan: Any, way: Any) -> None:
     requests, options = trace(plan), given_of(way)
     names = dict(zip(options["fleet"].instances, ("x", "y", "z"), strict=True))

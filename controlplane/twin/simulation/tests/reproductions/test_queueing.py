@@ -29,10 +29,10 @@ def arrivals_s() -> list[float]:
 
 
 @cache
-def wait_s(route: str) -> float:
+def wait_s(strategy: str) -> float:
     requests = [asks(number, at_s, tokens=TOKENS, output=1) for number, at_s in enumerate(arrivals_s())]
     one_at_a_time = fleet(ENGINES, limits=Limits(max_num_seqs=1))
-    outcome = play(requests, fleet=one_at_a_time, policy=policy(route))
+    outcome = play(requests, fleet=one_at_a_time, policy=policy(strategy))
     return fmean(one.ttft_s for one in outcome.requests if one.ttft_s is not None) - API_S - SERVICE_S
 
 

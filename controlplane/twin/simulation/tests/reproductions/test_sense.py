@@ -14,7 +14,7 @@ from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import LAW, fleet, policy
 from controlplane.twin.simulation.tests.reproductions.conversations import likeness
 from controlplane.twin.simulation.types import TwinOutcome
-from router.policy.strategies import ROUTES
+from router.policy.strategies import STRATEGIES
 
 ENGINES = fleet(3, kv_blocks=8_000, kv_events=True)  # 128,000 tokens each
 
@@ -33,14 +33,14 @@ LOADS = {"closed_loop": sessions, "timestamps": conversations}
 
 
 @cache
-def run(route: str, pacing: str) -> TwinOutcome:
-    return simulate(ENGINES, policy(route), LOADS[pacing](), pacing=pacing, seed=1)
+def run(strategy: str, pacing: str) -> TwinOutcome:
+    return simulate(ENGINES, policy(strategy), LOADS[pacing](), pacing=pacing, seed=1)
 
 
 @pytest.mark.parametrize("pacing", LOADS)
-@pytest.mark.parametrize("route", ROUTES)
-def test_every_request_ends_once_and_none_is_faster_than_its_prefill(route: str, pacing: str) -> None:
-    outcome = run(route, pacing)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_request_ends_once_and_none_is_faster_than_its_prefill(strategy: str, pacing: str) -> None:
+    outcome = run(strategy, pacing)
     assert [one.index for one in outcome.requests] == sorted(request.index for request in LOADS[pacing]())
     answered = [one for one in outcome.requests if one.outcome == "ok"]
     assert len(answered) > 0.9 * len(outcome.requests)
@@ -51,10 +51,10 @@ def test_every_request_ends_once_and_none_is_faster_than_its_prefill(route: str,
     assert all(0 <= usage <= 1 for use in outcome.instances.values() for usage in use.kv_usage)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_nobody_finds_more_cached_than_was_ever_sent(route: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nobody_finds_more_cached_than_was_ever_sent(strategy: str) -> None:
     requests = conversations()
-    outcome = run(route, "timestamps")
+    outcome = run(strategy, "timestamps")
     assert sum(one.cached_tokens for one in outcome.requests) <= sum(ideal_hits(requests))
 
 
