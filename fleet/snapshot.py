@@ -141,4 +141,4 @@ def _load(row: Instance, sample: dict[str, Any] | None) -> int:
 def _is_idle(row: Instance, sample: dict[str, Any] | None) -> bool:
     if sample is None or sample["epoch"] != row.epoch or sample["at"] < row.since.timestamp() + IDLE_AFTER_S:
         return False
-    return sample["running"] == 0 and sample["waiting"] == 0
+    return bool(sample["running"] == 0 and sample["waiting"] == 0)

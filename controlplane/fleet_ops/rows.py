@@ -101,7 +101,7 @@ def samples(names: Sequence[str]) -> dict[str, dict[str, Any]] | None:
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
         return None
-    read = {name: codec.decode(value) for name, value in zip(names, raw, strict=True)}  # type: ignore[arg-type]
+    read = {name: codec.decode(value) for name, value in zip(names, raw, strict=True)}
     return {name: sample for name, sample in read.items() if sample is not None}
 
 

@@ -12,6 +12,7 @@ from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from fleet import selectors, services
 from fleet.models import Pool
+from fleet.spec.fleet_spec import MAX_REPLICAS
 
 
 def reason_of(request: HttpRequest) -> str:
@@ -40,7 +41,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         replicas = _number(request, "replicas")
         if replicas is None:
-            raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {services.MAX_REPLICAS}")
+            raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS}")
         actions.scale(name, replicas, actor_of(request), reason_of(request))
         return f"{name}: {replicas} replicas are wanted."
 

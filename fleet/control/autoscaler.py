@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import redis
 
@@ -62,10 +62,9 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
 
 def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
     """By class, over what every router has seen in the last minute."""
-    names = [name.decode() for name in client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf")]
-    states = (
-        [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
-    )
+    alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf"))
+    names = [name.decode() for name in alive]
+    states = [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
     windows: dict[str, list[Mapping[str, int]]] = {}
     for state in states:
         for name, window in ((state or {}).get("classes", {}).get(pool) or {}).items():

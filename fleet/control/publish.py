@@ -43,9 +43,11 @@ def _publish(pool_name: str) -> bool:
 
 def remove_fleet(pool_name: str) -> None:
     """The pool is no more: routers forget it, and what it was routed by."""
-    pipe = connect().pipeline().srem(redis_keys.POOLS, pool_name)
+    pipe = connect().pipeline()
+    pipe.srem(redis_keys.POOLS, pool_name)
     for key in (redis_keys.fleet_key(pool_name), redis_keys.policy_key(pool_name)):
-        pipe = pipe.delete(key).publish(redis_keys.CHANGED, key)
+        pipe.delete(key)
+        pipe.publish(redis_keys.CHANGED, key)
     pipe.execute()
 
 
@@ -59,7 +61,11 @@ def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
     if there is not None and {**there, "at": 0} == {"schema": codec.SCHEMA, **value, "at": 0}:
         return False
     encoded = codec.encode({**value, "at": timezone.now().timestamp()})
-    client.pipeline().set(key, encoded).sadd(redis_keys.POOLS, pool_name).publish(redis_keys.CHANGED, key).execute()
+    pipe = client.pipeline()
+    pipe.set(key, encoded)
+    pipe.sadd(redis_keys.POOLS, pool_name)
+    pipe.publish(redis_keys.CHANGED, key)
+    pipe.execute()
     return True
 
 

@@ -160,7 +160,7 @@ def _kill(order: _Order) -> bool:
 
 
 def _rest(order: _Order) -> bool:
-    gone = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None, "asleep": None}
+    gone: dict[str, Any] = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None, "asleep": None}
     return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0, **gone)
 
 

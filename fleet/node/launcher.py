@@ -3,7 +3,7 @@
 The plan, the states, the events and the pages are the same for both; only this differs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Ended:
     left: Mapping[str, str] = field(default_factory=dict)  # of those that may still run, and why
 
 
-class Launcher(Protocol):
+class Launcher(Hashable, Protocol):
     def refresh(self, node: str) -> None:
         """Before the node looks at its instances."""
 

@@ -2,7 +2,7 @@ import getpass
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
 
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         except (OSError, UnicodeDecodeError) as error:
             self._end(f"{name}: {getattr(error, 'strerror', None) or error}", USAGE)
 
-    def _end(self, message: str, status: int) -> Any:
+    def _end(self, message: str, status: int) -> NoReturn:
         self.stderr.write(message)
         sys.exit(status)
 
