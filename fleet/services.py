@@ -27,8 +27,6 @@ from fleet.spec import document as documents
 from fleet.spec import versions
 from fleet.spec.changes import FleetChange, changes, in_words
 from fleet.spec.fleet_spec import (
-    MAX_REPLICAS,
-    RESERVED_PREFIX,
     FleetSpec,
     InvalidFleet,
     PoolSpec,
@@ -36,7 +34,9 @@ from fleet.spec.fleet_spec import (
     parse_fleet,
     placement,
 )
+from fleet.spec.sections import MAX_REPLICAS
 from fleet.transitions import move
+from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 
 DEFAULT_NAME = "fleet"
 LOCAL = "local"
@@ -255,8 +255,8 @@ def create_ephemeral_pool(
     name: str, like: Pool, *, replicas: int | None = None, engine_overrides: Mapping[str, Any] | None = None, owner: str
 ) -> Pool:
     """A pool for one experiment, as another one with other options. InvalidFleet when they do not fit the kind."""
-    if not name.startswith(RESERVED_PREFIX):
-        raise NotPossible(f"{name}: the name of an experiment's pool begins with {RESERVED_PREFIX}")
+    if not is_ephemeral(name):
+        raise NotPossible(f"{name}: the name of an experiment's pool begins with {EPHEMERAL_PREFIX}")
     if Pool.objects.filter(name=name).exists():
         raise NotPossible(f"{name}: there is such a pool already")
     engine = {**like.engine, **(engine_overrides or {})}

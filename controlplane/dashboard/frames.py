@@ -13,13 +13,13 @@ from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.codec import SCHEMA
+from router.contract.pools import is_ephemeral
 from router.contract.router_status import WINDOW_S
 from router.contract.staleness import ROUTER_GONE_S
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]
 
-EPHEMERAL = "exp-"  # pools that live as long as one run
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 ALL_POOLS = "*"  # class figures over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
@@ -45,7 +45,7 @@ class Inputs:
 
 def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_by: str = "worker") -> dict[str, Any]:
     """The frame for `now`. `previous`, the frame before, gives rates and since when something needs attention."""
-    pools = sorted(pool for pool in inputs.fleets if not pool.startswith(EPHEMERAL))
+    pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
     routers = _routers(now, inputs.routers)
     frame: dict[str, Any] = {
@@ -53,7 +53,7 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
         "at": round(now, 3),
         "built_by": built_by,
         "pools": {pool: _pool(inputs.fleets[pool]) for pool in pools},
-        "ephemeral_pools": sum(pool.startswith(EPHEMERAL) for pool in inputs.fleets),
+        "ephemeral_pools": sum(is_ephemeral(pool) for pool in inputs.fleets),
         "counts": _counts(columns["status"]),
         "kv_threshold": KV_SATURATED,
         "instances": columns,

@@ -11,6 +11,7 @@ import redis
 
 from controlplane.dashboard import frames, history
 from router.contract import codec, redis_keys
+from router.contract.pools import is_ephemeral
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # no frame from the control worker for so long: a web process builds them
@@ -114,12 +115,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
             pipe.get(redis_keys.router_key(router))
         raws = pipe.execute()
     fleets = reader.by_name(pools, raws[: len(pools)])
-    instances = [
-        item["id"]
-        for name, fleet in fleets.items()
-        if not name.startswith(frames.EPHEMERAL)
-        for item in fleet["instances"]
-    ]
+    instances = [item["id"] for name, fleet in fleets.items() if not is_ephemeral(name) for item in fleet["instances"]]
     samples = client.mget([redis_keys.instance_key(name) for name in instances]) if instances else []
     inputs = frames.Inputs(
         fleets=fleets,

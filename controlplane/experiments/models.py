@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from router.contract.pools import of_run
+
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
 ENDED = (DONE, FAILED, CANCELLED)
 
@@ -95,7 +97,7 @@ class Run(models.Model):
 
     @property
     def pool_name(self) -> str:
-        return f"exp-{self.experiment_id}-{self.pk}"
+        return of_run(self.experiment_id, self.pk)
 
     @property
     def folder(self) -> Path:

@@ -12,7 +12,7 @@ from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from fleet import selectors, services
 from fleet.models import Pool
-from fleet.spec.fleet_spec import MAX_REPLICAS
+from fleet.spec.sections import MAX_REPLICAS
 
 
 def reason_of(request: HttpRequest) -> str:

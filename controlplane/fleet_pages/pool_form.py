@@ -6,12 +6,13 @@ from typing import Any
 
 from fleet.kinds.kind import Kind
 from fleet.kinds.option import Option, options_of
+from fleet.spec.sections import MAX_REPLICAS
 from router.contract.problem import Problem, by_path
 
 POOL_FIELDS = (
     Option("name", "text", None, "Name", "", None, None, (), "Lower-case letters, digits and dashes; it stays."),
     Option("model", "text", None, "Model", "", None, None, (), "The name that clients ask for."),
-    Option("replicas", "int", 1, "Replicas", "instances", 0, 512, (), "How many instances should run."),
+    Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "How many instances should run."),
     Option("policy", "text", "default", "Policy", "", None, None, (), "How its requests are routed."),
     Option("node", "text", "local", "Node", "", None, None, (), "The host that it runs on."),
 )

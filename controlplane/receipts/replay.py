@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy
+from router.contract.pools import is_ephemeral
 from router.policy import replay
 from router.policy.replay import ReplayedDecision
 from router.policy.schema import document as documents
@@ -13,7 +14,6 @@ from router.policy.types import Candidate
 
 Json = Mapping[str, Any]
 OFFERED = 50  # versions of a policy to choose from on the page; older ones by the API
-EXPERIMENT = "exp-"  # pools of experiments: each of their policies is an arm's own document
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def compare(receipt: Json, rules: Rules) -> ReplayComparison:
 
 
 def _made_it(receipt: Json, rules: Rules) -> bool:
-    if str(receipt.get("pool") or "").startswith(EXPERIMENT):
+    if is_ephemeral(str(receipt.get("pool") or "")):
         return False
     return not rules.is_file and (rules.policy, rules.version) == (receipt.get("policy") or "", receipt.get("version"))
 
@@ -92,7 +92,7 @@ def _made_it(receipt: Json, rules: Rules) -> bool:
 def own_rules(receipt: Json) -> Rules:
     """The version that made the decision. NotThere when it cannot be told any more."""
     name, version = str(receipt.get("policy") or ""), receipt.get("version")
-    if str(receipt.get("pool") or "").startswith(EXPERIMENT):
+    if is_ephemeral(str(receipt.get("pool") or "")):
         raise NoSuchPolicy("an experiment's arm decided, by a document of its own: name a policy to compare with")
     if not version:
         return Rules("", 0, documents.default(), "the built-in default")

@@ -64,7 +64,9 @@ def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
     """By class, over what every router has seen in the last minute."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
-    states = [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
+    states = (
+        [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
+    )
     windows: dict[str, list[Mapping[str, int]]] = {}
     for state in states:
         for name, window in ((state or {}).get("classes", {}).get(pool) or {}).items():

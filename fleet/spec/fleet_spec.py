@@ -16,13 +16,12 @@ from fleet.kinds.image import IMAGE
 from fleet.kinds.kind import Kind, check_engine
 from fleet.kinds.option import build, suggestion
 from fleet.spec.section_checks import CHECKS
-from fleet.spec.sections import Placement, placement_of
+from fleet.spec.sections import MAX_REPLICAS, Placement, placement_of
+from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.problem import Problem
 
 API_VERSION = "weir/v1"
-MAX_REPLICAS = 512
 MAX_POOLS = 200
-RESERVED_PREFIX = "exp-"  # pools of experiments; routers take them by header only
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _NAME_RULE = "lower-case letters, digits and dashes, 1 to 63 of them, no dash at either end"
 
@@ -148,8 +147,8 @@ def _check_name(path: str, value: object, problems: list[Problem]) -> None:
 
 def _check_pool_name(path: str, value: object, problems: list[Problem]) -> None:
     _check_name(path, value, problems)
-    if isinstance(value, str) and value.startswith(RESERVED_PREFIX):
-        problems.append(Problem(path, value, f"must not begin with {RESERVED_PREFIX}: experiments make such pools"))
+    if isinstance(value, str) and is_ephemeral(value):
+        problems.append(Problem(path, value, f"must not begin with {EPHEMERAL_PREFIX}: experiments make such pools"))
 
 
 def _check_model(path: str, value: object, problems: list[Problem]) -> None:

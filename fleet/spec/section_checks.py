@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fleet.kinds.option import check, suggestion
-from fleet.spec.sections import CLASSES, DAYS, MOST, Autoscale, PlacementOptions, Update, autoscale_of, update_of
+from fleet.spec.sections import (
+    CLASSES,
+    DAYS,
+    MAX_REPLICAS,
+    Autoscale,
+    PlacementOptions,
+    Update,
+    autoscale_of,
+    update_of,
+)
 from router.contract.problem import Problem
 
 MAX_WINDOWS = 50
@@ -100,8 +109,8 @@ def _check_window(path: str, value: object, problems: list[Problem]) -> None:
         if not isinstance(time, str) or not _TIME.fullmatch(time) or (name == "from" and time == "24:00"):
             problems.append(Problem(f"{path}.{name}", time, 'must be a time of day in quotes, "00:00" to "24:00"'))
     replicas = given.get("replicas")
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= MOST:
-        problems.append(Problem(f"{path}.replicas", replicas, "must be a whole number", f"0 to {MOST}"))
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= MAX_REPLICAS:
+        problems.append(Problem(f"{path}.replicas", replicas, "must be a whole number", f"0 to {MAX_REPLICAS}"))
 
 
 def _check_list(path: str, value: object, fits: Callable[[Any], bool], words: str, problems: list[Problem]) -> None:

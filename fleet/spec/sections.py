@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.kinds.option import build, option
 
-MOST = 512  # replicas of one pool
+MAX_REPLICAS = 512  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CLASSES = ("warm", "medium", "heavy")
 
@@ -30,7 +30,7 @@ class Update:
         title="Most in addition",
         unit="instances",
         minimum=1,
-        maximum=MOST,
+        maximum=MAX_REPLICAS,
         help="With surge; left out: a quarter of the pool.",
     )
     max_unavailable: int | None = option(
@@ -38,7 +38,7 @@ class Update:
         title="Most out of routing",
         unit="instances",
         minimum=0,
-        maximum=MOST,
+        maximum=MAX_REPLICAS,
         help="Left out: a quarter of the pool in place, none with surge.",
     )
     on_failure: str = option(
@@ -109,8 +109,8 @@ class Autoscale:
         choices=("advisory", "automatic"),
         help="advisory only says what it would do.",
     )
-    min: int = option(1, title="Fewest", unit="instances", minimum=1, maximum=MOST, help="Never fewer.")
-    max: int = option(8, title="Most", unit="instances", minimum=1, maximum=MOST, help="Never more.")
+    min: int = option(1, title="Fewest", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Never fewer.")
+    max: int = option(8, title="Most", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Never more.")
     target_queue: float | None = option(
         None, title="Queue", kind="float", unit="requests", minimum=0.1, maximum=10_000, help="Waiting per instance."
     )

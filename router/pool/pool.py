@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
 
+from router.contract.pools import is_ephemeral
 from router.contract.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
@@ -17,8 +18,6 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
-EPHEMERAL = "exp-"  # pools of experiments: taken by header only
-
 
 class Unreadable(ValueError):
     """A value in Redis that cannot be taken; the message says why."""
@@ -27,7 +26,7 @@ class Unreadable(ValueError):
 class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ephemeral = name.startswith(EPHEMERAL)
+        self.ephemeral = is_ephemeral(name)
         self.model = ""
         self.aliases: tuple[str, ...] = ()  # further models that every instance serves
         self.policy: Policy = document.parse(document.default())

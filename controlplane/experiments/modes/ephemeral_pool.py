@@ -16,6 +16,7 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
 from router.contract import codec, redis_keys
+from router.contract.pools import of_experiment
 
 READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first
@@ -65,7 +66,7 @@ def tear_down(pool_name: str) -> None:
 def _wait_for_earlier(run: Run, pulse: RunHeartbeat) -> None:
     """The previous run's engines end first: two pools at once would share the machine."""
     end = time.monotonic() + GONE_S
-    earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=f"exp-{run.experiment_id}-")
+    earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=of_experiment(run.experiment_id))
     while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
         pulse.wait(0.2, "waiting for the previous pool to end")
 

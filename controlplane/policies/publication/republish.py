@@ -8,9 +8,9 @@ from controlplane.policies import selectors
 from controlplane.policies.models import PolicyVersion
 from controlplane.policies.publication import publish
 from fleet.models import Pool
+from router.contract.pools import is_ephemeral
 
 log = structlog.get_logger(__name__)
-EXPERIMENTS = "exp-"  # what experiments name their pools, and publish themselves
 
 
 def republish_missing() -> list[str]:
@@ -36,7 +36,7 @@ def republish_missing() -> list[str]:
 
 def _strays(undeclared: set[str]) -> set[str]:
     ephemeral = set(Pool.objects.exclude(ephemeral_owner="").values_list("name", flat=True))
-    return {pool for pool in undeclared - ephemeral if not pool.startswith(EXPERIMENTS)}
+    return {pool for pool in undeclared - ephemeral if not is_ephemeral(pool)}
 
 
 def _holds(value: dict[str, Any] | None, version: PolicyVersion) -> bool:
