@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
-
-CONNECTORS = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,11 @@ class ExternalSpec:
         help="The first so many instances prefill and the others decode; 0: all have the pool's role.",
     )
     connector: str = option(
-        "none", title="Connector", kind="text", choices=CONNECTORS, help="How KV blocks leave and reach the engines."
+        NONE,
+        title="Connector",
+        kind="text",
+        choices=CONNECTOR_CHOICES,
+        help="How KV blocks leave and reach the engines.",
     )
     bootstraps: tuple[str, ...] = option(
         (), title="Bootstrap URLs", kind="list", help="Of the connector mooncake_p2p: one for each URL, in their order."
@@ -48,7 +51,7 @@ def wire(spec: ExternalSpec, launch: Launch) -> dict[str, Any]:
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
     if role != BOTH:
         told["role"] = role
-    if spec.connector != "none":
+    if spec.connector != NONE:
         told["connector"] = spec.connector
     if spec.bootstraps:
         told["kv"] = {"bootstrap": spec.bootstraps[launch.ordinal]}
@@ -63,9 +66,13 @@ def refuse(spec: ExternalSpec) -> dict[str, str]:
     wrong = [given for given in (*spec.urls, *spec.bootstraps) if not _is_url(given)]
     if wrong or not spec.urls:
         return {"urls": f"must be http://host:port, one for each instance{f'; {wrong[0]} is not' if wrong else ''}"}
-    if spec.connector == "mooncake_p2p" and len(spec.bootstraps) != len(spec.urls):
-        return {"bootstraps": f"must be as many as the URLs for mooncake_p2p; allowed: {len(spec.urls)}"}
+    if _needs_bootstrap(spec) and len(spec.bootstraps) != len(spec.urls):
+        return {"bootstraps": f"must be as many as the URLs for {spec.connector}; allowed: {len(spec.urls)}"}
     return {}
+
+
+def _needs_bootstrap(spec: ExternalSpec) -> bool:
+    return spec.connector != NONE and CONNECTORS[spec.connector].needs_bootstrap
 
 
 def _is_url(given: str) -> bool:

@@ -11,6 +11,7 @@ from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, role_of, visible
+from router.contract import connectors
 from router.contract.engine_metrics import VLLM_SCRAPE
 
 
@@ -121,7 +122,7 @@ def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
 def wire(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
     if role(spec, launch) == BOTH:
         return {}
-    told: dict[str, Any] = {"role": role(spec, launch), "connector": "neuron"}
+    told: dict[str, Any] = {"role": role(spec, launch), "connector": connectors.NEURON}
     return told | ({"kv": {"etcd": spec.etcd}} if spec.etcd else {})
 
 

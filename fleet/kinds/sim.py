@@ -7,10 +7,11 @@ from fleet.engine import profiles
 from fleet.kinds.image import image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
+from fleet.kinds.serving import BOTH, PREFILL, role_of
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 
 GPUS = tuple(profiles.PEAKS)
-KV = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
 MODEL_PROFILES = tuple(profiles.MODELS)
 
 
@@ -58,10 +59,10 @@ class SimSpec:
         8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Tokens in one engine step."
     )
     kv: str = option(
-        "none",
+        NONE,
         title="KV connector",
         kind="text",
-        choices=KV,
+        choices=CONNECTOR_CHOICES,
         help="How KV blocks move between the instances, as one of vLLM's connectors or Neuron's.",
     )
     prefill_instances: int = option(
@@ -134,7 +135,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         address = launch.peers.get(spec.store_pool, f"<address of {spec.store_pool}>")
         flags["kv-store"] = f"http://{address}"
     flags |= {name: value for name, value in optional.items() if value is not None}
-    if spec.kv != "none":
+    if spec.kv != NONE:
         flags |= {
             "kv": spec.kv,
             "role": role(spec, launch),
@@ -143,7 +144,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
             "kv-busy-gb-per-s": spec.kv_busy_gb_per_s,
             "kv-hold-s": spec.kv_hold_s,
         }
-    if spec.kv == "neuron" and role(spec, launch) == "prefill":
+    if spec.kv == NEURON and role(spec, launch) == PREFILL:
         flags["max-num-seqs"] = 1  # Neuron's prefill takes one request at a time
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [launch.python, "-m", "fleet.simengine", *words]
@@ -158,28 +159,27 @@ def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
     told: dict[str, Any] = {"events": url, "tokenizer": "sim"}
     if spec.prefill_instances:
         told["role"] = role(spec, launch)
-    if spec.kv != "none":
+    if spec.kv != NONE:
         sizes = profiles.MODELS[spec.model_profile]
         told |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
-    if spec.kv == "mooncake_p2p":
-        told["kv"]["bootstrap"] = url
+        if CONNECTORS[spec.kv].needs_bootstrap:
+            told["kv"]["bootstrap"] = url
     return told
 
 
 def role(spec: SimSpec, launch: Launch) -> str:
-    if not spec.prefill_instances:
-        return "both"
-    return "prefill" if launch.ordinal < spec.prefill_instances else "decode"
+    return role_of(BOTH, spec.prefill_instances, launch.ordinal)
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
     """Only what has been calibrated can be simulated, and blocks move only between those that are told how."""
-    if (spec.kv == "mooncake_store") != (spec.store_pool is not None):
-        return {"store_pool": "must name a pool of the kind sim-store when kv is mooncake_store, and only then"}
-    if spec.kv == "neuron" and not spec.prefill_instances:
+    if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
+        return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
+    if spec.kv == NEURON and not spec.prefill_instances:
         return {"prefill_instances": "must be at least 1 when kv is neuron: its instances either prefill or decode"}
-    if spec.kv == "none" and spec.prefill_instances:
-        return {"prefill_instances": f"must be 0 when kv is none: KV blocks have to move; allowed: {', '.join(KV[1:])}"}
+    if spec.kv == NONE and spec.prefill_instances:
+        allowed = ", ".join(CONNECTORS)
+        return {"prefill_instances": f"must be 0 when kv is none: KV blocks have to move; allowed: {allowed}"}
     try:
         profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     except profiles.UnknownProfile as error:

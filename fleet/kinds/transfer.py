@@ -11,6 +11,7 @@ from typing import Any
 
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
@@ -41,7 +42,7 @@ def nixl(spec: Any, launch: Launch) -> Transfer:
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
         side,
-        wire={"connector": "nixl"},
+        wire={"connector": NIXL},
         modules=("nixl",),
     )
 
@@ -55,7 +56,7 @@ def mooncake_p2p(spec: Any, launch: Launch) -> Transfer:
             "kv_connector_extra_config": {"mooncake_protocol": spec.protocol} | _device(spec),
         },
         {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(launch.ports["side"])},
-        wire={"connector": "mooncake_p2p", "kv": {"bootstrap": f"http://{address(launch, 'side')}"}},
+        wire={"connector": MOONCAKE_P2P, "kv": {"bootstrap": f"http://{address(launch, 'side')}"}},
         modules=("mooncake",),
     )
 
@@ -88,7 +89,7 @@ def mooncake_store(spec: Any, launch: Launch) -> Transfer:
         },
         environment,
         {STORE_FILE: json.dumps(config, indent=1) + "\n"},
-        {"connector": "mooncake_store"},
+        {"connector": MOONCAKE_STORE},
         ("mooncake",),
     )
 

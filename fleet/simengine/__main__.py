@@ -17,6 +17,7 @@ from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
 from fleet.simengine.service import Connect, Service
+from router.contract.connectors import CONNECTORS, NONE
 
 
 def main() -> int:
@@ -77,12 +78,12 @@ def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Se
 
 def _connection(arguments: Arguments, port: int, bytes_per_token: float) -> tuple[str, Connect]:
     """What counters call the KV that comes through it, and what makes the connector."""
-    if arguments.kv == "none":
+    if arguments.kv == NONE:
         return "", lambda is_busy, release: None
     # Only now: it needs an HTTP client, whose import is a third of the start of an engine.
-    from fleet.simengine.kv.choose import CACHED_AS, connector
+    from fleet.simengine.kv.choose import connector
 
-    return CACHED_AS[arguments.kv], partial(connector, arguments, port, bytes_per_token)
+    return CONNECTORS[arguments.kv].cached_as, partial(connector, arguments, port, bytes_per_token)
 
 
 def _described(arguments: Arguments, about: EngineInfo) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
+from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
 
 MAX_MODEL_LEN = 131_072
-KV = ("none", "nixl", "mooncake_store", "mooncake_p2p", "neuron")
 ROLES = ("both", "prefill", "decode")
 
 
@@ -61,8 +61,8 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
     _add_transfers(parser)
     found = parser.parse_args(words)
-    if found.kv == "mooncake_store" and found.kv_store is None:
-        parser.error("--kv mooncake_store needs --kv-store URL")
+    if found.kv == MOONCAKE_STORE and found.kv_store is None:
+        parser.error(f"--kv {MOONCAKE_STORE} needs --kv-store URL")
     if (found.events_port is None) != (found.replay_port is None):
         parser.error("--events-port and --replay-port come together")
     return Arguments(**vars(found))
@@ -70,7 +70,9 @@ def parse_arguments(words: list[str]) -> Arguments:
 
 def _add_transfers(parser: argparse.ArgumentParser) -> None:
     """How KV blocks move between engines."""
-    parser.add_argument("--kv", choices=KV, default="none", help="how KV blocks leave and reach this engine")
+    parser.add_argument(
+        "--kv", choices=CONNECTOR_CHOICES, default=NONE, help="how KV blocks leave and reach this engine"
+    )
     parser.add_argument("--role", choices=ROLES, default="both", help="in a pair of --kv neuron")
     parser.add_argument("--kv-peer", help="HOST:PORT of the prefill engine of a fixed pair of --kv neuron")
     parser.add_argument("--kv-store", help="URL of the store of --kv mooncake_store")

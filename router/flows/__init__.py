@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from router.contract import connectors
 from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
@@ -22,13 +23,13 @@ Flow = Callable[[Call, Endpoint, Endpoint, Offload, Mapping[str, Any], int], Awa
 Again = Callable[[Call, Endpoint, Offload, Mapping[str, Any]], Awaitable[EngineResponse]]
 
 OFFLOADS: dict[str, Flow] = {
-    "nixl": nixl.serve,
-    "mooncake_store": mooncake_store.serve,
-    "mooncake_p2p": mooncake_p2p.serve,
-    "neuron": parallel_pd.serve,
+    connectors.NIXL: nixl.serve,
+    connectors.MOONCAKE_STORE: mooncake_store.serve,
+    connectors.MOONCAKE_P2P: mooncake_p2p.serve,
+    connectors.NEURON: parallel_pd.serve,
 }
 # Those whose blocks wait for any decoder: when the one could not be reached, another one gets them.
-AGAIN: dict[str, Again] = {"nixl": nixl.again, "mooncake_store": mooncake_store.again}
+AGAIN: dict[str, Again] = {connectors.NIXL: nixl.again, connectors.MOONCAKE_STORE: mooncake_store.again}
 
 
 async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from router.contract.connectors import CONNECTORS
 from router.tokenize.api_paths import LIMITS
 
 # About the answer, which nobody will see: they cost time, or do not go with one token that is not streamed.
@@ -15,15 +16,12 @@ _OF_THE_ANSWER = (
 )
 
 
-# Connectors whose engines serve fewer endpoints together than apart
-ENDPOINTS = {"neuron": ("/v1/chat/completions", "/v1/completions")}
-
-
 def unsuited(document: Mapping[str, Any], api_path: str, connector: str) -> str:
     """Why a request has to be served by one instance, in words; empty when its prompt can be computed elsewhere."""
     if api_path not in LIMITS:
         return f"{api_path} has no answer to decode"
-    if api_path not in ENDPOINTS.get(connector, LIMITS):
+    known = CONNECTORS.get(connector)
+    if known is not None and known.api_paths and api_path not in known.api_paths:
         return f"{api_path} cannot be served by two {connector} instances"
     for holds, why in _UNSUITED:
         if holds(document):

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
+from router.contract.connectors import CONNECTORS
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
 
-CONNECTORS = ("nixl", "mooncake_store", "mooncake_p2p", "neuron")
 KEYS = ("id", "role", "connector", "events", "tokenizer", "kv.NAME")
 _ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
 _PROBLEMS_SHOWN = 3
@@ -104,7 +104,7 @@ def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
         if key not in KEYS:
             raise BadInput(f"{where}: {key!r} is not known; allowed are {', '.join(KEYS)}")
     _one_of(where, facts, "role", get_args(Role))
-    _one_of(where, facts, "connector", CONNECTORS)
+    _one_of(where, facts, "connector", tuple(CONNECTORS))
     return facts | ({"kv": kv} if kv else {})
 
 

@@ -8,9 +8,7 @@ from fleet.simengine.kv.link import TransferLink
 from fleet.simengine.kv.peers import Host, PeerConnector
 from fleet.simengine.kv.pooled import Pooled
 from fleet.simengine.kv.ways import neuron_wish, nixl_answer, nixl_wish, no_answer, p2p_wish
-
-# The source under which vLLM's counters put tokens that came through it
-CACHED_AS = {"nixl": "p2p", "mooncake_p2p": "p2p", "neuron": "p2p", "mooncake_store": "external_unspecified"}
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL
 
 
 def _nixl(arguments: Arguments, host: Host) -> Connector:
@@ -31,10 +29,10 @@ def _store(arguments: Arguments, host: Host) -> Connector:
 
 
 CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
-    "nixl": _nixl,
-    "mooncake_p2p": _p2p,
-    "neuron": _neuron,
-    "mooncake_store": _store,
+    NIXL: _nixl,
+    MOONCAKE_P2P: _p2p,
+    NEURON: _neuron,
+    MOONCAKE_STORE: _store,
 }
 
 

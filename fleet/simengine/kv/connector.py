@@ -37,7 +37,6 @@ class Pulled:
 
 
 class Connector(Protocol):
-    cached_as: str  # the source that vLLM's counters name for what came through it
     reads: Mapping[str, Callable[[], dict[str, Any]]]  # GET
     writes: Mapping[str, Callable[[dict[str, Any]], Answer]]  # POST
 

@@ -37,8 +37,6 @@ class HeldBlocks:
 
 
 class PeerConnector:
-    cached_as = "p2p"
-
     def __init__(
         self,
         host: Host,

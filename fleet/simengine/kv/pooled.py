@@ -13,8 +13,6 @@ from fleet.simengine.kv.peers import ANSWER_S, Host
 
 
 class Pooled:
-    cached_as = "external_unspecified"
-
     def __init__(self, host: Host, store: str) -> None:
         self._host = host
         self._source = TransferSource(store.rstrip("/"), "", None, waits=False)

@@ -1,0 +1,33 @@
+"""KV connectors: how KV blocks move between engines. Named here once, with what each of them can do.
+
+A new connector is a line here, a flow in router/flows and, to simulate it, a dialect in fleet/simengine/kv.
+"""
+
+from dataclasses import dataclass
+
+NIXL = "nixl"
+MOONCAKE_P2P = "mooncake_p2p"
+MOONCAKE_STORE = "mooncake_store"
+NEURON = "neuron"
+
+NONE = "none"  # the option of an engine that moves no blocks
+
+
+@dataclass(frozen=True, slots=True)
+class KvConnector:
+    name: str
+    cached_as: str = "p2p"  # `source` of vLLM's counters for tokens that arrived through it
+    needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
+    api_paths: frozenset[str] = frozenset()  # that a pair of instances can serve; empty: all
+
+
+CONNECTORS: dict[str, KvConnector] = {
+    connector.name: connector
+    for connector in (
+        KvConnector(NIXL),
+        KvConnector(MOONCAKE_STORE, cached_as="external_unspecified"),
+        KvConnector(MOONCAKE_P2P, needs_bootstrap=True),
+        KvConnector(NEURON, api_paths=frozenset({"/v1/chat/completions", "/v1/completions"})),
+    )
+}
+CONNECTOR_CHOICES = (NONE, *CONNECTORS)
