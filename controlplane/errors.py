@@ -1,4 +1,4 @@
-"""Pages for what went wrong: what happened, what still works, what to do, and an id to quote."""
+"""Error pages: what happened, what still works, what to do, and the request id to quote."""
 
 import sys
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if _is_api(request):
         detail = f"nothing is served at {request.path}; see /api/v1/openapi.json"
         return problems.response(request, ApiProblem(404, detail=detail))
-    # Django's own text for an unknown URL is a dump of the URL configuration.
+    # Django's text for an unknown URL would show the URL configuration.
     said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
     return render(request, "errors/404.html", {"said": said, "request_id": request_id_of(request)}, status=404)
 
@@ -65,17 +65,17 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def _standalone(template: str, request: HttpRequest, status: int) -> HttpResponse:
-    """Without context processors: they may need the very thing that failed."""
+    """Rendered without context processors, which may depend on the part that failed."""
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
 
 
 class NoNul:
-    """PostgreSQL holds no NUL characters: an address with one names nothing."""
+    """Answers 400 to addresses with a NUL character, which PostgreSQL cannot store."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-            return bad_request(request, SuspiciousOperation("the address holds a NUL character"))
+            return bad_request(request, SuspiciousOperation("the address contains a NUL character"))
         return self.get_response(request)

@@ -1,4 +1,4 @@
-"""`/healthz` of the web process: can it do its work?"""
+"""`/healthz` of the web process."""
 
 import redis
 from django.contrib.auth.decorators import login_not_required
@@ -31,7 +31,7 @@ def redis_reason() -> str:
 def healthz(request: HttpRequest) -> JsonResponse:
     """200 when all is well or only Redis is away (pages still work), 503 without the database.
 
-    Strangers learn the word; who may look gets the reasons.
+    Everybody gets the status; callers with the right role also get the reasons.
     """
     database, live = database_reason(), redis_reason()
     answer: dict[str, object] = {"status": "degraded" if database or live else "ok"}

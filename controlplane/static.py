@@ -1,4 +1,4 @@
-"""Static files from where they lie."""
+"""Serves static files from their source folders."""
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase

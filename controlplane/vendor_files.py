@@ -1,4 +1,4 @@
-"""Static files that come inside Python wheels: Plotly is served as vendor/plotly.min.js, no copy in the repository."""
+"""Static files from Python wheels: Plotly is served as vendor/plotly.min.js, without a copy in the repository."""
 
 import importlib.util
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ FILES = ("plotly.min.js",)
 
 
 def plotly_folder() -> Path:
-    """Where the wheel keeps its bundle; found without importing the package, which costs half a second."""
+    """The folder of the bundle in the wheel. Importing the package would take half a second."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the plotly package is not installed")

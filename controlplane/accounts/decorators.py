@@ -1,4 +1,4 @@
-"""Guards of page views: a person without the role gets a 403 page that says who can help."""
+"""Role checks for page views: without the role, a 403 page names the people who can help."""
 
 import functools
 from collections.abc import Callable

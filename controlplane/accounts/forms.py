@@ -1,4 +1,4 @@
-"""What people type on the account pages."""
+"""Forms of the account pages."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,13 +22,13 @@ def _new_password(label: str, help_text: str = "") -> forms.CharField:
 
 class UserForm(forms.Form):
     username = forms.CharField(max_length=150, label="Name", validators=[UnicodeUsernameValidator()])
-    password = _new_password("First password", "At least 10 characters. Who gets it can change it.")
+    password = _new_password("First password", "At least 10 characters. The user can change it.")
     role = forms.ChoiceField(choices=[(role, f"{role}: {ROLE_SUMMARY[role]}") for role in ROLES])
 
     def clean_username(self) -> str:
         username: str = self.cleaned_data["username"]
         if get_user_model().objects.filter(username__iexact=username).exists():
-            raise forms.ValidationError(f"There is a user {username} already.")
+            raise forms.ValidationError(f"A user named {username} exists already.")
         return username
 
     def clean_password(self) -> str:
@@ -39,12 +39,12 @@ class UserForm(forms.Form):
 
 class PasswordForm(forms.Form):
     current = forms.CharField(
-        label="Password now",
+        label="Current password",
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
     )
     new = _new_password("New password", "At least 10 characters.")
-    again = _new_password("The new password again")
+    again = _new_password("Repeat the new password")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,7 +53,7 @@ class PasswordForm(forms.Form):
     def clean_current(self) -> str:
         current: str = self.cleaned_data["current"]
         if not self.user.check_password(current):
-            raise forms.ValidationError("This is not your password.")
+            raise forms.ValidationError("The current password is wrong.")
         return current
 
     def clean_new(self) -> str:
@@ -64,12 +64,12 @@ class PasswordForm(forms.Form):
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("new", again):
-            raise forms.ValidationError("The two are not the same.")
+            raise forms.ValidationError("The two passwords differ.")
         return again
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=80, label="Name", help_text="What uses it, for example “ci”.")
+    name = forms.CharField(max_length=80, label="Name", help_text="The script that uses it, for example “ci”.")
     scopes = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Scopes")
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
 

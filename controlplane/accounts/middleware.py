@@ -1,4 +1,4 @@
-"""Everything but sign-in, health and static files is closed to strangers; the API answers for itself."""
+"""Requires a signed-in user on every page but sign-in, health and static files. The API authenticates by itself."""
 
 from collections.abc import Callable
 from typing import Any

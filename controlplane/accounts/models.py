@@ -22,7 +22,7 @@ class ApiToken(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=12, unique=True)  # shown in lists, so that a token can be told from another
+    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell tokens apart
     sha256 = models.CharField(max_length=64, unique=True)  # looked up by every API call
     scopes = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now)
@@ -49,7 +49,7 @@ class ApiToken(models.Model):
     def issue(
         cls, *, user: models.Model, name: str, scopes: Iterable[str], expires_at: datetime | None = None
     ) -> tuple["ApiToken", str]:
-        """The stored row and the token itself, which cannot be had again."""
+        """The stored row and the token. The token cannot be read again later."""
         prefix = secrets.token_hex(4)
         token = f"{TOKEN_MARK}_{prefix}_{secrets.token_urlsafe(32)}"
         row = cls.objects.create(

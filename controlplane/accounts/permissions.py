@@ -1,4 +1,4 @@
-"""Who may do what: roles of people, scopes of tokens, and plain questions about both."""
+"""Permissions: roles of users, scopes of tokens, and predicates over both."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,7 +42,7 @@ SCOPES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is behind an API request: a person's session or a token."""
+    """The caller of an API request: a user's session or a token."""
 
     kind: Literal["user", "token"]
     name: str  # of the user, or of the token with its owner: "ci (ada)"
@@ -53,7 +53,7 @@ class Principal:
 
 
 def role_of(user: Any) -> str:
-    """The highest role of an active user; empty for everybody else."""
+    """The highest role of an active user; empty without one."""
     if not getattr(user, "is_authenticated", False) or not getattr(user, "is_active", True):
         return ""
     if isinstance(user, Principal):
@@ -92,7 +92,7 @@ def can_administer(who: Any) -> bool:
 
 
 def who_can(role: str) -> list[str]:
-    """Names of the active people who hold `role` or a higher one: whom a refused person may ask (at most 8)."""
+    """Names of up to 8 active users with `role` or a higher one; a refused user can ask them."""
     from django.db.models import Q
 
     roles = ROLES[ROLES.index(role) :]  # type: ignore[arg-type]

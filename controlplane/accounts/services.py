@@ -1,4 +1,4 @@
-"""Making and changing accounts and tokens, each change with its audit entry."""
+"""Create and change accounts and tokens. Each change writes an audit entry."""
 
 import os
 import secrets
@@ -24,18 +24,18 @@ LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
 
 
 class LastAdmin(Exception):
-    """The change would leave nobody who can administer Weir."""
+    """The change would leave no administrator."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAccess:
     username: str
-    password: str | None  # only when it was made just now and not given by WEIR_ADMIN_PASSWORD
+    password: str | None  # only when just generated, not taken from WEIR_ADMIN_PASSWORD
     token_path: Path  # an API token for scripts on this machine, mode 0600
 
 
 def ensure_admin() -> AdminAccess:
-    """The user `admin` and the token file; safe to call at each start."""
+    """Create the user `admin` and the token file if they are missing. Safe to call at each start."""
     password = None
     user = get_user_model().objects.filter(username=ADMIN).first()
     if user is None:
@@ -46,7 +46,7 @@ def ensure_admin() -> AdminAccess:
 
 
 def ensure_token_file(user: User) -> Path:
-    """A usable token in `$WEIR_DATA_DIR/token`; the one that is there is kept while it works."""
+    """Write a usable token to `$WEIR_DATA_DIR/token`, unless the file holds one already."""
     path = Path(settings.DATA_DIR) / "token"
     if path.exists():
         held = ApiToken.objects.filter(sha256=digest(path.read_text().strip()), user=user).first()
@@ -86,7 +86,7 @@ def set_role(user: User, role: str, actor: Actor) -> None:
 
 @transaction.atomic
 def set_active(user: User, active: bool, actor: Actor) -> None:
-    """A deactivated person's sessions and tokens stop working at once."""
+    """The sessions and tokens of a deactivated user stop working at once."""
     if not active:
         _keep_an_admin(user)
     user.is_active = active
@@ -97,7 +97,7 @@ def set_active(user: User, active: bool, actor: Actor) -> None:
 
 @transaction.atomic
 def reset_password(user: User, actor: Actor) -> str:
-    """A new random password, shown once; open sessions of the user end with it."""
+    """Set a random password and return it, to be shown once. The user's sessions end."""
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -107,7 +107,7 @@ def reset_password(user: User, actor: Actor) -> str:
 
 @transaction.atomic
 def change_password(user: User, password: str, actor: Actor) -> None:
-    """By the user; other open sessions end with it."""
+    """The user changes their own password; their other sessions end."""
     user.set_password(password)
     user.save(update_fields=["password"])
     audit.record(actor, "user.change_password", f"user {user.username}")
@@ -126,7 +126,7 @@ def _keep_an_admin(user: User) -> None:
 def create_token(
     user: User, name: str, scopes: Iterable[str], actor: Actor, expires_at: datetime | None = None
 ) -> tuple[ApiToken, str]:
-    """The row and the token, which is not stored and cannot be shown again."""
+    """The row and the token. The token is not stored and cannot be shown again."""
     row, token = ApiToken.issue(user=user, name=name, scopes=scopes, expires_at=expires_at)
     after = {"scopes": row.scopes, "expires_at": expires_at.isoformat() if expires_at else None}
     audit.record(actor, "token.create", f"token {name} ({user.username})", "", None, after)

@@ -1,4 +1,4 @@
-"""Slowing down guesses at passwords: failed attempts per user name and address, counted in Redis."""
+"""Throttles password guesses: Redis counts failed attempts per user name and address."""
 
 import hashlib
 
@@ -14,12 +14,12 @@ WINDOW_S = 900
 
 
 def key(username: str, address: str) -> str:
-    """Hashed: what people mistype into the name field (their password) is not left lying about."""
+    """Hashed, because people type their password into the name field by mistake."""
     return f"{redis_keys.SIGNIN}:{hashlib.sha256(f'{username.lower()}|{address}'.encode()).hexdigest()[:32]}"
 
 
 def wait_s(username: str, address: str) -> int:
-    """Seconds until the next attempt is allowed, 0 when it is now. Without Redis nobody is kept out."""
+    """Seconds until the next attempt is allowed; 0 means now. Without Redis every attempt is allowed."""
     try:
         name = key(username, address)
         count = int(connect().get(name) or 0)  # type: ignore[arg-type]

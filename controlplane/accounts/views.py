@@ -1,4 +1,4 @@
-"""Signing in and out, tokens, users."""
+"""Pages for sign-in, sign-out, tokens and users."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
 
 
 def _target(request: HttpRequest) -> str:
-    """Where the person wanted to go, if it is one of our own pages."""
+    """The page to open after sign-in, if it is on this host."""
     wanted = request.POST.get("next") or request.GET.get("next") or HOME
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return wanted if safe else HOME
@@ -73,14 +73,14 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """One's own; guesses at the present one are slowed as they are at the sign-in page."""
+    """Change the user's own password. Guesses at the current one are throttled as at sign-in."""
     user, address = _person(request), request.META.get("REMOTE_ADDR", "")
     wait = throttle.wait_s(user.username, address) if request.method == "POST" else 0
     form = PasswordForm(request.POST if request.method == "POST" and not wait else None, user=user)
     if form.is_valid():
         services.change_password(user, form.cleaned_data["new"], actor_of(request))
         update_session_auth_hash(request, user)
-        messages.success(request, "Your password is changed. Where else you were signed in, you are no longer.")
+        messages.success(request, "Password changed. Your other sessions are signed out.")
         return redirect(HOME)
     if "current" in form.errors:
         throttle.failed(user.username, address)
@@ -93,7 +93,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    """One's own tokens; an administrator sees everybody's."""
+    """The user's own tokens; an administrator sees all tokens."""
     form = TokenForm(request.POST if request.method == "POST" else None, allowed=scopes_of(request.user))
     issued = None
     if request.method == "POST" and form.is_valid():
@@ -101,7 +101,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
             _person(request), form.cleaned_data["name"], form.cleaned_data["scopes"], actor_of(request),
             form.expires_at(),
         )  # fmt: skip
-        # Answered without a redirect: a token must not pass through the session.
+        # No redirect: the token must not pass through the session.
         issued = {"name": row.name, "token": token}
         form = TokenForm(allowed=scopes_of(request.user))
     status = 422 if form.errors else 200
@@ -118,7 +118,7 @@ def _tokens_for(request: HttpRequest) -> Any:
 
 def _person(request: HttpRequest) -> User:
     if not isinstance(request.user, User):
-        raise TypeError("SignInRequired lets nobody else in")
+        raise TypeError("SignInRequired admits only signed-in users")
     return request.user
 
 
@@ -126,7 +126,7 @@ def _person(request: HttpRequest) -> User:
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(_tokens_for(request), pk=pk)
     services.revoke_token(row, actor_of(request))
-    messages.success(request, f"Token {row.name} is revoked.")
+    messages.success(request, f"Token {row.name} revoked.")
     return redirect("tokens")
 
 
@@ -140,7 +140,7 @@ def users(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         services.create_user(data["username"], data["password"], data["role"], actor_of(request))
-        messages.success(request, f"User {data['username']} is made, with the role {data['role']}.")
+        messages.success(request, f"User {data['username']} created with the role {data['role']}.")
         return redirect("users")
     people = [
         {"user": user, "role": role_of(user) or next(iter(user.groups.values_list("name", flat=True)), "")}
@@ -170,5 +170,5 @@ def change_user(request: HttpRequest, pk: int) -> HttpResponse:
             response.headers["Cache-Control"] = "no-store"
             return response
     except services.LastAdmin as error:
-        messages.error(request, f"Not changed: {error}. Make somebody else administrator first.")
+        messages.error(request, f"Not changed: {error}. Make another user administrator first.")
     return redirect(reverse("users"))

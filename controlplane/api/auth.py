@@ -1,4 +1,4 @@
-"""Who calls: a bearer token, or the session of a signed-in person (then with CSRF)."""
+"""Authenticates API calls: a bearer token, or the session of a signed-in user (with CSRF)."""
 
 from datetime import timedelta
 
@@ -16,11 +16,11 @@ from controlplane.api.problems import ApiProblem
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
-LAST_USED_STEP = timedelta(minutes=1)  # a token used a thousand times a second is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # a busy token is written once a minute
 
 
 def principal_of(request: HttpRequest) -> Principal | None:
-    """The caller, or None for a stranger. Looked up once per request."""
+    """The caller, or None without credentials. Looked up once per request."""
     if not hasattr(request, "_weir_principal"):
         header = request.headers.get("Authorization")
         found = principal_by_token(header) if header is not None else _by_session(request)
@@ -30,7 +30,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
 
 
 def principal_by_token(header: str) -> Principal | None:
-    """Of an Authorization header; None where it holds no usable token."""
+    """The caller named by an Authorization header; None without a usable token."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.startswith(f"{TOKEN_MARK}_"):
         return None
@@ -50,7 +50,7 @@ def _touch(row: ApiToken) -> None:
     stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
     try:
         ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
-    except DatabaseError as error:  # a read-only database must not close the API
+    except DatabaseError as error:  # the API stays usable while the database is read-only
         log.warning("token.last_used_lost", token=row.prefix, error=str(error))
 
 
@@ -76,7 +76,7 @@ token_or_session = TokenOrSession()
 
 
 def require(request: HttpRequest, scope: str) -> Principal:
-    """The caller, who holds `scope`; Problem 403 that says what is missing and who can help."""
+    """The caller if it holds `scope`; else ApiProblem 403 with the missing scope and the users who can help."""
     principal = principal_of(request)
     if principal is None:
         raise ApiProblem(401)

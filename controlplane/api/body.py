@@ -1,10 +1,10 @@
-"""The base of what a request's body may hold: these fields and no others."""
+"""Base of request bodies: unknown fields are refused."""
 
 from ninja import Schema
 from pydantic import ConfigDict
 
 
 class Body(Schema):
-    """A key that nobody reads is refused: misspelt, it would seem to have been taken."""
+    """A misspelt field would otherwise be ignored silently."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""ETag and If-Match: how two writers notice each other."""
+"""ETag and If-Match: detect concurrent writes."""
 
 from django.http import HttpRequest, HttpResponse
 

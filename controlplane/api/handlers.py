@@ -1,4 +1,4 @@
-"""From exceptions to problems: nothing under /api/ answers an error in another shape."""
+"""Exception handlers: every error under /api/ is problem+json."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class WeirApi(NinjaAPI):
-    """ninja drops from validation errors what was sent; people look for exactly that."""
+    """Keeps the rejected value in validation errors; ninja drops it."""
 
     def validation_error_from_error_contexts(self, error_contexts: list[ValidationErrorContext]) -> ValidationError:
         return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
@@ -57,7 +57,7 @@ def _field(error: dict[str, Any], model: Any) -> dict[str, Any]:
 
 
 def _unknown(model: Any, location: list[str]) -> str:
-    """With the names that the body may have, where that is what holds the unknown one."""
+    """Add the allowed field names when the unknown field is at the top of the body."""
     bodies = [field.annotation for field in model.model_fields.values()]
     names = getattr(bodies[0], "model_fields", None) if len(bodies) == 1 and len(location) == 1 else None
     return "no such field" + (f"; there are {', '.join(names)}" if names else "")
@@ -68,7 +68,7 @@ def from_validation(error: ValidationError) -> ApiProblem:
 
 
 def _plain(value: Any) -> Any:
-    """Inputs may hold what JSON cannot (NaN, bytes, whole models)."""
+    """The value as JSON can hold it: inputs may contain NaN, bytes or models."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_http_error(error: HttpError) -> ApiProblem:
-    """A body that could not be parsed carries its reason as the cause."""
+    """The body cannot be parsed; the exception's cause says why."""
     cause = error.__cause__
     if isinstance(cause, ApiProblem):
         return cause

@@ -1,4 +1,4 @@
-"""Idempotency-Key: a POST that is sent again gets the first answer again and does nothing (kept for a day)."""
+"""Idempotency-Key: a repeated POST gets the first answer again and changes nothing. Answers are kept for a day."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from controlplane.api.models import IdempotentAnswer
 from controlplane.api.problems import ApiProblem, response
 
 KEPT = timedelta(hours=24)
-GIVEN_UP = timedelta(minutes=2)  # a claim without an answer that is older was left by a process that died
+GIVEN_UP = timedelta(minutes=2)  # an older claim without an answer was left by a process that died
 HEADERS = ("Content-Type", "ETag", "Location")
 KEY_MAX = 200
 
 
 class Idempotency:
-    """Middleware for POSTs under /api/ that carry the header; strangers are left to the operation's own 401."""
+    """Middleware for POSTs under /api/ with the header. Calls without credentials pass on to the operation's 401."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -52,14 +52,14 @@ class Idempotency:
 
 def fingerprint(request: HttpRequest) -> str:
     head = f"{request.method} {request.get_full_path()}\n".encode()
-    # An upload is told by its length: its boundary differs each time, and it is too large to be read twice.
+    # An upload is identified by its length: its boundary differs each time, and it is too large to read twice.
     upload = request.content_type == "multipart/form-data"
     body = request.headers.get("Content-Length", "").encode() if upload else request.body
     return hashlib.sha256(head + body).hexdigest()
 
 
 def _claim(owner: str, key: str, sha256: str) -> IdempotentAnswer | None:
-    """The row that says "being made", or None when the key is taken."""
+    """The row that claims the key, or None when the key is taken."""
     now = timezone.now()
     rows = IdempotentAnswer.objects.filter(owner=owner, key=key)
     rows.filter(created_at__lt=now - KEPT).delete()
@@ -72,12 +72,12 @@ def _claim(owner: str, key: str, sha256: str) -> IdempotentAnswer | None:
 
 
 def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
-    """Answers that would differ a moment later (not allowed, failed) are not kept: the same key may try again."""
+    """Keep the answer, unless it may differ a moment later (not allowed, failed): then the key may be used again."""
     if answer.status_code in (401, 403, 429) or answer.status_code >= 500 or not isinstance(answer, HttpResponse):
         claim.delete()
         return
     claim.status = answer.status_code
-    if "no-store" not in answer.headers.get("Cache-Control", ""):  # secrets are not kept in the clear
+    if "no-store" not in answer.headers.get("Cache-Control", ""):  # secrets are not stored
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
     claim.save(update_fields=["status", "headers", "body"])
@@ -96,12 +96,14 @@ def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) ->
             request, ApiProblem(409, detail="the first request with this key is still running", headers=wait)
         )
     if not kept.body and kept.status not in (204, 304):
-        return response(request, ApiProblem(409, detail="this was done; its answer held a secret and was not kept"))
+        return response(
+            request, ApiProblem(409, detail="the request succeeded; its answer held a secret and was not stored")
+        )
     answer = HttpResponse(kept.body.encode(), status=kept.status, headers=kept.headers)
     answer.headers["Idempotent-Replayed"] = "true"
     return answer
 
 
 def forget_old() -> int:
-    """Delete answers older than a day; the number of them."""
+    """Delete answers older than a day and return their number."""
     return IdempotentAnswer.objects.filter(created_at__lt=timezone.now() - KEPT).delete()[0]

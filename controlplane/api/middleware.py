@@ -1,4 +1,4 @@
-"""What ninja answers by itself (a method that is not served) gets the API's error shape as well."""
+"""Gives ninja's own errors (405 for a wrong method) the API's error shape."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Answers kept for repeated requests."""
+"""Stored answers to requests with an Idempotency-Key."""
 
 from django.db import models
 from django.utils import timezone
@@ -7,7 +7,7 @@ from django.utils import timezone
 class IdempotentAnswer(models.Model):
     """The answer to a POST that carried an Idempotency-Key; `status` 0 while it is still being made."""
 
-    owner = models.CharField(max_length=80)  # "user:7" or "token:3": keys of different owners never meet
+    owner = models.CharField(max_length=80)  # "user:7" or "token:3": owners cannot see each other's keys
     key = models.CharField(max_length=200)
     request_sha256 = models.CharField(max_length=64)  # of method, path and body
     status = models.PositiveSmallIntegerField(default=0)

@@ -1,11 +1,11 @@
-"""Pieces that operations share in the OpenAPI document."""
+"""Shared parts of the OpenAPI document."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from ninja import Path
 
-ROW_MAX = 2**31 - 1  # what every database holds as an id or a number
+ROW_MAX = 2**31 - 1  # fits an id or number column of every database
 Number = Annotated[int, Path(ge=1, le=ROW_MAX)]
 
 
@@ -16,7 +16,7 @@ def _header(name: str, description: str, max_length: int) -> dict[str, Any]:
 
 # `openapi_extra=headers(IDEMPOTENT)`: what the middleware and etags.py read from the request.
 IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer again, for 24 hours", 200)
-IF_MATCH = _header("If-Match", "The ETag that was read; 412 when it has changed since", 80)
+IF_MATCH = _header("If-Match", "The ETag from the last read; 412 when the resource has changed since", 80)
 
 
 def headers(*parameters: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ _JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/compo
 
 
 def describe_errors(method: str, operation: dict[str, Any]) -> None:
-    """Errors are problem+json, and what every operation of a kind may answer need not be written at each."""
+    """Adds the common error responses, as problem+json, to every operation."""
     responses = operation["responses"]
     for status in _errors_of(method, operation):
         responses.setdefault(status, {"description": HTTPStatus(status).phrase, "content": _problem()})

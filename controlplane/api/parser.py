@@ -1,4 +1,4 @@
-"""Reading JSON bodies strictly: what a database or a router could not hold is refused at the door."""
+"""Strict JSON bodies: values that a database or a router cannot store are refused."""
 
 import json
 import re
@@ -18,14 +18,14 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def loads(raw: bytes) -> Any:
-    """ValueError for keys given twice, NaN, Infinity, NUL characters, lone surrogates and nesting beyond reason."""
+    """ValueError for duplicate keys, NaN, Infinity, NUL characters, lone surrogates and deep nesting."""
     try:
         value = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=unique_keys)
         if b"\\u" in raw:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()  # UnicodeEncodeError, a ValueError, for a lone surrogate
             if NUL.search(text):
-                raise ValueError("strings may not hold NUL characters")
+                raise ValueError("strings must not contain NUL characters")
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
@@ -34,8 +34,8 @@ def loads(raw: bytes) -> Any:
 class StrictJson(Parser):
     def parse_body(self, request: HttpRequest) -> Any:
         kind = (request.content_type or "").lower()
-        # curl -d without a header says "form"; reading JSON from it is a kindness that CSRF forbids for sessions,
-        # so the header is asked for.
+        # curl -d sends a form content type. Reading JSON from it would let a foreign page's form post with a session,
+        # so application/json is required.
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
         return loads(request.body)

@@ -10,33 +10,33 @@ from ninja import Field, Schema
 CONTENT_TYPE = "application/problem+json"
 TITLES = {
     400: "The request cannot be read",
-    401: "Sign-in needed",
+    401: "Authentication required",
     403: "Not allowed",
     404: "Not found",
-    405: "This method is not served here",
+    405: "Method not allowed",
     409: "Conflict",
-    412: "Changed meanwhile",
+    412: "Changed by someone else",
     413: "The request is too large",
-    415: "This media type is not read here",
-    422: "The input is not valid",
-    428: "If-Match needed",
+    415: "Unsupported media type",
+    422: "Invalid input",
+    428: "If-Match required",
     429: "Too many requests",
-    500: "Something failed here",
-    503: "Not available right now",
+    500: "Internal error",
+    503: "Temporarily unavailable",
 }
 
 
 class FieldProblem(Schema):
     path: str = Field(description="Dotted path of the field, empty for the whole input")
-    value: Any = Field(None, description="What was sent")
-    message: str = Field(description="What is wrong, with what is allowed")
+    value: Any = Field(None, description="Sent value")
+    message: str = Field(description="The reason, with the allowed values")
 
 
 class ConflictField(Schema):
     path: str
-    base: Any = Field(None, description="Before either change")
-    theirs: Any = Field(None, description="What is stored now")
-    mine: Any = Field(None, description="What was sent")
+    base: Any = Field(None, description="Value before both changes")
+    theirs: Any = Field(None, description="Stored value")
+    mine: Any = Field(None, description="Sent value")
 
 
 class ProblemOut(Schema):
@@ -54,7 +54,7 @@ class ProblemOut(Schema):
 
 
 class ApiProblem(Exception):
-    """Raise it anywhere under an operation; `errors` are dicts of path, value, message."""
+    """Raised anywhere in an operation; `errors` are dicts of path, value and message."""
 
     def __init__(
         self,
@@ -98,6 +98,6 @@ def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
     return answer
 
 
-# What an operation may answer besides its own: `response={200: Out, **errors(404, 422)}`.
+# Adds error responses to an operation: `response={200: Out, **errors(404, 422)}`.
 def errors(*statuses: int) -> dict[int, type[Schema]]:
     return {status: ProblemOut for status in sorted({400, 401, 403, *statuses})}

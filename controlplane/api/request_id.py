@@ -1,4 +1,4 @@
-"""One id per request, in the answer's X-Request-ID, in every log line and in every audit entry."""
+"""Gives each request an id: in the X-Request-ID header of its answer, in log lines and in audit entries."""
 
 import re
 import uuid

@@ -1,4 +1,4 @@
-"""Handshakes of WebSockets: by a program's bearer token, or a browser's session from an origin of ours."""
+"""Authenticates WebSocket handshakes: by bearer token, or by a browser session from this origin."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,14 +13,14 @@ principal_of_header = database_sync_to_async(principal_by_token)
 
 
 class OwnOrigins(OriginValidator):
-    """Browsers always name the origin of the page: what names none is a program, not somebody else's page."""
+    """Browsers always send the page's origin, so a handshake without one comes from a program, not a foreign page."""
 
     def valid_origin(self, parsed_origin: Any) -> bool:
         return parsed_origin is None or super().valid_origin(parsed_origin)
 
 
 class Handshake:
-    """`socket` serves handshakes with an Authorization header at once, and all others within `sessions`."""
+    """`socket` serves handshakes with an Authorization header directly, all others behind `sessions`."""
 
     def __init__(self, socket: Application, sessions: Callable[[Application], Application]) -> None:
         self.socket = socket

@@ -1,4 +1,4 @@
-"""Celery's side of the API."""
+"""Celery tasks of the API."""
 
 from celery import shared_task
 from django.core.management import call_command
@@ -6,8 +6,8 @@ from django.core.management import call_command
 
 @shared_task(name="api.clean_up", ignore_result=True)
 def clean_up() -> None:
-    """Answers kept for repeated requests, and sessions, that have had their day."""
-    # Only now: the REST API's framework comes with it, which a worker needs once an hour.
+    """Delete expired idempotent answers and sessions."""
+    # Imported here: it loads the API framework, which a worker needs only once an hour.
     from controlplane.api.idempotency import forget_old
 
     forget_old()

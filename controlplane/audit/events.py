@@ -1,4 +1,4 @@
-"""Short notices for the ticker and the marks on charts. They may be lost; the audit log is what stays."""
+"""Events for the ticker and the marks on charts. They may be lost; the audit log is the record."""
 
 import json
 import time

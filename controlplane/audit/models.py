@@ -1,4 +1,4 @@
-"""Who did what, why, and what it was before and after. Rows are only ever added."""
+"""The audit log: actor, action, reason, and the values before and after. Rows are never changed or deleted."""
 
 from django.db import models
 from django.utils import timezone

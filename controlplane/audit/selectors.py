@@ -14,7 +14,7 @@ class AuditFilters:
     actor: str = ""
     action: str = ""
     subject: str = ""
-    before: int | None = None  # only entries older than the one with this id
+    before: int | None = None  # only entries with a smaller id
 
 
 def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
@@ -31,11 +31,11 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
 
 
 def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
-    """Up to `size` entries, and the id to continue before; None at the end."""
+    """Up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
     rows = list(entries(filters)[: size + 1])
     return rows[:size], rows[size - 1].pk if len(rows) > size else None
 
 
 def known(field: str) -> list[str]:
-    """The values that occur, for the filters' choices (the 200 first by name)."""
+    """The first 200 distinct values by name, as choices of a filter."""
     return list(AuditEntry.objects.order_by(field).values_list(field, flat=True).distinct()[:200])

@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, by a name that stays readable when the account is gone."""
+    """The actor, by a name that stays readable after the account is deleted."""
 
     kind: Literal["user", "token", "system"]
     name: str
@@ -24,7 +24,7 @@ SYSTEM = Actor("system", "weir")
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The person or token behind a page request or an API request."""
+    """The user or token of a page request or an API request."""
     principal = getattr(request, "auth", None)
     if isinstance(principal, Principal):
         return Actor(principal.kind, principal.name)
@@ -42,7 +42,7 @@ def record(
     after: dict[str, Any] | None = None,
     request_id: str = "",
 ) -> AuditEntry:
-    """Add one entry, inside the caller's transaction: what is not audited has not happened."""
+    """Add one entry inside the caller's transaction, so that no change commits without its entry."""
     request_id = request_id or structlog.contextvars.get_contextvars().get("request_id", "")
     log.info(action, subject=subject, actor=actor.name, reason=reason)
     return AuditEntry.objects.create(

@@ -38,7 +38,7 @@ def _cursor(text: str) -> int | None:
 
 
 def changes(entry: AuditEntry) -> list[dict[str, object]]:
-    """Fields that differ between before and after; a thing that was made has all of them in its `after`."""
+    """Fields that differ between `before` and `after`; for a creation, every field of `after`."""
     if entry.before is None:
         return []
     return [{"path": p, "old": o, "new": n} for p, (o, n) in differences(entry.before, entry.after or {}).items()]

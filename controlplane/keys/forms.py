@@ -1,4 +1,4 @@
-"""What people type on the page API keys."""
+"""Forms of the API keys page."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,9 @@ from controlplane.keys.services import LIMIT_MAX, Terms
 
 
 class KeyForm(forms.Form):
-    name = forms.CharField(max_length=80, label="Name", help_text="Who uses it, for example “search team”.")
+    name = forms.CharField(
+        max_length=80, label="Name", help_text="The team or service that uses it, for example “search team”."
+    )
     pools = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, required=False, label="Pools")
     requests_per_min = forms.IntegerField(
         required=False, min_value=1, max_value=LIMIT_MAX, label="Requests per minute", help_text="Empty: no limit."
@@ -46,5 +48,5 @@ class RequiredForm(forms.Form):
 
     def __init__(self, *args: Any, pools: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        every = (ALL_POOLS, "every pool, those to come as well")
+        every = (ALL_POOLS, "every pool, including future pools")
         self.fields["required"].choices = [every, *((pool, pool) for pool in pools)]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""API keys of the data plane: who may use the routers, which pools, how much. Routers hear of them through Redis."""
+"""API keys of the data plane: which client may use which pools, and how much. Routers read them from Redis."""
 
 import secrets
 from datetime import datetime
@@ -14,9 +14,9 @@ ALL_POOLS = "*"
 
 
 class ApiKey(models.Model):
-    name = models.CharField(max_length=80)  # what receipts and metrics call it
-    prefix = models.CharField(max_length=12, unique=True)  # shown in lists, so that a key can be told from another
-    sha256 = models.CharField(max_length=64, unique=True)  # of the secret, which is nowhere
+    name = models.CharField(max_length=80)  # the name in receipts and metrics
+    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell keys apart
+    sha256 = models.CharField(max_length=64, unique=True)  # of the secret; the secret is not stored
     pools = models.JSONField(default=list)  # none: every pool
     requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None: no limit
     tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
@@ -51,7 +51,7 @@ class ApiKey(models.Model):
 
 
 class KeyedPool(models.Model):
-    """A pool that is served to holders of a key only."""
+    """A pool that requires an API key."""
 
     pool = models.CharField(max_length=100, unique=True)  # or ALL_POOLS
 
@@ -60,7 +60,7 @@ class KeyedPool(models.Model):
 
 
 def new_secret() -> tuple[str, str, str]:
-    """(prefix, secret, its SHA-256). 256 random bits: there is nothing to guess, so the hash may be fast."""
+    """(prefix, secret, SHA-256 of the secret). The secret has 256 random bits, so a fast hash is safe."""
     prefix = secrets.token_hex(4)
     secret = f"{MARK.decode()}{prefix}-{secrets.token_urlsafe(32)}"
     return prefix, secret, digest(secret)

@@ -1,4 +1,4 @@
-"""The one place that writes the keys to Redis. The database is the truth; this is how routers hear of it."""
+"""Publishes API keys to Redis, for routers. The database is the source of truth."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from fleet.redis import connect
 from router.contract import codec, redis_keys
 
 log = structlog.get_logger(__name__)
-LAST_USED_STEP = timedelta(minutes=1)  # a key used a thousand times a second is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
 
 
 def document() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _entry(key: ApiKey) -> dict[str, Any]:
 
 
 def publish() -> bool:
-    """Let routers go by the keys as they are now. False when Redis is away: `republish` does it later."""
+    """Publish the current keys. False when Redis is unreachable; `republish` tries again later."""
     try:
         with connect().pipeline(transaction=True) as pipe:
             pipe.set(redis_keys.API_KEYS, codec.encode({"at": time.time(), **document()}))
@@ -52,7 +52,7 @@ def publish() -> bool:
 
 
 def republish() -> bool:
-    """One step of the loop: bring Redis in line with the database. True when it was not."""
+    """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
     held = codec.decode(connect().get(redis_keys.API_KEYS))  # type: ignore[arg-type]
     wanted = document()
     if held is not None and {name: held.get(name) for name in wanted} == wanted:
@@ -62,7 +62,7 @@ def republish() -> bool:
 
 
 def take_last_uses() -> None:
-    """What routers say of the keys' last uses, into the database."""
+    """Copy the routers' last-used times of the keys into the database."""
     uses: Any = connect().hgetall(redis_keys.API_KEYS_USED)
     for raw_id, raw_at in uses.items():
         try:

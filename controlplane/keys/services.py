@@ -1,4 +1,4 @@
-"""Making, changing and revoking API keys, each with its audit entry; routers hear of it once it is committed."""
+"""Create, change and revoke API keys, each with an audit entry. Routers are told after the commit."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ LIMIT_MAX = 2_000_000_000
 
 
 class InvalidKey(ValueError):
-    """Something given cannot be taken: `path` says what, the message what is allowed."""
+    """A value is invalid: `path` names the field, the message says what is allowed."""
 
     def __init__(self, path: str, value: object, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class InvalidKey(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a key is good for."""
+    """The pools, limits and expiry of a key."""
 
     pools: tuple[str, ...] = ()  # none: every pool
     requests_per_min: int | None = None  # None: no limit
@@ -80,7 +80,7 @@ def revoke_key(row: ApiKey, actor: Actor) -> bool:
 
 @transaction.atomic
 def require_keys(pools: Iterable[str], actor: Actor) -> list[str]:
-    """From now on these pools are served to holders of a key only ("*": all), the others to everybody."""
+    """Require a key for these pools ("*": all pools) and for no others."""
     wanted = sorted(set(pools))
     _check_pools("pools", wanted, ALL_POOLS)
     before = required_pools()
@@ -102,13 +102,13 @@ def pool_names() -> list[str]:
 
 
 def _checked(terms: Terms, kept: datetime | None = None) -> dict[str, Any]:
-    """As columns. An end that was set before may have come meanwhile."""
+    """The terms as model fields. An unchanged expiry may lie in the past."""
     pools = sorted(set(terms.pools))
     _check_pools("pools", pools)
     for field in ("requests_per_min", "tokens_per_min"):
         limit = getattr(terms, field)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
-            raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or nothing for no limit")
+            raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or empty for no limit")
     at = terms.expires_at
     if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
         raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
@@ -120,18 +120,18 @@ def _check_pools(path: str, pools: list[str], *others: str) -> None:
     known = [*others, *pool_names()]
     for pool in pools:
         if pool not in known:
-            raise InvalidKey(path, pool, f"there is no such pool; there are {', '.join(known) or 'none'}")
+            raise InvalidKey(path, pool, f"no such pool; known pools: {', '.join(known) or 'none'}")
 
 
 @contextlib.contextmanager
 def _one_of_a_name(name: str) -> Iterator[None]:
-    """The database refuses a second good key of one name; say so in words."""
+    """Turn the database's unique constraint on names into an InvalidKey."""
     if len(name) > 80:
         raise InvalidKey("name", name[:60], "may have at most 80 characters")
     try:
         yield
     except IntegrityError:
-        raise InvalidKey("name", name, "there is a good API key of that name already") from None
+        raise InvalidKey("name", name, "a usable API key of that name exists already") from None
 
 
 def _shown(row: ApiKey) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Celery's side of API keys."""
+"""Celery tasks of API keys."""
 
 from celery import shared_task
 

@@ -1,4 +1,4 @@
-"""The page of API keys: operators see them, administrators make and revoke them."""
+"""The API keys page: operators see the keys, administrators create and revoke them."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def _make(request: HttpRequest) -> HttpResponse:
     except services.InvalidKey as error:
         form.add_error(error.path if error.path in form.fields else None, str(error).capitalize() + ".")
         return _page(request, form)
-    # Answered without a redirect: a secret must not pass through the session.
+    # No redirect: the secret must not pass through the session.
     return _page(request, KeyForm(pools=services.pool_names()), issued={"name": row.name, "secret": secret})
 
 
@@ -60,7 +60,7 @@ def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = N
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(ApiKey, pk=pk)
     services.revoke_key(row, actor_of(request))
-    messages.success(request, f"API key {row.name} is revoked: routers refuse it from now on.")
+    messages.success(request, f"API key {row.name} revoked. Routers refuse it from now on.")
     return redirect("keys")
 
 
@@ -73,5 +73,5 @@ def require(request: HttpRequest) -> HttpResponse:
         said = "no pool" if not pools else "every pool" if "*" in pools else ", ".join(pools)
         messages.success(request, f"An API key is required for {said}.")
     else:
-        messages.error(request, "Not changed: a pool of these is gone meanwhile.")
+        messages.error(request, "Not changed: one of these pools no longer exists.")
     return redirect("keys")

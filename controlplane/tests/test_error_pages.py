@@ -41,7 +41,7 @@ def test_a_database_that_is_away(quiet, monkeypatch):
     monkeypatch.setattr(views, "page", fail)
     answer = quiet.get("/audit/")
     assert answer.status_code == 503
-    assert b"Routers serve on with the policy they have" in answer.content
+    assert b"Routers keep serving with their current policy" in answer.content
 
 
 def test_a_database_that_goes_before_the_page_is_reached(quiet, monkeypatch):

@@ -50,9 +50,9 @@ def test_the_audit_log_tells_it_without_the_password(nora):
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("current", "wrong", "This is not your password."),
+        ("current", "wrong", "The current password is wrong."),
         ("new", "short", "at least 10"),
-        ("again", "something else", "The two are not the same."),
+        ("again", "something else", "The two passwords differ."),
     ],
 )
 def test_a_wrong_field_is_told_at_the_field_and_nothing_changes(nora, field, value, said):

@@ -25,7 +25,7 @@ def test_an_administrator_adds_a_user_with_a_role(ada_client):
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("username", "ADA", b"There is a user ADA already"),
+        ("username", "ADA", b"A user named ADA exists already"),
         ("username", "", b"required"),
         ("password", "short", b"at least 10"),
         ("role", "emperor", b"valid choice"),

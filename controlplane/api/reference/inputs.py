@@ -1,4 +1,4 @@
-"""What an operation takes, for people, from the OpenAPI document. Pure."""
+"""The inputs of an operation as text, from the OpenAPI document. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Input:
 
 
 def inputs_of(operation: Json, schemas: Json) -> list[Input]:
-    """`schemas`: what the document's references lead to, by name."""
+    """`schemas`: the referenced schemas of the document, by name."""
     return [*_parameters(operation, schemas), *_body(operation, schemas)]
 
 
@@ -42,7 +42,7 @@ def _body(operation: Json, schemas: Json) -> Iterator[Input]:
 
 
 def _followed(schema: Json, schemas: Json) -> Json:
-    """A body that may be left out stands in an allOf of one."""
+    """An optional body is wrapped in an allOf with one entry."""
     (schema,) = schema.get("allOf", (schema,))
     found: Json = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     return found

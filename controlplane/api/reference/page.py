@@ -1,4 +1,4 @@
-"""A page with every operation of the API, from the same OpenAPI document that machines read."""
+"""The API reference page, made from the OpenAPI document."""
 
 from typing import Any
 

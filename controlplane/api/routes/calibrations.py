@@ -1,4 +1,4 @@
-"""Calibrating an instance over REST: ask for it, read what was measured."""
+"""Calibrations over REST: start one, read its results."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -23,17 +23,17 @@ router = Router(tags=["fleet"])
 
 
 class CalibrateIn(ReasonIn):
-    seconds: float = Field(SECONDS, ge=LEAST_S, le=MOST_S, description="That the sweep may take")
-    anyway: bool = Field(False, description="Also while other requests run on it")
+    seconds: float = Field(SECONDS, ge=LEAST_S, le=MOST_S, description="Time limit of the sweep")
+    anyway: bool = Field(False, description="Calibrate even while other requests run on the instance")
 
 
 class PointOut(Schema):
     concurrency: int
     prompt_tokens: int
     output_tokens: int
-    context: float = Field(description="Tokens that the requests attended to together, on average")
-    ttft_s: float | None = Field(description="Median; of a request alone")
-    tpot_s: float | None = Field(description="Median, while all of them decoded")
+    context: float = Field(description="Mean context tokens of all requests together")
+    ttft_s: float | None = Field(description="Median; for a single request")
+    tpot_s: float | None = Field(description="Median while all requests decoded")
     n: int
 
 
@@ -44,33 +44,35 @@ class CalibrationOut(Schema):
     node: str
     kind: str
     model: str
-    config_hash: str = Field(description="Of the settings that the engine was started with")
+    config_hash: str = Field(description="Hash of the settings that the engine was started with")
     status: Literal["queued", "running", "done", "failed"]
-    cause: str = Field(description="Why it failed")
+    cause: str = Field(description="Cause of the failure")
     actor: str
     seconds: float
     asked_at: datetime
     ended_at: datetime | None
-    constants: dict[str, float] = Field(description="Of the step-time law in seconds, and api_s; empty until done")
+    constants: dict[str, float] = Field(
+        description="Constants of the step-time law in seconds, and api_s; empty until done"
+    )
     limits: dict[str, int] = Field(description="KV blocks, their size, sequences, batched tokens, window")
     points: list[PointOut]
     ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
     tpot_error: float | None
-    n: int = Field(description="Loads measured, each as often as it was repeated")
-    notes: list[str] = Field(description="What speaks against it")
+    n: int = Field(description="Measured loads, with their repetitions")
+    notes: list[str] = Field(description="Cautions")
 
 
 class InstanceCalibrationOut(Schema):
-    measured: CalibrationOut | None = Field(description="The newest that is done: what the twin computes with")
-    stale: list[str] = Field(description="What has changed since")
-    last: CalibrationOut = Field(description="The newest one asked for, however it went")
+    measured: CalibrationOut | None = Field(description="The newest finished calibration, which the twin uses")
+    stale: list[str] = Field(description="Changes since the calibration")
+    last: CalibrationOut = Field(description="The newest calibration, whatever its outcome")
 
 
 @router.post(
     "/instances/{name}/calibrate",
     response={202: CalibrationOut, **errors(404, 409, 415, 422)},
     operation_id="calibrate_instance",
-    summary="Measure the engine with a short sweep of requests, which loads it, for the twin",
+    summary="Calibrate the twin: measure the engine with a short sweep of requests, which loads it",
     openapi_extra={"parameters": [IDEMPOTENT]},
 )
 def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
@@ -89,7 +91,7 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     "/instances/{name}/calibration",
     response={200: InstanceCalibrationOut, **errors(404, 422)},
     operation_id="get_instance_calibration",
-    summary="What was measured of the engine",
+    summary="The calibration of an instance",
 )
 def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
     require(request, "fleet:read")

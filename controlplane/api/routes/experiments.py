@@ -1,4 +1,4 @@
-"""Experiments over REST: start, watch, read, cancel."""
+"""Experiments over REST: start, follow, read, cancel."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -22,7 +22,7 @@ router = Router(tags=["experiments"])
 class ArmOut(Schema):
     name: str
     policy: str = Field(description="Empty for a route's default document")
-    version: int = Field(description="Of the policy, 0 without one")
+    version: int = Field(description="Policy version; 0 without one")
     route: str
     overrides: dict[str, Any]
     document: dict[str, Any]
@@ -34,10 +34,10 @@ class RunOut(Schema):
     arm: str
     seed: int
     status: str
-    step: str = Field(description="What it is doing, or was doing when it ended")
+    step: str = Field(description="Current step, or the last one")
     cause: str
     done: int
-    total: int = Field(description="Requests to send, 0 until the trace has been read")
+    total: int = Field(description="Requests to send; 0 until the trace has been read")
     heartbeat_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
@@ -79,25 +79,29 @@ class ExperimentOut(Schema):
 
 class TwinOut(Schema):
     basis: Literal["profile", "calibrated"]
-    about: str = Field(description="Where the constants come from")
-    cautions: list[str] = Field(description="What the twin leaves out of this pool, what speaks against its constants")
+    about: str = Field(description="Source of the constants")
+    cautions: list[str] = Field(
+        description="Parts of the pool that the twin does not model, and doubts about its constants"
+    )
 
 
 class ResultsOut(Schema):
-    """What the page shows; times in ms of the engine's clock, in the twin of virtual time."""
+    """Results as the page shows them. Times in ms: of the engine's clock in a replay, of virtual time in the twin."""
 
     schema_version: int = Field(alias="schema")
     experiment: dict[str, Any]
     mode: str = Field(description="replay, or twin: simulated")
-    twin: TwinOut | None = Field(description="What simulated it; null of a replay, and until the first run has begun")
+    twin: TwinOut | None = Field(description="The engine model; null for a replay and until the first run has begun")
     time_scale: float
     time: str
-    partial: bool = Field(description="Some run did not end, and its figures are of the requests that did")
+    partial: bool = Field(description="Some run did not finish; its results cover the requests that did")
     classes: list[str]
     metrics: list[dict[str, Any]]
     arms: list[dict[str, Any]]
     best: dict[str, dict[str, str]] = Field(description="class → metric → arm")
-    differences: list[dict[str, Any]] = Field(description="arm − baseline, of every pair; empty until it has ended")
+    differences: list[dict[str, Any]] = Field(
+        description="arm − baseline over all paired requests; empty until the experiment has ended"
+    )
     ecdf: dict[str, Any] = Field(description="class → latency → arm → {ms, share, n}")
     expectations: list[dict[str, Any]]
     warnings: list[str]
@@ -174,7 +178,7 @@ def get_experiment(request: HttpRequest, number: Number) -> Any:
     "/{number}/results",
     response={200: ResultsOut, **errors(404, 422)},
     operation_id="get_results",
-    summary="Figures per arm and class, differences, ECDFs; ?format=csv for a row per request",
+    summary="Results per arm and class, differences, ECDFs; ?format=csv for a row per request",
     by_alias=True,
 )
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
@@ -209,7 +213,7 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     "/{number}/junit.xml",
     response={200: None, **errors(404, 409, 422)},
     operation_id="get_junit",
-    summary="A test case for each run and each `expect`, once the experiment has ended",
+    summary="JUnit XML: a test case for each run and each `expect`; available once the experiment has ended",
 )
 def get_junit(request: HttpRequest, number: Number) -> Any:
     require(request, "experiments:read")
@@ -224,7 +228,7 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
     "/{number}/cancel",
     response={200: ExperimentOut, **errors(404, 409, 422)},
     operation_id="cancel_experiment",
-    summary="Stop it: queued runs at once, the running one within seconds; what finished is kept",
+    summary="Cancel: queued runs end at once, the running one within seconds; finished results are kept",
     openapi_extra=headers(IDEMPOTENT),
 )
 def cancel_experiment(request: HttpRequest, number: Number) -> Any:

@@ -1,4 +1,4 @@
-"""The fleet over REST: the document, pools, instances and what an operator does to them."""
+"""The fleet over REST: the document, pools, instances and operations on them."""
 
 from typing import Annotated, Any, Literal
 
@@ -120,7 +120,7 @@ def _wants_yaml(request: HttpRequest) -> bool:
     "/fleet",
     response={200: AppliedOut, **errors(412, 415, 422)},
     operation_id="put_fleet",
-    summary="Make a document (YAML or JSON) the desired state; with dry_run only say what would change",
+    summary="Apply a fleet document (YAML or JSON); with dry_run only return the changes",
     openapi_extra={"requestBody": DOCUMENT_BODY, "parameters": [IF_MATCH]},
 )
 def put_fleet(
@@ -128,7 +128,7 @@ def put_fleet(
     response: HttpResponse,
     dry_run: bool = False,
     prune: bool = Query(False, description="Remove pools that the document does not name"),
-    reason: str = Query("", max_length=300, pattern=_TEXT, description="Kept in the audit log"),
+    reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
 ) -> Any:
     require(request, "fleet:write")
     try:
@@ -169,7 +169,7 @@ def read_document(request: HttpRequest) -> Any:
 
 @router.get("/pools", response={200: list[PoolOut], **errors(422)}, operation_id="list_pools", summary="Every pool")
 def list_pools(
-    request: HttpRequest, ephemeral: bool = Query(False, description="With the pools of experiments")
+    request: HttpRequest, ephemeral: bool = Query(False, description="Include the pools of experiments")
 ) -> Any:
     require(request, "fleet:read")
     return [pool_out(row) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
@@ -188,11 +188,11 @@ def get_pool(request: HttpRequest, name: PoolName) -> Any:
     "/instances",
     response={200: list[InstanceOut], **errors(422)},
     operation_id="list_instances",
-    summary="Instances with their latest figures",
+    summary="Instances with their latest samples",
 )
 def list_instances(
     request: HttpRequest,
-    pool: str = Query("", max_length=63, pattern="^[a-z0-9-]*$", description="Of this pool only"),
+    pool: str = Query("", max_length=63, pattern="^[a-z0-9-]*$", description="Filter by pool"),
 ) -> Any:
     require(request, "fleet:read")
     found = Instance.objects.filter(pool__name=pool) if pool else selectors.instances()
@@ -215,7 +215,7 @@ def get_instance(request: HttpRequest, name: InstanceName) -> Any:
     "/instances/{name}/logs",
     response={200: LogOut, **errors(404, 422)},
     operation_id="get_instance_logs",
-    summary="The last lines that the engine wrote",
+    summary="The last lines of the engine's log",
 )
 def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, ge=1, le=LOG_LINES_MAX)) -> Any:
     require(request, "fleet:read")
@@ -226,7 +226,7 @@ def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, g
     "/instances/{name}/events",
     response={200: list[EventOut], **errors(404, 422)},
     operation_id="list_instance_events",
-    summary="What happened to the instance, newest first",
+    summary="Events of the instance, newest first",
 )
 def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
     require(request, "fleet:read")

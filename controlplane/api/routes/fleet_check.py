@@ -1,4 +1,4 @@
-"""What the pools of a document would run, and what is missing for it."""
+"""Checks a fleet document: the starts it would cause, and missing prerequisites."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ router = Router(tags=["fleet"])
     "/fleet/check",
     response={200: list[StartOut], **errors(415, 422)},
     operation_id="check_fleet",
-    summary="What the pools of a document would start, and what this host lacks for it; nothing is changed",
+    summary="Check a fleet document: what its pools would start and what this host lacks; changes nothing",
     openapi_extra={"requestBody": DOCUMENT_BODY},
 )
 def check_fleet(request: HttpRequest) -> Any:

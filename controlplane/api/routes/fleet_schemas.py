@@ -1,4 +1,4 @@
-"""What the fleet's operations take and answer."""
+"""Schemas of the fleet operations."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -23,35 +23,35 @@ class FleetChangeOut(Schema):
 
 class AppliedOut(Schema):
     dry_run: bool
-    drift: bool = Field(description="Whether the fleet was otherwise than the document says")
+    drift: bool = Field(description="Whether the document changed the fleet")
     changes: list[FleetChangeOut]
-    warnings: list[str] = Field(description="What is accepted and will not work as things are")
+    warnings: list[str] = Field(description="Warnings: accepted, but will not work as the fleet is now")
 
 
 class FindingOut(Schema):
     subject: str
     good: bool
-    text: str = Field(description="What was found")
-    advice: str = Field(description="What to do when it is not good")
+    text: str = Field(description="The result of the check")
+    advice: str = Field(description="How to fix it")
 
 
 class PodOut(Schema):
     node: str
     image: str
-    resources: dict[str, dict[str, str]] = Field(description="requests and limits, as the Pod has them")
+    resources: dict[str, dict[str, str]] = Field(description="requests and limits of the Pod")
     manifests: str = Field(description="The objects of the start, as YAML, secrets hidden")
-    lacks: str = Field(description="Why there are none of these; empty when there are")
+    lacks: str = Field(description="Why there is no Pod; empty when there is one")
 
 
 class StartOut(Schema):
     pool: str
     command: str = Field(
-        description="Environment and command line of its first instance, secrets hidden; of a Pod, its container's"
+        description="Environment and command line of the first instance (or of its Pod's container), secrets hidden"
     )
-    files: dict[str, str] = Field(description="Written before the start: path and text")
+    files: dict[str, str] = Field(description="Files written before the start: path and text")
     findings: list[FindingOut]
-    elsewhere: str = Field(description="The node that it runs on, where that is another host; nothing was looked at")
-    pod: PodOut | None = Field(description="Where the node is a Kubernetes namespace")
+    elsewhere: str = Field(description="The node, if it is another host, which was not checked")
+    pod: PodOut | None = Field(description="For a node that is a Kubernetes namespace")
 
 
 class FleetOut(Schema):
@@ -81,16 +81,16 @@ class PoolOut(Schema):
     placement: dict[str, Any]
     schedule: dict[str, Any]
     autoscale: dict[str, Any]
-    replicas_now: int = Field(description="That are wanted now: declared, scheduled or set by the autoscaler")
-    because: str = Field(description="Why so many, when it is not simply what is declared")
-    changing: bool = Field(description="A change of the configuration goes through the pool, or is halted")
-    halted: str = Field(description="Why it is halted; empty when it is not")
-    waits: str = Field(description="Why its instances cannot be started now; empty when they can")
-    advice: AdviceOut | None = Field(description="Of the autoscaler; null without one")
-    ephemeral_owner: str = Field(description="Of an experiment's pool; empty for the fleet's own")
+    replicas_now: int = Field(description="Desired number now: as declared, scheduled or set by the autoscaler")
+    because: str = Field(description="Reason, when the number is not the declared one")
+    changing: bool = Field(description="A rollout is under way or halted")
+    halted: str = Field(description="Why the rollout is halted; empty when it is not")
+    waits: str = Field(description="Why instances cannot be started now; empty when they can")
+    advice: AdviceOut | None = Field(description="Advice of the autoscaler; null without one")
+    ephemeral_owner: str = Field(description="The owner of an experiment's pool; empty for other pools")
     ready: int
-    wanted: int = Field(description="Replicas that are not drained or stopped on request")
-    counts: dict[str, int] = Field(description="Instances by the status that is shown")
+    wanted: int = Field(description="Replicas that no operator has drained or stopped")
+    counts: dict[str, int] = Field(description="Number of instances by status")
     matches_desired: bool
     differences: list[str]
 
@@ -101,38 +101,38 @@ class InstanceOut(Schema):
     ordinal: int
     desired: Literal["running", "drained", "asleep", "stopped"]
     state: str
-    status: str = Field(description="The state, corrected by the age and the load of the latest sample")
+    status: str = Field(description="The state, corrected by the age and load of the latest sample")
     reason: str
     since: datetime
     routable: bool
     epoch: int
     node: str
     pid: int | None
-    pod: str = Field(description="On a node that is a Kubernetes namespace, instead of a process; else empty")
+    pod: str = Field(description="The Pod, on a node that is a Kubernetes namespace; else empty")
     url: str
     ports: dict[str, int]
     command: list[str]
-    gpus: list[int] = Field(description="Numbers of the GPUs of its node that it has for itself")
-    retired: str = Field(description="Why its pool can do without it; empty when it stays")
-    asleep: int | None = Field(description="Level of its sleep; null when it is awake")
+    gpus: list[int] = Field(description="Indices of the node's GPUs that it has exclusively")
+    retired: str = Field(description="Why the pool no longer needs it; empty when it stays")
+    asleep: int | None = Field(description="Sleep level; null when awake")
     restarts: int
     failures: int
     next_start_at: datetime | None
     started_at: datetime | None
-    sample: dict[str, Any] | None = Field(description="The latest figures, with their own time in `at`")
+    sample: dict[str, Any] | None = Field(description="The latest sample, with its time in `at`")
 
 
 class EventOut(Schema):
     at: datetime
-    instance: str = Field(description="Empty: of the pool as a whole, or of a node")
+    instance: str = Field(description="Empty for events of a pool or a node")
     pool: str
-    node: str = Field(description="Of the node itself; empty for what runs there")
+    node: str = Field(description="Set for events of the node itself")
     epoch: int
     kind: str
     text: str
     actor: str
     reason: str
-    seconds: float | None = Field(description="How long what ended with it had lasted")
+    seconds: float | None = Field(description="Duration of the phase that the event ended")
 
 
 class LogOut(Schema):
@@ -141,11 +141,11 @@ class LogOut(Schema):
 
 
 class ReasonIn(Body):
-    reason: str = Field("", max_length=300, description="Kept in the audit log", examples=["new cable"])
+    reason: str = Field("", max_length=300, description="Reason, kept in the audit log", examples=["new cable"])
 
 
 class ActIn(ReasonIn):
-    level: Literal[1, 2] = Field(1, description="Of a sleep: 1 keeps the weights in host memory, 2 drops them")
+    level: Literal[1, 2] = Field(1, description="Sleep level: 1 keeps the weights in host memory, 2 drops them")
 
 
 class ScaleIn(ReasonIn):
@@ -153,7 +153,7 @@ class ScaleIn(ReasonIn):
 
 
 class PoolRollbackIn(ReasonIn):
-    version: int | None = Field(None, ge=1, description="Left out: the latest other one that worked")
+    version: int | None = Field(None, ge=1, description="Default: the latest other version that worked")
 
 
 class PoolVersionOut(Schema):
@@ -163,9 +163,9 @@ class PoolVersionOut(Schema):
     at: datetime
     actor: str
     reason: str
-    proven_at: datetime | None = Field(description="When every instance was ready with it")
-    failed: str = Field(description="Why the change to it was halted or rolled back")
-    changes: list[FieldChangeOut] = Field(description="Against the version before")
+    proven_at: datetime | None = Field(description="When every instance was ready with this version")
+    failed: str = Field(description="Why the rollout was halted or rolled back")
+    changes: list[FieldChangeOut] = Field(description="Changes against the previous version")
 
 
 class NodeOut(Schema):
@@ -174,7 +174,7 @@ class NodeOut(Schema):
     address: str
     last_seen: datetime | None
     age_s: float | None = Field(description="Since its last heartbeat, in seconds")
-    reports: bool = Field(description="It is given instances to start")
+    reports: bool = Field(description="New instances may be placed on it")
     cordoned: bool
     draining: bool
     because: str

@@ -21,7 +21,7 @@ class KeyOut(Schema):
     id: int
     name: str
     prefix: str
-    pools: list[str] = Field(description="None: every pool")
+    pools: list[str] = Field(description="Empty: every pool")
     requests_per_min: int | None = Field(description="null: no limit")
     tokens_per_min: int | None = Field(description="null: no limit")
     status: str
@@ -38,7 +38,7 @@ class IssuedKeyOut(KeyOut):
 
 class KeyIn(Body):
     name: str = Field(min_length=1, max_length=80, pattern=r"\S")
-    pools: list[str] = Field([], max_length=1000, description="None: every pool")
+    pools: list[str] = Field([], max_length=1000, description="Empty: every pool")
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     expires_at: datetime | None = None
@@ -53,7 +53,7 @@ class KeyChange(Body):
 
 
 class Required(Body):
-    pools: list[str] = Field(max_length=1000, description='Served to holders of a key only; "*" for every pool')
+    pools: list[str] = Field(max_length=1000, description='Pools that require a key; "*" for every pool')
 
 
 def key_out(row: ApiKey) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def list_keys(request: HttpRequest) -> Any:
     "",
     response={201: IssuedKeyOut, **errors(409, 415, 422)},
     operation_id="create_key",
-    summary="A key for clients of the routers",
+    summary="Create an API key for clients of the routers",
     openapi_extra=headers(IDEMPOTENT),
 )
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
@@ -98,7 +98,7 @@ def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> 
 
 
 @router.get(
-    "/required", response={200: Required, **errors()}, operation_id="required_keys", summary="Where a key is required"
+    "/required", response={200: Required, **errors()}, operation_id="required_keys", summary="Pools that require a key"
 )
 def required(request: HttpRequest) -> Any:
     require(request, "keys:read")
@@ -109,7 +109,7 @@ def required(request: HttpRequest) -> Any:
     "/required",
     response={200: Required, **errors(415, 422)},
     operation_id="require_keys",
-    summary="Say where a key is required",
+    summary="Set which pools require a key",
 )
 def require_keys(request: HttpRequest, payload: Required) -> Any:
     require(request, "keys:write")
@@ -123,7 +123,7 @@ def require_keys(request: HttpRequest, payload: Required) -> Any:
     "/{key_id}",
     response={200: KeyOut, **errors(404, 415, 422)},
     operation_id="change_key",
-    summary="Change what is given; a revoked key cannot be changed",
+    summary="Change the given fields; a revoked key cannot be changed",
 )
 def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     require(request, "keys:write")
@@ -141,7 +141,7 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     "/{key_id}/revoke",
     response={200: KeyOut, **errors(404, 409, 415, 422)},
     operation_id="revoke_key",
-    summary="Revoke a key; doing it again changes nothing",
+    summary="Revoke a key; idempotent",
     openapi_extra=headers(IDEMPOTENT),
 )
 def revoke_key(request: HttpRequest, key_id: Number) -> Any:

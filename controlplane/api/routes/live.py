@@ -20,17 +20,17 @@ class FrameOut(Schema):
     """One second of the fleet. Columns of `instances` and `routers` have one entry per row; null means unknown."""
 
     at: float = Field(description="When it was built, Unix seconds")
-    built_by: str = Field(description="worker, or web while no control worker runs")
+    built_by: str = Field(description="The builder: worker, or web while no control worker runs")
     pools: dict[str, Any]
     ephemeral_pools: int = Field(description="Pools of running experiments, left out of this frame")
-    counts: dict[str, int] = Field(description="Instances by the status they are shown with")
-    kv_threshold: float = Field(description="KV use (0–1) from which an instance is called saturated")
+    counts: dict[str, int] = Field(description="Number of instances by status")
+    kv_threshold: float = Field(description="KV usage (0–1) from which an instance counts as saturated")
     instances: dict[str, list[Any]]
     classes: dict[str, dict[str, Any]] = Field(
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
     )
     routers: dict[str, list[Any]]
-    nodes: dict[str, list[Any]] = Field(description="silent_s is null for one that reports")
+    nodes: dict[str, list[Any]] = Field(description="silent_s is null for a node that reports")
     policies: dict[str, Any]
     events: list[dict[str, Any]] = Field(description="Newest first")
     health: dict[str, Any]
@@ -38,21 +38,23 @@ class FrameOut(Schema):
 
 
 class HistoryOut(Schema):
-    """Columns over time; a null between two points is a gap in which nothing was seen."""
+    """Columns over time; a null between two points is a gap without data."""
 
     seconds: int
     bin_s: int = Field(description="Seconds per point")
-    gap_s: float = Field(description="A hole longer than this is written as a gap")
+    gap_s: float = Field(description="A longer pause is a gap")
     at: list[float]
     classes: dict[str, dict[str, dict[str, list[Any]]]]
-    kv: dict[str, list[float | None]] = Field(description="KV use of each instance over the last 60 s, one a second")
+    kv: dict[str, list[float | None]] = Field(
+        description="KV usage of each instance over the last 60 s, one value per second"
+    )
 
 
 @router.get(
     "",
     response={200: FrameOut, **errors(503)},
     operation_id="get_live",
-    summary="The newest frame: instances, classes, routers, policies, what needs attention",
+    summary="The newest frame: instances, classes, routers, policies, alerts",
 )
 def get_live(request: HttpRequest) -> Any:
     require(request, "live:read")
@@ -69,7 +71,7 @@ def get_live(request: HttpRequest) -> Any:
     "/history",
     response={200: HistoryOut, **errors(422, 503)},
     operation_id="get_live_history",
-    summary="The last minutes, as the charts of the Live page show them",
+    summary="History for the charts of the Live page",
 )
 def get_live_history(
     request: HttpRequest,

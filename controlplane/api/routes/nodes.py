@@ -1,4 +1,4 @@
-"""The nodes over REST: what they have, what runs there, and keeping instances off them."""
+"""Nodes over REST: inventory, instances, cordon and forget."""
 
 from typing import Annotated, Any, Literal
 
@@ -53,7 +53,7 @@ def get_node(request: HttpRequest, name: NodeName) -> Any:
     "/{name}/events",
     response={200: list[EventOut], **errors(422)},
     operation_id="list_node_events",
-    summary="What happened to the node itself, newest first; of a forgotten one too",
+    summary="Events of the node, newest first; also of a forgotten node",
 )
 def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
     require(request, "fleet:read")
@@ -64,7 +64,7 @@ def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=
     "/{name}/forget",
     response={204: None, **errors(404, 409, 415, 422)},
     operation_id="forget_node",
-    summary="Forget one that is gone for good; refused while it reports or holds instances",
+    summary="Forget a node that is gone for good; refused while it reports or holds instances",
     openapi_extra={"parameters": [IDEMPOTENT]},
 )
 def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
@@ -81,7 +81,7 @@ def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None
     "/{name}/{verb}",
     response={200: NodeOut, **errors(404, 415, 422)},
     operation_id="act_on_node",
-    summary="Keep new instances off it, move those that run there elsewhere, or open it again",
+    summary="Cordon, drain or reopen the node",
     openapi_extra={"parameters": [IDEMPOTENT]},
 )
 def act(

@@ -1,4 +1,4 @@
-"""Policies over REST: the same services as the pages."""
+"""Policies over REST, through the same services as the pages."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def get_schema(request: HttpRequest) -> Any:
     "",
     response={201: PublicationOut, **errors(409, 415, 422)},
     operation_id="create_policy",
-    summary="A new policy with its first version",
+    summary="Create a policy with its first version",
     openapi_extra=headers(IDEMPOTENT),
 )
 def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
@@ -115,7 +115,7 @@ def get_version(request: HttpRequest, response: HttpResponse, name: str, number:
     "/{name}/diff",
     response={200: DiffOut, **errors(404, 422)},
     operation_id="diff_versions",
-    summary="What changed between two versions",
+    summary="Differences between two versions",
     by_alias=True,
 )
 def diff_versions(
@@ -135,7 +135,7 @@ def diff_versions(
     "/{name}/draft",
     response={200: DraftOut, 201: DraftOut, **errors(404)},
     operation_id="open_draft",
-    summary="Open a draft from the live version; the open one when there is one",
+    summary="Open a draft of the live version, or return the open draft",
     openapi_extra=headers(IDEMPOTENT),
 )
 def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
@@ -154,7 +154,7 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     require(request, "policy:read")
     draft = selectors.open_draft(selectors.policy(name))
     if draft is None:
-        raise ApiProblem(404, detail=f"policy {name} has no open draft; POST here to open one")
+        raise ApiProblem(404, detail=f"policy {name} has no open draft; POST to this address opens one")
     etags.put(response, draft.etag)
     return draft_out(draft)
 
@@ -199,7 +199,7 @@ def discard_draft(request: HttpRequest, name: str) -> Any:
     "/{name}/draft/publish",
     response={200: PublicationOut, **errors(404, 409, 412, 415, 422)},
     operation_id="publish_draft",
-    summary="Publish the draft to every router; answers when they have acknowledged it, or after a second",
+    summary="Publish the draft to every router; answers once all have acknowledged it, or after a second",
     openapi_extra=headers(IDEMPOTENT, IF_MATCH),
 )
 def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:

@@ -1,4 +1,4 @@
-"""Policies as the API shows and reads them."""
+"""Schemas of the policy operations."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -30,7 +30,7 @@ class VersionOut(Schema):
 
 class DraftOut(Schema):
     policy: str
-    etag: str = Field(description="Send it as If-Match with PATCH, DELETE and publish")
+    etag: str = Field(description="Send as If-Match with PATCH, DELETE and publish")
     revision: int
     based_on: int
     document: dict[str, Any]
@@ -45,8 +45,8 @@ class PolicyOut(Schema):
     live: VersionOut
     draft: DraftOut | None
     pools: list[str]
-    routers: int = Field(description="Live routers that serve one of the pools")
-    routers_current: int = Field(description="Those of them that run the live version")
+    routers: int = Field(description="Live routers that serve one of the policy's pools")
+    routers_current: int = Field(description="Routers of these that run the live version")
 
 
 class AckOut(Schema):
@@ -56,11 +56,11 @@ class AckOut(Schema):
 
 class PublicationOut(Schema):
     version: VersionOut
-    summary: str = Field(description="In words: 3/3 routers, 6 ms")
+    summary: str = Field(description="As text: 3/3 routers, 6 ms")
     pools: list[str]
     acks: list[AckOut]
-    missing: list[str] = Field(description="Live routers that had not answered within a second")
-    stored_only: bool = Field(description="Redis was away; routers take the version up when it is back")
+    missing: list[str] = Field(description="Live routers that had not acknowledged within a second")
+    stored_only: bool = Field(description="Redis was unreachable; routers load the version when it is back")
 
 
 class ChangeOut(Schema):
@@ -109,7 +109,7 @@ class PolicyIn(Body):
 class DraftPatch(Body):
     overrides: dict[str, Any] | None = Field(None, examples=[{"classes.heavy_new_tokens": 10000}])
     document: dict[str, Any] | None = Field(None, description="The whole document, instead of overrides")
-    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Move the draft onto this live version")
+    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Rebase the draft onto this live version")
 
 
 class PublishIn(Body):

@@ -1,4 +1,4 @@
-"""What an operator does to a pool over REST: scale it, go back to an earlier configuration, go on with a change."""
+"""Operations on a pool over REST: scale, roll back, resume a halted rollout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ def _find(name: str) -> Pool:
 
 @contextmanager
 def _changing(request: HttpRequest, name: str) -> Iterator[None]:
-    """By somebody who may, of a pool that is there; what is not possible now is 409."""
+    """Check the caller's scope and the pool, and act; answers 409 when the action is not possible now."""
     require(request, "fleet:write")
     _find(name)
     try:
@@ -50,7 +50,7 @@ def _shown(name: str) -> dict[str, Any]:
     "/pools/{name}/scale",
     response={200: PoolOut, **_ERRORS},
     operation_id="scale_pool",
-    summary="Set its replicas",
+    summary="Set the number of replicas",
     openapi_extra=_EXTRA,
 )
 def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
@@ -63,7 +63,7 @@ def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     "/pools/{name}/rollback",
     response={200: PoolOut, **_ERRORS},
     operation_id="rollback_pool",
-    summary="Go back to an earlier configuration of its engines",
+    summary="Roll the engines back to an earlier configuration",
     openapi_extra=_EXTRA,
 )
 def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
@@ -77,7 +77,7 @@ def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | Non
     "/pools/{name}/resume",
     response={200: PoolOut, **_ERRORS},
     operation_id="resume_pool",
-    summary="Go on with a change that was halted",
+    summary="Resume a halted rollout",
     openapi_extra=_EXTRA,
 )
 def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
@@ -90,7 +90,7 @@ def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None
     "/pools/{name}/versions",
     response={200: list[PoolVersionOut], **errors(404, 422)},
     operation_id="list_pool_versions",
-    summary="The configurations that its engines had, newest first, each with what it changed",
+    summary="Versions of the engines' configuration, newest first, with their changes",
 )
 def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
     require(request, "fleet:read")
@@ -106,7 +106,7 @@ def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, g
     "/pools/{name}/events",
     response={200: list[EventOut], **errors(404, 422)},
     operation_id="list_pool_events",
-    summary="What happened to the pool and its instances, newest first",
+    summary="Events of the pool and its instances, newest first",
 )
 def list_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
     require(request, "fleet:read")

@@ -22,23 +22,28 @@ router = Router(tags=["policies"])
 
 
 class PreviewIn(Body):
-    """Where and on what; everything may be left out."""
+    """Pool and traffic of the preview; every field is optional."""
 
     pool: str = Field(
         "",
         max_length=63,
         examples=["demo"],
-        description="One that routes by the policy; left out: the one with most recorded requests",
+        description="A pool that uses the policy; default: the one with most recorded requests",
     )
     trace: str = Field(
         "",
         max_length=100,
         examples=["recorded:demo"],
-        description="Left out: the pool's recorded traffic, or agentic-demo when little was recorded",
+        description="Default: the pool's recorded traffic, or agentic-demo if there is little",
     )
-    seeds: Seeds = Field([1], min_length=1, max_length=5, description="Both are simulated once for each")
+    seeds: Seeds = Field(
+        [1], min_length=1, max_length=5, description="Live version and draft are simulated once per seed"
+    )
     max_requests: int = Field(
-        MAX_REQUESTS, ge=1, le=MOST_REQUESTS, description="The newest of a recording, the first of another trace"
+        MAX_REQUESTS,
+        ge=1,
+        le=MOST_REQUESTS,
+        description="At most this many requests: the newest of a recording, the first of another trace",
     )
 
 
@@ -48,26 +53,28 @@ AS_USUAL = PreviewIn()
 class PreviewTraceOut(Schema):
     name: str
     source: str = Field(description="recorded, built-in, upload or folder")
-    requests: int = Field(description="That there were to choose from")
+    requests: int = Field(description="Available requests")
     played: int
-    first_at: float | None = Field(description="When the first was recorded, Unix; null when it was not")
+    first_at: float | None = Field(
+        description="Time of the first recorded request, Unix seconds; null for other traces"
+    )
     last_at: float | None
-    age_s: float | None = Field(description="Since the last was recorded")
+    age_s: float | None = Field(description="Seconds since the last recorded request")
 
 
 class DeviationOut(Schema):
     metric: str
-    measured: float = Field(description="Median of what routers measured, ms")
-    twin: float = Field(description="Median of the same requests in the twin under the live version, ms")
-    relative: float = Field(description="Median ratio of the two, less one: 0.1 is 10 % too slow")
+    measured: float = Field(description="Median measured by routers, ms")
+    twin: float = Field(description="Median of the same requests in the twin with the live version, ms")
+    relative: float = Field(description="Median ratio of twin to measurement, minus one: 0.1 means 10 % too slow")
     n: int
     since: float = Field(description="Unix")
     until: float
 
 
 class PreviewTwinOut(Schema):
-    basis: str = Field(description="profile, calibrated, or empty while nothing was computed")
-    about: str = Field(description="Where the engines' constants are from")
+    basis: str = Field(description="profile, calibrated, or empty before the computation")
+    about: str = Field(description="Source of the engines' constants")
     deviation: DeviationOut | None = Field(description="null when too few of the requests were measured")
 
 
@@ -77,7 +84,7 @@ class CautionOut(Schema):
 
 
 class DecisionsOut(Schema):
-    decisions: int = Field(description="That the draft would take otherwise in the same situation")
+    decisions: int = Field(description="Decisions that the draft would change")
     of: int
 
 
@@ -98,7 +105,7 @@ class PreviewMetricOut(Schema):
     metric: str = Field(examples=["ttft_p90_ms"])
     live: float | None
     draft: float | None
-    difference: float | None = Field(description="draft − live, of the requests that both answer")
+    difference: float | None = Field(description="draft − live over the requests that both answer")
     relative: float | None
     low: float | None = Field(description="Of the 95 % interval (paired bootstrap)")
     high: float | None
@@ -124,7 +131,7 @@ class SharesOut(Schema):
 class EffectOut(Schema):
     changed: ChangedOut
     instances: list[InstanceRequestsOut]
-    classes: dict[str, PreviewClassOut] = Field(description="all, and each class that the live version gives a request")
+    classes: dict[str, PreviewClassOut] = Field(description="all, and each class by the live version")
     refused: CountsOut
     hit_share: SharesOut = Field(description="Cached share of the prompt tokens, 0–1")
     kv_usage: SharesOut = Field(description="Mean over instances and time, 0–1")
@@ -139,17 +146,17 @@ class PreviewOut(Schema):
     pool: str
     status: Literal["queued", "running", "done", "failed", "cancelled"]
     done: int
-    total: int = Field(description="Requests to simulate: of live and draft, for every seed")
+    total: int = Field(description="Requests to simulate: live and draft, every seed")
     cause: str
     actor: str
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    cached: bool = Field(description="It was there already when it was asked for last")
+    cached: bool = Field(description="The last request found it already computed")
     trace: PreviewTraceOut
     seeds: list[int]
     twin: PreviewTwinOut
-    trust: list[CautionOut] = Field(description="What speaks against it; empty: nothing")
+    trust: list[CautionOut] = Field(description="Cautions; empty: none")
     result: EffectOut | None = Field(description="null until it is done")
 
 
@@ -157,7 +164,7 @@ class PreviewOut(Schema):
     "/{name}/draft/preview",
     response={200: PreviewOut, 202: PreviewOut, **errors(404, 409, 412, 415, 422)},
     operation_id="start_preview",
-    summary="Simulate the draft and the live version on the same requests; 200 when that has been done before",
+    summary="Start a preview: simulate the draft and the live version on the same requests; 200 if already computed",
     openapi_extra=headers(IDEMPOTENT, IF_MATCH),
 )
 def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
@@ -191,7 +198,7 @@ def list_previews(
     "/{name}/previews/{number}",
     response={200: PreviewOut, **errors(404, 422)},
     operation_id="get_preview",
-    summary="One preview with its progress, its result and what speaks against it",
+    summary="One preview with its progress, result and cautions",
 )
 def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
     require(request, "policy:read")
@@ -202,7 +209,7 @@ def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
     "/{name}/previews/{number}/cancel",
     response={200: PreviewOut, **errors(404, 409, 422)},
     operation_id="cancel_preview",
-    summary="Stop it, within seconds",
+    summary="Cancel the preview; it stops within seconds",
     openapi_extra=headers(IDEMPOTENT),
 )
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:

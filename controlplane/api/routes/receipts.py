@@ -1,4 +1,4 @@
-"""Routing receipts over REST: what was decided for a request, why, and what came of it."""
+"""Routing receipts over REST: the decision of a request, its reasons and its outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,11 +34,11 @@ class DecidedOut(Schema):
     score: float | None = Field(
         description="What the strategy compared instances by, the least wins; null when it did not"
     )
-    refused: str = Field(description="Why it was not considered; empty when it was")
+    refused: str = Field(description="Why it was not a candidate; empty when it was")
 
 
 class CandidateOut(DecidedOut):
-    """With its load at that moment, as all routers had sent it."""
+    """A candidate with its load at the time of the decision, as sent by all routers."""
 
     running: int = 0
     waiting: int = 0
@@ -53,7 +53,7 @@ class CandidateOut(DecidedOut):
 
 class AttemptOut(Schema):
     instance: str
-    status: int | None = Field(None, description="HTTP status of the engine; 0 or null when it gave none")
+    status: int | None = Field(None, description="HTTP status of the engine; 0 or null without an answer")
     error: str = ""
 
 
@@ -61,7 +61,7 @@ class ReceiptOut(Schema):
     """As docs/redis.md says. Times in ms count from `at`; null means unknown."""
 
     request_id: str
-    at: float = Field(description="When the request came in, Unix seconds")
+    at: float = Field(description="Arrival, Unix seconds")
     router: str | None = None
     pool: str | None = None
     model: str | None = None
@@ -72,10 +72,10 @@ class ReceiptOut(Schema):
     request_class: str | None = Field(None, alias="class")
     flow: str | None = None
     instance: str | None = None
-    index: str | None = Field(None, description="The prefix index that was believed: exact, approximate or none")
+    index: str | None = Field(None, description="The prefix index in use: exact, approximate or none")
     rule: str | None = None
     reasons: list[str] = []
-    prefill_instance: str | None = Field(None, description="Where the prompt was to be computed, of an offload")
+    prefill_instance: str | None = Field(None, description="The prefill instance of an offload")
     prefill_ms: float | None = None
     transfer_ms: float | None = None
     transfer_bytes: int | None = None
@@ -84,20 +84,20 @@ class ReceiptOut(Schema):
     )
     offload_reason: str | None = None
     session: str | None = Field(None, description="A hash: the same for requests of one session")
-    prompt_tokens: int | None = Field(None, description="As estimated when the request came in")
+    prompt_tokens: int | None = Field(None, description="Estimate on arrival")
     predicted_cached: int | None = None
     new_tokens: int | None = None
-    cached_tokens: int | None = Field(None, description="What the engine said it found")
-    actual_prompt_tokens: int | None = Field(None, description="What the engine counted")
+    cached_tokens: int | None = Field(None, description="As reported by the engine")
+    actual_prompt_tokens: int | None = Field(None, description="As counted by the engine")
     output_tokens: int | None = None
     retries: int | None = None
     attempts: list[AttemptOut] = []
     stream: bool | None = None
-    status: int | None = Field(None, description="HTTP status that the client was given")
+    status: int | None = Field(None, description="HTTP status sent to the client")
     outcome: str | None = None
     error: str | None = None
     code: str | None = Field(None, description="Of the error")
-    queue_ms: float | None = Field(None, description="Waiting in the router for room")
+    queue_ms: float | None = Field(None, description="Time in the admission queue")
     first_byte_ms: float | None = None
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -105,13 +105,13 @@ class ReceiptOut(Schema):
 
 
 class InputsOut(Schema):
-    """What the decision was made from besides the candidates, `prompt_tokens` and `session`; replaying needs it all."""
+    """Inputs of the decision besides the candidates, `prompt_tokens` and `session`. A replay needs all of them."""
 
-    turn: int = Field(description="How many requests of the pool the router had decided before")
-    draw: float = Field(description="0 to 1, decided between equals")
-    bound_to: str | None = Field(None, description="Instance that the session was bound to")
-    history_tokens: int = Field(0, description="Of the session's previous request; 0 when unknown")
-    prefix_key: int = Field(0, description="0 to 65535, from the hash of the prompt's beginning")
+    turn: int = Field(description="Number of earlier decisions of the router for the pool")
+    draw: float = Field(description="Random number from 0 to 1 that breaks ties")
+    bound_to: str | None = Field(None, description="Instance to which the session was bound")
+    history_tokens: int = Field(0, description="Tokens of the session's previous request; 0 when unknown")
+    prefix_key: int = Field(0, description="0 to 65535, from the hash of the start of the prompt")
     rates: list[float] | None = Field(
         None,
         description="Prefill tokens/s, KV bytes per token, transfer bytes/s, transfer setup s; 0 is unknown",
@@ -119,13 +119,13 @@ class InputsOut(Schema):
 
 
 class WholeReceiptOut(ReceiptOut):
-    inputs: InputsOut | None = Field(None, description="Null when nothing was decided")
+    inputs: InputsOut | None = Field(None, description="Null without a decision")
     candidates: list[CandidateOut] = []
 
 
 class OutcomeOut(Schema):
-    instance: str = Field(description="Empty when nobody could take it")
-    prefill: str = Field(description="Who computes the prompt when that is another instance, else empty")
+    instance: str = Field(description="Empty when no instance could take the request")
+    prefill: str = Field(description="The prefill instance, if another one; else empty")
     request_class: str = Field(alias="class")
     flow: str = Field(description="colocated or offload")
     strategy: str
@@ -137,21 +137,21 @@ class OutcomeOut(Schema):
 
 
 class ExplanationOut(Schema):
-    """A recorded decision beside the same one made again from the same inputs."""
+    """A recorded decision, and the decision recomputed from the same inputs."""
 
     request_id: str
-    policy: str = Field(description="The policy that decides now; empty for the built-in default")
+    policy: str = Field(description="The policy of the recomputed decision; empty for the built-in default")
     version: int
     own_version: bool = Field(description="This version made the recorded decision")
     same: bool
-    drift: bool = Field(description="The version that made the recorded decision decides otherwise now")
-    changed: list[str] = Field(description="Names of the fields that differ")
+    drift: bool = Field(description="The recorded version now decides differently")
+    changed: list[str] = Field(description="Fields that differ")
     recorded: OutcomeOut
     recomputed: OutcomeOut
 
 
 class ReceiptsOut(Schema):
-    receipts: list[ReceiptOut] = Field(description="Newest first, without candidates")
+    receipts: list[ReceiptOut] = Field(description="Receipts, newest first, without candidates")
 
 
 @contextmanager
@@ -201,13 +201,15 @@ def get_receipt(request: HttpRequest, request_id: str) -> Any:
     response={200: ExplanationOut, **errors(404, 422, 503)},
     by_alias=True,
     operation_id="explain_receipt",
-    summary="The decision made again from the recorded inputs, by the same version or any other",
+    summary="Recompute a decision from its recorded inputs, with the same or another version",
 )
 def explain_receipt(
     request: HttpRequest,
     request_id: str,
-    policy: str = Query("", max_length=200, description="Of another policy; without it the one that decided"),
-    version: int = Query(0, ge=0, le=ROW_MAX, description="0: the version that decided, or another policy's live one"),
+    policy: str = Query("", max_length=200, description="Another policy; default: the one that decided"),
+    version: int = Query(
+        0, ge=0, le=ROW_MAX, description="0: the version that decided, or the live version of the other policy"
+    ),
 ) -> Any:
     require(request, "receipts:read")
     require(request, "policy:read")

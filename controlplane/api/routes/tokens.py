@@ -57,7 +57,7 @@ def list_tokens(request: HttpRequest) -> Any:
     "",
     response={201: IssuedOut, **errors(409, 415, 422)},
     operation_id="create_token",
-    summary="A token that acts for the caller",
+    summary="Create a token that acts for the caller",
     openapi_extra=headers(IDEMPOTENT),
 )
 def create_token(request: HttpRequest, response: HttpResponse, payload: TokenIn) -> Any:
@@ -90,7 +90,7 @@ def _is_ahead(at: datetime) -> bool:
     "/{token_id}",
     response={204: None, **errors(404, 422)},
     operation_id="revoke_token",
-    summary="Revoke a token; doing it again changes nothing",
+    summary="Revoke a token; idempotent",
 )
 def revoke_token(request: HttpRequest, token_id: Number) -> Any:
     require(request, "admin")

@@ -18,12 +18,12 @@ router = Router(tags=["traces"])
 
 class SummaryOut(Schema):
     requests: int
-    sessions: int = Field(description="0 when the trace does not tell")
+    sessions: int = Field(description="0 when the trace has no such data")
     duration_s: float
     mean_input_tokens: float
     mean_output_tokens: float
     ideal_hit_share: float = Field(description="Share of prompt tokens that an unbounded prefix cache holds, 0–1")
-    heavy_share: float = Field(description="Share of requests with at least 20,000 tokens that it does not hold, 0–1")
+    heavy_share: float = Field(description="Share of requests with at least 20,000 uncached tokens, 0–1")
 
 
 class RecordedOut(Schema):
@@ -38,7 +38,7 @@ class TraceOut(Schema):
     source: str = Field(description="built-in, upload, folder or recorded")
     bytes: int
     summary: SummaryOut | None = Field(description="null until the file has been read")
-    recorded: RecordedOut | None = Field(None, description="Of recorded traffic: what there is of it now")
+    recorded: RecordedOut | None = Field(None, description="For recorded traffic: what is recorded now")
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -65,9 +65,7 @@ def problem_of(error: BadTrace) -> ApiProblem:
     return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
 
 
-@router.get(
-    "", response={200: list[TraceOut], **errors()}, operation_id="list_traces", summary="Traces that can be named"
-)
+@router.get("", response={200: list[TraceOut], **errors()}, operation_id="list_traces", summary="Traces by name")
 def list_traces(request: HttpRequest) -> Any:
     require(request, "experiments:read")
     return library.entries()
@@ -104,7 +102,7 @@ def get_trace(request: HttpRequest, name: str) -> Any:
 
 
 def _uploaded(request: HttpRequest, name: str) -> tuple[str, bytes]:
-    """(name, content) of either kind of upload; one byte more than allowed is read, and then refused."""
+    """(name, content) of the upload. At most one byte over the limit is read before it is refused."""
     if request.content_type == "multipart/form-data":
         file = request.FILES.get("file")
         if file is None:

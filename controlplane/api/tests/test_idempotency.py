@@ -106,7 +106,7 @@ def test_a_token_is_not_kept_in_the_clear(ada_api):
     assert answer.status_code == 201
     assert answer.json()["token"] not in str(IdempotentAnswer.objects.values())
     again = ada_api.post("/tokens", {"name": "x", "scopes": ["policy:read"]}, Idempotency_Key="k1")
-    assert (again.status_code, again.json()["detail"][:13]) == (409, "this was done")
+    assert (again.status_code, again.json()["detail"].partition(";")[0]) == (409, "the request succeeded")
     assert AuditEntry.objects.filter(action="token.create").count() == 1
 
 

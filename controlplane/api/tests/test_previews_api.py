@@ -146,4 +146,4 @@ def test_engines_that_are_not_known_fail_it_with_what_to_do(draft, ci, sent):
 
 def test_the_reference_says_what_may_be_asked(vera_client):
     page = vera_client.get("/api/v1/docs").content.decode()
-    assert "The newest of a recording, the first of another trace" in page
+    assert "At most this many requests: the newest of a recording, the first of another trace" in page
