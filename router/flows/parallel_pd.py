@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from router.contract.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, events, first_token
@@ -17,7 +18,7 @@ from router.flows.together import Together
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
-from router.upstream.connection import EventSink, Headers, Sink
+from router.upstream.connection import EventSink, Sink
 from router.upstream.errors import ConnectionBroken
 from router.upstream.response import EngineResponse
 

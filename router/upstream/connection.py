@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
-import httptools
-
+from router.contract.http_client import HttpClientProtocol
 from router.timers import Deadlines
 from router.upstream import host_liveness
 from router.upstream.errors import (
@@ -20,7 +19,6 @@ from router.upstream.errors import (
 HIGH_WATER = 256 * 1024  # bytes of an answer kept for a client that is slower than its engine
 MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
 
-Headers = list[tuple[bytes, bytes]]
 Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
 EventSink = Callable[[bytes], bool | None]  # the same for a chunk with its framing; None: it must come unframed
 
@@ -36,53 +34,45 @@ class ConnectionOwner(Protocol):
     def forget(self, connection: "Connection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """One connection, which carries one exchange at a time: `start`, `first_bytes`, `read` or `pour`, `release`."""
+class Connection(HttpClientProtocol):
+    """One connection to an engine: `start`, `first_bytes`, `read` or `pour`, `release`."""
 
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
-        self._loop = loop
         self._chunks: list[bytes] = []  # always the same list
         self._outside_chunk = [True, False]  # the first says it: turned around at both ends of a chunk
         # The parser's: an event of a stream costs no call into Python.
         self.on_body = self._chunks.append
         self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
         self._event_sink: EventSink | None = None
         self._limit_s = 0.0
         self._paused = False
-        self.busy = False
         self.idle_since = 0.0
-        self._reset()
+        super().__init__(loop)
 
     def _reset(self) -> None:
-        self.status = 0
-        self.headers: Headers = []
+        super()._reset()
         self._chunks.clear()
         self._head_bytes = 0
         self._at_chunk = False  # the next byte is the first of a chunk
-        self._complete = False
-        self._keep_alive = False
-        self._until_close = False
-        self._silent = True
         self._heard = True
         self._quiet_s = 0.0
-        self._error: UpstreamError | None = None
+
+    def lost(self, exc: Exception | None) -> UpstreamError:
+        if isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
+            return HostSilent("its host does not answer")
+        return ConnectionBroken("the engine closed the connection before the answer was whole")
+
+    def invalid(self, why: str) -> UpstreamError:
+        return ProtocolError(f"not a valid HTTP answer: {why}")
 
     # The exchange, as the proxy sees it
 
     def start(self, request: bytes, timeout_s: float) -> None:
-        self._reset()
-        self.busy = True
-        if self._transport is None:
-            self._fail(ConnectionBroken("the connection was closed"))
-            return
         self._limit_s = timeout_s
         self._home.deadlines.start(self, timeout_s)
-        self._transport.write(request)
+        self.send(request)
 
     async def first_bytes(self) -> None:
         """Return when the head and the first bytes of the body are there, or the whole of an empty answer."""
@@ -163,47 +153,16 @@ class Connection(asyncio.Protocol):
         """The answer is whole and has been read."""
         return self._complete and not self._chunks
 
-    @property
-    def stale(self) -> bool:
-        """The engine closed the connection without a byte of an answer: it had given up the connection before."""
-        return self._silent and isinstance(self._error, ConnectionBroken)
-
     def release(self) -> None:
-        """Back to the pool when the exchange is over, else closed: that is how an engine learns that nobody listens."""
-        if not self.busy:
-            return
-        self.busy = False
-        if self._complete and self._keep_alive and self._error is None:
+        """Return to the pool after a whole answer; otherwise close, which tells the engine to stop computing."""
+        if self.busy and self.finish():
             if self._paused:
                 self.resume()
             self._home.give_back(self)
-        else:
-            self.abort()
 
     def abort(self) -> None:
         self._home.deadlines.stop(self)
-        if self._transport is not None:
-            self._transport.abort()
-
-    @property
-    def closed(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _fail(self, error: UpstreamError) -> None:
-        if self._error is None and not self._complete:
-            self._error = error
-        self._wake()
+        super().abort()
 
     def _give_up(self, error: UpstreamError) -> None:
         self._fail(error)
@@ -227,14 +186,17 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         host_liveness.ask_when_idle(transport)
         self._home.connections.add(self)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._home.forget(self)
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
-        if not self.busy or self._complete:  # an engine that speaks unasked: whatever it says would be misread
-            self._keep_alive = False
-            self.abort()
+        if not self.busy or self._complete:
+            self._drop_unasked()
             return
         self._silent = False
         self._heard = True
@@ -246,15 +208,7 @@ class Connection(asyncio.Protocol):
                     self._hold()
                 if full is not None:
                     return  # the parser is between two chunks, and need not know of this one
-        self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._broken("it switched protocols")
-        except httptools.HttpParserError as error:
-            self._broken(str(error) or type(error).__name__)
+        self._feed(data)
         self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
         if self._sink is None or self._complete:
             self._came(len(data))
@@ -262,50 +216,12 @@ class Connection(asyncio.Protocol):
             self._hold()
 
     def _came(self, size: int) -> None:
-        """So many bytes, which nobody pours on."""
+        """Take note of bytes that no sink takes."""
         if not self.status:
             self._head_bytes += size
             if self._head_bytes > MAX_HEAD:
-                self._broken(f"its head is larger than {MAX_HEAD} bytes")
+                self._reject(f"its head is larger than {MAX_HEAD} bytes")
         elif self._chunks or self._complete:
             if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()
             self._wake()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._home.forget(self)
-        if self._until_close and exc is None and self._error is None and self.busy:
-            self._complete = True
-            self._wake()
-        elif self.busy and isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
-            self._fail(HostSilent("its host does not answer"))
-        elif self.busy:
-            self._fail(ConnectionBroken("the engine closed the connection before the answer was whole"))
-
-    def _broken(self, why: str) -> None:
-        self._keep_alive = False
-        self._fail(ProtocolError(f"not a valid HTTP answer: {why}"))
-        self.abort()
-
-    # httptools.HttpResponseParser
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._complete:
-            raise ValueError("an answer to nothing")
-        self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        status: int = self._parser.get_status_code()
-        if status < 200:  # 100 Continue and 103 Early Hints come before the answer
-            self.headers.clear()
-            return
-        self.status = status
-        names = {name for name, _ in self.headers}
-        framed = b"content-length" in names or b"transfer-encoding" in names
-        self._until_close = not framed and status not in (204, 304)
-
-    def on_message_complete(self) -> None:
-        if self.status:
-            self._complete = True
-            self._keep_alive = self._parser.should_keep_alive()

@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from router.upstream.connection import EventSink, Headers, Sink
+from router.contract.http_client import Headers
+from router.upstream.connection import EventSink, Sink
 
 
 class EngineResponse(Protocol):

@@ -1,4 +1,4 @@
-"""A lean streaming HTTP/1.1 client: an asyncio.Protocol with httptools and connections that are kept alive.
+"""A lean streaming HTTP/1.1 client on connections that are kept alive.
 
 A replay streams thousands of tokens a second and shares the machine with what it measures, so nothing is parsed per
 token: the client notes when the first and the last byte of the answer came and keeps the answer's end.
@@ -8,10 +8,9 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
-import httptools
+from router.contract.http_client import HttpClientProtocol
 
 KEEP_BYTES = 4_096  # of an answer's end: the usage chunk of a stream, or an error's JSON
 FIRST_TOKEN = b"data: {"  # a stream may begin with comments
@@ -34,72 +33,44 @@ class ReplayAnswer:
     tail: bytearray = field(default_factory=bytearray)  # the last `keep` bytes, at least
 
 
-class _ReplayConnection(asyncio.Protocol):
-    """One connection, one request at a time."""
+class _ReplayConnection(HttpClientProtocol):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.answer = ReplayAnswer(0.0)
+        self._keep = KEEP_BYTES
+        self._streaming = False
 
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.parser: Any = None
-        self.answer: ReplayAnswer | None = None
-        self.done: asyncio.Future[None] | None = None
-        self.keep = KEEP_BYTES
-        self.streaming = False
-        self.reusable = True
+    def lost(self, exc: Exception | None) -> NoAnswer:
+        return NoAnswer(f"the connection ended before the answer: {exc or 'closed by the server'}")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+    def invalid(self, why: str) -> NoAnswer:
+        return NoAnswer(f"the answer is not HTTP: {why}")
 
-    def start(self, head: bytes, body: bytes, keep: int) -> asyncio.Future[None]:
-        self.parser = httptools.HttpResponseParser(self)
-        self.done = asyncio.get_running_loop().create_future()
-        self.keep, self.streaming = keep, False
+    async def exchange(self, request: bytes, keep: int) -> ReplayAnswer:
+        self._keep, self._streaming = keep, False
         self.answer = ReplayAnswer(time.perf_counter())
-        self.transport.writelines((head, body))
-        return self.done
+        self.send(request)
+        await self.whole()
+        return self.answer
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is None or self.answer is None:
-            self.transport.abort()
-            return
-        self.answer.last_at = time.perf_counter()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(f"the answer is not HTTP: {error}")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.reusable = False
-        self._fail(f"the connection ended before the answer: {exc or 'closed by the server'}")
-
-    def _fail(self, why: str) -> None:
-        self.reusable = False
-        if self.done is not None and not self.done.done():
-            self.done.set_exception(NoAnswer(why))
-
-    # httptools' callbacks
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        assert self.answer is not None  # noqa: S101 - the parser lives only while a request does
-        self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if self.busy:
+            self.answer.last_at = time.perf_counter()
+        super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        assert self.answer is not None  # noqa: S101
-        self.answer.status = self.parser.get_status_code()
-        self.streaming = self.answer.headers.get("content-type", "").startswith("text/event-stream")
+        super().on_headers_complete()
+        self.answer.status = self.status
+        self.answer.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+        self._streaming = self.answer.headers.get("content-type", "").startswith("text/event-stream")
 
     def on_body(self, body: bytes) -> None:
         answer = self.answer
-        assert answer is not None  # noqa: S101
         answer.tail += body
-        if not answer.first_at and (not self.streaming or FIRST_TOKEN in answer.tail):
+        if not answer.first_at and (not self._streaming or FIRST_TOKEN in answer.tail):
             answer.first_at = answer.last_at
-        if len(answer.tail) > 2 * self.keep:
-            del answer.tail[: -self.keep]
-
-    def on_message_complete(self) -> None:
-        self.reusable = self.reusable and self.parser.should_keep_alive()
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
+        if len(answer.tail) > 2 * self._keep:
+            del answer.tail[: -self._keep]
 
 
 class ReplayClient:
@@ -123,19 +94,18 @@ class ReplayClient:
         timeout_s: float = 600.0,
     ) -> ReplayAnswer:
         """The whole answer, of any status. NoAnswer when there is none; TimeoutError after `timeout_s`."""
-        head = self._head(method, path, len(body), headers or {})
+        message = self._head(method, path, len(body), headers or {}) + body
         async with asyncio.timeout(timeout_s):
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.reusable:
+                if connection.closed:
                     continue
                 try:
-                    return await self._exchange(connection, head, body, keep)
+                    return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    # The server had closed the idle connection: only then is sending again sure to be the first time.
-                    if connection.answer is not None and connection.answer.last_at:
+                    if not connection.stale:  # only then is sending again sure to be the first time
                         raise
-            return await self._exchange(await self._connect(), head, body, keep)
+            return await self._exchange(await self._connect(), message, keep)
 
     def _head(self, method: str, path: str, length: int, headers: Mapping[str, str]) -> bytes:
         lines = [f"{method} {self.base_path}{path} HTTP/1.1", f"host: {self.host}:{self.port}"]
@@ -148,27 +118,20 @@ class ReplayClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                _, connection = await loop.create_connection(_ReplayConnection, self.host, self.port)
+                _, connection = await loop.create_connection(lambda: _ReplayConnection(loop), self.host, self.port)
         except (OSError, TimeoutError) as error:
             raise NoAnswer(f"no connection to {self.host}:{self.port}: {error or 'timed out'}") from None
         return connection
 
-    async def _exchange(self, connection: _ReplayConnection, head: bytes, body: bytes, keep: int) -> ReplayAnswer:
-        done = connection.start(head, body, keep)
+    async def _exchange(self, connection: _ReplayConnection, message: bytes, keep: int) -> ReplayAnswer:
         try:
-            await done
-        except asyncio.CancelledError:
-            connection.transport.abort()  # the server sees at once that nobody wants the answer any more
-            raise
-        answer = connection.answer
-        assert answer is not None  # noqa: S101
-        connection.answer = connection.parser = None
-        if connection.reusable and len(self._idle) < IDLE_KEPT:
-            self._idle.append(connection)
-        else:
-            connection.transport.close()
-        return answer
+            return await connection.exchange(message, keep)
+        finally:  # a server sees at once that a cancelled request's answer is not wanted any more
+            if connection.finish() and len(self._idle) < IDLE_KEPT:
+                self._idle.append(connection)
+            else:
+                connection.abort()
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().transport.abort()
+            self._idle.pop().abort()

@@ -70,7 +70,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_replaced():
     async with fake_engine() as engine:
         client = ReplayClient(engine.url)
         await client.request("POST", completions.PATH, body())
-        client._idle[0].transport.abort()
+        client._idle[0].abort()
         await asyncio.sleep(0)
         answer = await client.request("POST", completions.PATH, body())
         client.close()

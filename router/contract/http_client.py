@@ -1,0 +1,155 @@
+"""One connection of an HTTP/1.1 client, which carries one request at a time: an asyncio.Protocol that feeds httptools.
+
+The router's requests to engines, probes and replays share it. A subclass takes the body (`on_body`) and names its
+errors: `lost` when the connection ends too early, `invalid` when the answer is not HTTP.
+"""
+
+import asyncio
+from typing import cast
+
+import httptools
+
+Headers = list[tuple[bytes, bytes]]  # names in lower case
+
+
+class HttpClientProtocol(asyncio.Protocol):
+    """`send`, then `whole`, then `finish`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.busy = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.status = 0
+        self.headers: Headers = []
+        self._complete = False
+        self._keep_alive = False
+        self._until_close = False  # the answer has no length: it ends with the connection
+        self._silent = True
+        self._error: Exception | None = None
+
+    def lost(self, exc: Exception | None) -> Exception:
+        raise NotImplementedError
+
+    def invalid(self, why: str) -> Exception:
+        raise NotImplementedError
+
+    def send(self, request: bytes) -> None:
+        self._reset()
+        self.busy = True
+        if self._transport is None:
+            self._fail(self.lost(None))
+        else:
+            self._transport.write(request)
+
+    async def whole(self) -> None:
+        """Return when the answer is whole; raises what `lost` and `invalid` make."""
+        while not self._complete:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    def finish(self) -> bool:
+        """End the exchange. True when the connection can carry another one; otherwise it is closed."""
+        self.busy = False
+        if self._complete and self._keep_alive and self._error is None and not self.closed:
+            return True
+        self.abort()
+        return False
+
+    @property
+    def stale(self) -> bool:
+        """A kept connection ended without a byte of an answer: the server had closed it before the request came."""
+        return self._silent and self._error is not None and self._transport is None
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self._error is None and not self._complete:
+            self._error = error
+        self._wake()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+
+    def data_received(self, data: bytes) -> None:
+        if not self.busy or self._complete:
+            self._drop_unasked()
+            return
+        self._silent = False
+        self._feed(data)
+        if self._complete:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.busy:
+            return
+        if self._until_close and exc is None and self._error is None:
+            self._complete = True
+            self._wake()
+        else:
+            self._fail(self.lost(exc))
+
+    def _drop_unasked(self) -> None:
+        """Bytes that answer no request would be taken for the next answer."""
+        self._keep_alive = False
+        self.abort()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._reject("it switched protocols")
+        except httptools.HttpParserError as error:
+            self._reject(str(error) or type(error).__name__)
+
+    def _reject(self, why: str) -> None:
+        self._keep_alive = False
+        self._fail(self.invalid(why))
+        self.abort()
+
+    # httptools.HttpResponseParser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._complete:
+            raise ValueError("an answer to nothing")
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status: int = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and 103 Early Hints come before the answer
+            self.headers.clear()
+            return
+        self.status = status
+        names = {name for name, _ in self.headers}
+        framed = b"content-length" in names or b"transfer-encoding" in names
+        self._until_close = not framed and status not in (204, 304)
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self._complete = True
+            self._keep_alive = self._parser.should_keep_alive()
