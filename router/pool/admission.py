@@ -1,251 +1,181 @@
-"""Requests that wait in the router until an instance has room: bounded per class, fair between classes and clients.
+"""Admission of one request to a pool: send it, let it wait for capacity, or refuse it. Pure: time is an argument.
 
-Room is given by virtual time on two levels (start-time fair queueing: Goyal, Vin, Cheng, 1996). Each class has a clock
-that goes on by 1/share with each request that it is given room for, and the class that is furthest behind is next; in
-the same way, within the class, each flow (an API key, else a client's address) by its requests' cost in tokens. Who
-comes when nobody of the kind waits starts at the present time: nothing is saved up. Within a flow: first come, first
-served.
+    begin ──► deciding ──────────────── decided ──► admitted ── begin (its instance failed) ──► deciding
+                 ▲  └─────── decided ──► refused
+                 │  └─ decided ──► queued ── resume (its time is up) ──► refused
+                 └─ resume ── woken ◄─┘
+
+The router drives it by its event loop (router/serving/admit.py), the twin by its virtual clock
+(controlplane/twin/simulation/simulate.py).
 """
 
-import asyncio
-from bisect import insort
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Protocol
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from router.policy.types import CLASSES, RequestClass
-from router.pool.departure_rate import DepartureRate
+from router.policy.types import Decision, Policy
+from router.pool.admission_queue import AdmissionQueue, QueueEntry, QueueFull
 
-PASSES = 8  # how many are asked in turn when those before had no use for the room
-IDLE_FLOWS = 1024  # clocks kept of flows that nobody of waits
+STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
+CODES = (
+    *("saturated", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
+    *STRATEGY_REFUSALS,
+)
+MAX_RETRY_AFTER_S = 120  # the departure rate predicts little beyond
 
-
-class QueueFull(Exception):
-    pass
-
-
-class Wakeup(Protocol):
-    """What a place waits for; the router's are futures."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: None, /) -> None: ...
+State = Literal["deciding", "queued", "woken", "admitted", "refused", "abandoned"]
 
 
-@dataclass(slots=True, eq=False)
-class QueueEntry:
-    """One request's place. Who is woken and finds no room takes it again by waiting with it."""
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Call `resume` when `Admission.when_woken` calls back, and at `until` at the latest."""
 
-    order: int
-    request_class: RequestClass
-    flow: str
-    cost: float  # tokens
-    turn: Wakeup | None = None  # while it waits
-    called: "CapacityOffer | None" = None  # from being woken until it has used or passed on the room
-    charge: float = 0.0  # what its class was charged
+    until: float  # s, of the caller's clock
 
 
-@dataclass(slots=True)
-class CapacityOffer:
-    """One room on offer."""
-
-    more: bool  # there may be more than one: who takes it calls the next
-    asked: list[QueueEntry] = field(default_factory=list)
-
-
-class ClassQueue:
-    """Those of one class that wait."""
-
-    __slots__ = ("_clock", "_clocks", "_flows", "time")
-
-    def __init__(self) -> None:
-        self.time = 0.0  # of the class: requests by share
-        self._clock = 0.0  # where the flows are: tokens
-        self._clocks: dict[str, float] = {}
-        self._flows: dict[str, list[tuple[int, QueueEntry]]] = {}
-
-    def put(self, place: QueueEntry) -> None:
-        waiting = self._flows.get(place.flow)
-        if waiting is None:
-            waiting = self._flows[place.flow] = []
-            self._clocks[place.flow] = max(self._clocks.get(place.flow, 0.0), self._clock)
-        insort(waiting, (place.order, place))
-
-    def drop(self, place: QueueEntry) -> None:
-        waiting = self._flows[place.flow]
-        waiting.remove((place.order, place))
-        if not waiting:
-            del self._flows[place.flow]
-            self._forget()
-
-    def _forget(self) -> None:
-        """Who has been served does not owe for ever: not beyond the end of the line, nor in a crowd of others."""
-        if not self._flows:
-            self._clocks.clear()
-        elif len(self._clocks) - len(self._flows) > IDLE_FLOWS:
-            self._clocks = {flow: self._clocks[flow] for flow in self._flows}
-
-    def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        """Whose turn it is, of those that have not been asked and are not just leaving."""
-        for flow in sorted(self._flows, key=self._turn):
-            for _, place in self._flows[flow]:
-                if place not in asked and place.turn is not None and not place.turn.done():
-                    return place
-        return None
-
-    def _turn(self, flow: str) -> tuple[float, int]:
-        return self._clocks[flow], self._flows[flow][0][0]
-
-    def charge(self, place: QueueEntry) -> None:
-        self._clock = max(self._clock, self._clocks[place.flow])
-        self._clocks[place.flow] += place.cost
-
-    def refund(self, place: QueueEntry) -> None:
-        if place.flow in self._clocks:
-            self._clocks[place.flow] -= place.cost
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: str
+    status: int
+    reason: str
+    retry_after_s: int | None = None
 
 
-class AdmissionQueue:
-    """The lines of one pool."""
+class Admission:
+    """All times are seconds of one clock, the caller's."""
 
-    def __init__(self) -> None:
-        self._orders = count(1)
-        self._lines: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
-        self._clock = 0.0
-        self._drains = {name: DepartureRate() for name in CLASSES}
-        self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
-        self.waiting: Counter[RequestClass] = Counter()  # also those that are called and have not looked yet
-        self._total = 0
-        self._looking: dict[QueueEntry, CapacityOffer] = {}  # called, and has not looked yet
+    __slots__ = (
+        "_callback",
+        "_deadline",
+        "_entry",
+        "_policy",
+        "_queue",
+        "_queued_at",
+        "_started",
+        "_tenant",
+        "queued_s",
+        "state",
+        "wait",
+    )
+    _policy: Policy  # as of the latest decision
 
-    def __len__(self) -> int:
-        return self._total
+    def __init__(self, queue: AdmissionQueue, started: float, tenant: str = "", deadline: float | None = None) -> None:
+        self._queue = queue
+        self._started = started
+        self._tenant = tenant
+        self._deadline = deadline  # an instance must have been chosen by then
+        self._entry: QueueEntry | None = None
+        self._callback: Callable[[], None] | None = None
+        self._queued_at = 0.0
+        self.state: State = "deciding"
+        self.queued_s = 0.0  # of all attempts
+        self.wait: Wait | None = None  # the present or last one
 
-    def place(self, request_class: RequestClass, flow: str = "", cost: float = 1.0) -> QueueEntry:
-        return QueueEntry(next(self._orders), request_class, flow, cost)
+    def begin(self, now: float) -> Refusal | None:
+        """Begin an attempt."""
+        self.state, self._entry = "deciding", None
+        return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
-    async def wait(self, place: QueueEntry, limit: int, room: bool = False) -> None:
-        """Return when there may be room; else as `join`."""
-        turn = asyncio.get_running_loop().create_future()
-        self.join(place, limit, turn, room)
+    def decided(
+        self, decision: Decision, policy: Policy, now: float, able: Callable[[], bool]
+    ) -> Decision | Wait | Refusal:
+        """The decision itself when the request is to be sent as it says. `able`: an instance could take it later."""
+        entry = self._entry
+        if decision.instance and (entry is not None or not len(self._queue)):
+            if entry is not None:
+                self._queue.admitted(entry, now)
+            self.state = "admitted"
+            return decision
+        self._policy = policy
+        if decision.rule in STRATEGY_REFUSALS:
+            return self._refuse(decision.rule, "; ".join(decision.reasons))
+        if not able():
+            return self._refuse("no_instance_ready", f"no instance is ready ({'; '.join(decision.reasons)})", 503)
+        return self._join(decision, now)
+
+    def _join(self, decision: Decision, now: float) -> Wait | Refusal:
+        policy, queue = self._policy, self._queue
+        if self._entry is None:
+            cost = max(1.0, decision.new_tokens + policy["load.request_tokens"])
+            self._entry = queue.entry(decision.request_class, self._tenant, cost)
+            unmeetable = self._unmeetable(self._entry, now)
+            if unmeetable is not None:
+                return unmeetable
+        name = self._entry.request_class
+        self.state, self._callback, self._queued_at = "queued", None, now
+        limit: int = policy[f"admission.max_queue_{name}"]
         try:
-            await turn
-        except asyncio.CancelledError:
-            self.give_up(place)
-            raise
-        self.look(place)
+            queue.join(self._entry, limit, self._woken, capacity=bool(decision.instance))
+        except QueueFull:
+            reason = f"every instance is full, and so is the queue for {name} requests ({limit})"
+            return self._refuse("saturated", reason, retry_after_s=self._retry_after_s(now))
+        until: float = now + policy[f"admission.max_wait_{name}_s"] - self.queued_s
+        self.wait = Wait(until if self._deadline is None else min(until, self._deadline))
+        return self.wait
 
-    def join(self, place: QueueEntry, limit: int, turn: Wakeup, room: bool = False) -> None:
-        """Wait until `turn` is set: there may be room then, and it is to `look`; or it is to `give_up` before.
+    def _unmeetable(self, entry: QueueEntry, now: float) -> Refusal | None:
+        """Refuse early when the queue moves too slowly for the deadline; never after a wakeup."""
+        if self._deadline is None:
+            return None
+        wait_s = self._queue.expected_wait_s(entry.request_class, now)
+        if wait_s is None or now + wait_s <= self._deadline:
+            return None
+        left_ms = max(0.0, self._deadline - now) * 1000
+        reason = f"the queue would take about {wait_s:.1f} s, the request's deadline leaves {left_ms:.0f} ms"
+        return self._refuse("deadline_unmeetable", reason, retry_after_s=self._retry_after_s(now))
 
-        QueueFull when `limit` requests of the class wait already. `room`: there is some already, and it is the turn of
-        whoever is first.
-        """
-        if place.called is None and self.waiting[place.request_class] >= limit:
-            raise QueueFull
-        called, place.called = place.called, None
-        place.turn = turn
-        self._put(place, again=called is not None)
-        if called is not None:
-            self._pass_on(called, place)
-        elif room:
-            self.look_again()
+    def _woken(self) -> None:
+        self.state = "woken"
+        if self._callback is not None:
+            self._callback()
 
-    def look(self, place: QueueEntry) -> None:
-        """It has been called and looks whether there is room."""
-        place.turn = None
-        self._looking.pop(place, None)
-        self._count(place, -1)
+    def when_woken(self, callback: Callable[[], None]) -> None:
+        """Call back once when the queued request is woken; at once when it has been."""
+        self._callback = callback
+        if self.state == "woken":
+            callback()
 
-    def give_up(self, place: QueueEntry) -> None:
-        """It waits no longer."""
-        if place.called is None:
-            self._lines[place.request_class].drop(place)
-        self.leave(place)
-        self.look(place)
+    def resume(self, now: float) -> Refusal | None:
+        """Decide again after a wakeup; without one the wait is over."""
+        assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
+        self.queued_s += now - self._queued_at
+        if self.state == "woken":
+            self._queue.resume(self._entry)
+            self.state = "deciding"
+            return None
+        self._queue.give_up(self._entry)
+        if self._deadline is not None and self.wait is not None and self.wait.until >= self._deadline:
+            return self._late(now)
+        name = self._entry.request_class
+        limit_s = self._policy[f"admission.max_wait_{name}_s"]
+        reason = f"queue timeout: no capacity within the limit of {limit_s:g} s for {name} requests"
+        return self._refuse("queue_timeout", reason, retry_after_s=self._retry_after_s(now))
 
-    def leave(self, place: QueueEntry) -> None:
-        """It goes without having used what it was called for, if it was: the room is the next one's."""
-        called, place.called = place.called, None
-        if called is not None:
-            self._refund(place)
-            self._pass_on(called, place)
+    def abandon(self, now: float) -> None:
+        """The client left while its request waited."""
+        assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
+        self.queued_s += now - self._queued_at
+        self._queue.give_up(self._entry)
+        self.state = "abandoned"
 
-    def admitted(self, place: QueueEntry, now: float) -> None:
-        """It has used the room that it was called for; `now` is any clock of seconds."""
-        self._drains[place.request_class].left(now)
-        called, place.called = place.called, None
-        if called is not None and called.more:
-            self._call(CapacityOffer(more=True))
+    def _late(self, now: float) -> Refusal:
+        waited = now - self._started
+        reason = f"the request's deadline passed before an instance took it, after {waited:.3f} s"
+        self.state = "refused"
+        return Refusal("deadline_exceeded", 504, reason)
 
-    def wake(self) -> None:
-        """One instance has room for one more."""
-        if self._total:
-            self._call(CapacityOffer(more=False))
+    def _refuse(self, code: str, reason: str, status: int | None = None, retry_after_s: int | None = None) -> Refusal:
+        self.state = "refused"
+        if self._entry is not None:
+            self._queue.leave(self._entry)
+        policy = self._policy
+        after: int = policy["admission.retry_after_s"] if retry_after_s is None else retry_after_s
+        return Refusal(code, status or policy["admission.refuse_status"], reason, after)
 
-    def look_again(self) -> None:
-        """There may be room that nobody has told of: a breaker closes by time, other routers' requests end."""
-        if self._looking:  # whose turn it is before that of all others: the room may be theirs
-            next(iter(self._looking.values())).more = True
-        elif self._total:
-            self._call(CapacityOffer(more=True))
-
-    def wake_all(self) -> None:
-        """The fleet or the policy changed: everybody looks again."""
-        while self._call(CapacityOffer(more=False)):
-            pass
-
-    def drain_s(self, request_class: RequestClass, now: float) -> float | None:
-        """How long the class's line takes at the pace at which it has moved, in s; None when that is not known."""
-        rate = self._drains[request_class].rate(now)
-        return None if rate is None else (self.waiting[request_class] + 1) / rate
-
-    # The lines
-
-    def _put(self, place: QueueEntry, again: bool) -> None:
-        line = self._lines[place.request_class]
-        if again:
-            self._refund(place)
-        elif not self.waiting[place.request_class]:
-            line.time = max(line.time, self._clock)
-        line.put(place)
-        self._count(place, 1)
-
-    def _count(self, place: QueueEntry, change: int) -> None:
-        self.waiting[place.request_class] += change
-        self._total += change
-
-    def _refund(self, place: QueueEntry) -> None:
-        line = self._lines[place.request_class]
-        line.time -= place.charge
-        line.refund(place)
-
-    def _pass_on(self, called: CapacityOffer, place: QueueEntry) -> None:
-        called.asked.append(place)
-        if len(called.asked) <= PASSES:
-            self._call(called)
-
-    def _call(self, offer: CapacityOffer) -> bool:
-        """False when there is nobody to be called."""
-        place = self._next(offer.asked)
-        if place is None or place.turn is None:
-            return False
-        line = self._lines[place.request_class]
-        self._clock = max(self._clock, line.time)
-        place.charge = 1.0 / max(self.shares[place.request_class], 1e-6)
-        line.time += place.charge
-        line.charge(place)
-        line.drop(place)
-        place.called = self._looking[place] = offer
-        place.turn.set_result(None)
-        return True
-
-    def _next(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        waiting = [name for name in CLASSES if self.waiting[name]]
-        for name in sorted(waiting, key=lambda name: self._lines[name].time):
-            place = self._lines[name].first(asked)
-            if place is not None:
-                return place
-        return None
+    def _retry_after_s(self, now: float) -> int:
+        """When the queue will have emptied at its present rate, but no earlier than the policy says."""
+        assert self._entry is not None  # noqa: S101 - narrows the type: it has joined, or wanted to
+        least: int = self._policy["admission.retry_after_s"]
+        wait_s = self._queue.expected_wait_s(self._entry.request_class, now)
+        return least if wait_s is None else max(least, min(MAX_RETRY_AFTER_S, math.ceil(wait_s)))

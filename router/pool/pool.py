@@ -9,7 +9,7 @@ from router.contract.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
-from router.pool.admission import AdmissionQueue
+from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView

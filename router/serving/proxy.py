@@ -10,12 +10,13 @@ from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
-from router.pool.admission import QueueEntry
+from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import blame, failed
+from router.pool.pool import Pool
 from router.request import prediction
 from router.request.call import Attempt, Call
-from router.serving import admission_wait, relay
+from router.serving import admit, relay
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.prepare import build
@@ -27,9 +28,7 @@ from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
 BACK_PRESSURE = (429, 503)
-ROUTE_REFUSES = ("over_ttft_limit",)  # rules by which a route lets nobody take a request
-# Whatever status the policy gives them: nothing failed.
-REFUSED = (*admission_wait.CODES, *ROUTE_REFUSES, "no_instance_ready", "keys_unknown")
+REFUSED = (*CODES, "keys_unknown")  # codes that count as refused, whatever their status
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -45,7 +44,7 @@ class Proxy:
         call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter())
         try:
             call.key = self._pools.gate.identify(incoming, own, call.at)
-            call.deadline = admission_wait.deadline(own, call.started)
+            call.deadline = admit.deadline(own, call.started)
             call.tenant = incoming.peer
             call.body = await body.read(own, client)
             build(call, incoming, own, self._pools)
@@ -73,38 +72,42 @@ class Proxy:
             self._recorder.ended(call)
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
-        """Attempts until one can be passed on."""
+        """Try instances until an answer can be passed on."""
         pool = call.pool
+        admission = Admission(pool.queue, call.started, call.tenant, call.deadline)
         tried: dict[str, str] = {}
         left: int = pool.policy["failure.retries"]
         while True:
-            admission_wait.check_deadline(call)
-            decision = await self._choose(call, tried)
+            decision = await self._admit(call, admission, tried)
             if await self._attempt(call, decision, tried, left, client):
                 return
             left -= 1
             await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.attempts) - 1))  # noqa: S311 - jitter
 
-    async def _choose(self, call: Call, tried: dict[str, str]) -> Decision:
-        """The decision, once there is room on an instance."""
+    async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
+        """The decision, once an instance has capacity."""
+        refusal = admission.begin(time.perf_counter())
+        while refusal is None:
+            decision = self._decide(call, tried)
+            step = admission.decided(decision, call.pool.policy, time.perf_counter(), lambda: _able(call.pool, tried))
+            if isinstance(step, Decision):
+                return step
+            refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
+        raise _refused(call, refusal, tried)
+
+    def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
-        place: QueueEntry | None = None
-        while True:
-            decision = pool.decide(self._sessions.request(call), tried, asyncio.get_running_loop().time())
-            first = call.decision is None
-            call.decision, call.version, call.policy = decision, pool.version, pool.policy_name
-            if first:
-                self._recorder.decided(call, decision)
-            if decision.instance and (place is not None or not len(pool.queue)):
-                if place is not None:
-                    pool.queue.admitted(place, time.perf_counter())
-                return decision
-            if decision.rule in ROUTE_REFUSES or not pool.able(tried, asyncio.get_running_loop().time()):
-                if place is not None:
-                    pool.queue.leave(place)
-                raise _nobody(call, tried, decision)
-            place = place or admission_wait.place(call, decision)
-            await admission_wait.wait(call, decision, place)
+        decision = pool.decide(self._sessions.request(call), tried, asyncio.get_running_loop().time())
+        if call.decision is None:
+            self._recorder.decided(call, decision)
+        call.decision, call.version, call.policy = decision, pool.version, pool.policy_name
+        return decision
+
+    async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
+        try:
+            return await admit.until_woken(admission, wait)
+        finally:
+            call.queued_s = admission.queued_s
 
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
@@ -137,7 +140,7 @@ class Proxy:
             attempt.error = tried[endpoint.id] = str(error)
             if call.begun:
                 raise
-            if left <= 0 or not pool.able(tried, asyncio.get_running_loop().time()):
+            if left <= 0 or not _able(pool, tried):
                 raise _failure(call, error) from None
             return False
         finally:
@@ -159,7 +162,7 @@ class Proxy:
             failed(pool, endpoint)
         attempt.error = f"it answered {status}"
         refused = {**tried, endpoint.id: attempt.error}
-        if left <= 0 or not pool.able(refused, asyncio.get_running_loop().time()):
+        if left <= 0 or not _able(pool, refused):
             return False  # the client gets the engine's own words
         tried[endpoint.id] = attempt.error
         return True
@@ -176,15 +179,15 @@ class Proxy:
             call.error = f"{endpoint.id} answered {call.status}"
 
 
-def _nobody(call: Call, tried: dict[str, str], decision: Decision) -> ErrorResponse:
-    if decision.rule in ROUTE_REFUSES:
-        return admission_wait.unwanted(call, decision)
-    if tried:
+def _able(pool: Pool, tried: dict[str, str]) -> bool:
+    return pool.able(tried, asyncio.get_running_loop().time())
+
+
+def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
+    if tried and refusal.code == "no_instance_ready":
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
-        return ErrorResponse(502, "upstream_failed", f"every instance that could be tried failed: {why}")
-    why = "; ".join(decision.reasons)
-    message = f"pool {call.pool.name}: no instance is ready ({why}): retry later"
-    return ErrorResponse(503, "no_instance_ready", message, retry_after_s=call.pool.policy["admission.retry_after_s"])
+        return ErrorResponse(502, "upstream_failed", f"every instance that was tried failed: {why}")
+    return admit.refused(call.pool.name, refusal)
 
 
 def _failure(call: Call, error: UpstreamError) -> ErrorResponse:

@@ -8,7 +8,7 @@ from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.types import Simulated, TransferModel
 from fleet.engine.request import EngineRequest
 from router.policy.types import Decision
-from router.pool.admission import QueueEntry
+from router.pool.admission import Admission
 
 
 @dataclass(slots=True, eq=False)
@@ -30,15 +30,13 @@ class Handover:
 class SimCall:
     request: TraceRequest
     sent_s: float
+    admission: Admission
     chain: Sequence[int]  # of its prompt
     session: str | None  # as the router knows it: its name, or that of the conversation it was found in
     turn: int  # how many requests came before
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
-    place: QueueEntry | None = None  # in the router's queue
-    waits_since_s: float = 0.0
-    queued_s: float = 0.0
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # its instance had nothing else to do until its first token
     work: EngineRequest | None = None  # in the engine that decodes it
@@ -70,7 +68,7 @@ class SimCall:
             decision.request_class if decision is not None else "",
             outcome,
             code,
-            self.queued_s,
+            self.admission.queued_s,
             shadow.instance if shadow is not None else "",
             shadow.request_class if shadow is not None else "",
             shadow is not None and decision is not None and _way(shadow) != _way(decision),

@@ -9,7 +9,7 @@ from fleet.engine.request import EngineRequest as Work
 from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
-from router.pool.admission import AdmissionQueue
+from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.pace import Pace
 
@@ -21,7 +21,7 @@ class SimRouter:
     def __init__(self, endpoints: Sequence[SimEndpoint], index: Index, policy: Policy, shadow: Policy | None) -> None:
         self._endpoints = endpoints
         self._index = index
-        self._policy = policy
+        self.policy = policy
         self._shadow = shadow
         self._ttl_s: int = policy["affinity.ttl_s"]
         self._affinity = Affinity()
@@ -30,6 +30,10 @@ class SimRouter:
         self._fleet = FleetColumns(endpoint.view() for endpoint in endpoints)
         self.queue = AdmissionQueue()
         self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
+
+    def able(self) -> bool:
+        """An instance could take a request if it had capacity; none of them ever fails here."""
+        return bool(self._endpoints)
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
         """By its name, else by the conversation that its prompt goes on from."""
@@ -43,7 +47,7 @@ class SimRouter:
                 self._fleet.replace(endpoint.place, endpoint.view())
         if self._shadow is not None:
             call.shadow = decide(request, self._fleet, self._shadow, call.draw)
-        call.decision = decide(request, self._fleet, self._policy, call.draw)
+        call.decision = decide(request, self._fleet, self.policy, call.draw)
         return call.decision
 
     def _request(self, call: SimCall, now: float) -> RoutingRequest:
@@ -84,19 +88,6 @@ class SimRouter:
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
         self._index.answered(call, endpoint.name, work)
-
-    def cost(self, decision: Decision) -> float:
-        """Of a place in the queue, tokens."""
-        weight: int = self._policy["load.request_tokens"]
-        return max(1.0, decision.new_tokens + weight)
-
-    def longest_wait_s(self, request_class: str) -> float:
-        longest: float = self._policy[f"admission.max_wait_{request_class}_s"]
-        return longest
-
-    def longest_queue(self, request_class: str) -> int:
-        longest: int = self._policy[f"admission.max_queue_{request_class}"]
-        return longest
 
 
 def _prefix_key(call: SimCall) -> int:

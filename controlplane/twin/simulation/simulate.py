@@ -8,6 +8,7 @@ that is pure: `decide`, sessions, prefix index, the queue for room.
 import math
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -16,7 +17,6 @@ from controlplane.twin.simulation.arrivals import Arrivals
 from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.chains import TraceChains
 from controlplane.twin.simulation.index import index_of
-from controlplane.twin.simulation.queue_turn import SimWakeup
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.sim_router import SimRouter
 from controlplane.twin.simulation.transfers import SimTransfers
@@ -24,7 +24,7 @@ from controlplane.twin.simulation.types import Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
 from fleet.engine.request import EngineRequest
 from router.policy.types import Decision, Policy
-from router.pool.admission import QueueFull
+from router.pool.admission import Admission, Wait
 
 SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
 PROGRESS_EVERY = 100  # requests
@@ -109,7 +109,8 @@ class _Run:
     def _arrive(self, request: TraceRequest) -> None:
         chain = self._chains.prompts[request.index]
         session = self._sim_router.session_of(request.session, chain)
-        call = SimCall(request, self._now, chain, session, self._turns, self._draws[request.index])
+        admission = Admission(self._sim_router.queue, self._now)
+        call = SimCall(request, self._now, admission, chain, session, self._turns, self._draws[request.index])
         self._turns += 1
         self._choose(call)
 
@@ -126,54 +127,33 @@ class _Run:
     # The router
 
     def _choose(self, call: SimCall) -> None:
-        """Decide, and send it or let it wait for room."""
-        queue, place = self._sim_router.queue, call.place
-        decision = self._sim_router.decide(call, self._now)
-        if decision.instance and (place is not None or not len(queue)):
-            if place is not None:
-                queue.admitted(place, self._now)
-            self._send(call, decision)
-        elif decision.instance or decision.rule == "nobody":
-            self._wait(call, decision)
-        else:  # the route itself wants nobody to take it
-            if place is not None:
-                queue.leave(place)
-            self._end(call, "refused", decision.rule)
+        """Decide, then send the request, let it wait or refuse it."""
+        sim_router = self._sim_router
+        decision = sim_router.decide(call, self._now)
+        step = call.admission.decided(decision, sim_router.policy, self._now, sim_router.able)
+        if isinstance(step, Decision):
+            self._send(call, step)
+        elif isinstance(step, Wait):
+            call.admission.when_woken(partial(self._post_resume, call))
+            self._post(step.until, self._expire, (call, step))
+        else:
+            self._end(call, "refused", step.code)
 
-    def _wait(self, call: SimCall, decision: Decision) -> None:
-        sim_router, queue = self._sim_router, self._sim_router.queue
-        if call.place is None:
-            call.place = queue.place(decision.request_class, cost=sim_router.cost(decision))
-        place, turn = call.place, SimWakeup(call, self._called)
-        try:
-            queue.join(place, sim_router.longest_queue(place.request_class), turn, room=bool(decision.instance))
-        except QueueFull:
-            self._end(call, "refused", "saturated")
-            return
-        call.waits_since_s = self._now
-        self._post(
-            self._now + sim_router.longest_wait_s(place.request_class) - call.queued_s, self._give_up, (call, turn)
-        )
+    def _post_resume(self, call: SimCall) -> None:
+        self._post(self._now, self._resume, call)
 
-    def _called(self, call: SimCall) -> None:
-        self._post(self._now, self._look, call)
+    def _expire(self, waiting: tuple[SimCall, Wait]) -> None:
+        call, wait = waiting
+        if call.admission.state == "queued" and call.admission.wait is wait:
+            self._resume(call)
 
-    def _look(self, call: SimCall) -> None:
-        """There may be room for it."""
-        assert call.place is not None  # noqa: S101 - narrows the type: who is called has waited
-        self._sim_router.queue.look(call.place)
-        call.queued_s += self._now - call.waits_since_s
-        self._choose(call)
-
-    def _give_up(self, waiting: tuple[SimCall, SimWakeup]) -> None:
-        """It has waited for as long as its class may, if it still waits."""
-        call, turn = waiting
-        if turn.done() or call.place is None:
-            return
-        turn.stop()
-        self._sim_router.queue.give_up(call.place)
-        call.queued_s += self._now - call.waits_since_s
-        self._end(call, "refused", "queue_timeout")
+    def _resume(self, call: SimCall) -> None:
+        """It was woken, or its wait is over."""
+        refusal = call.admission.resume(self._now)
+        if refusal is None:
+            self._choose(call)
+        else:
+            self._end(call, "refused", refusal.code)
 
     def _send(self, call: SimCall, decision: Decision) -> None:
         endpoint = self._by_name[decision.instance]
@@ -197,7 +177,7 @@ class _Run:
         if decision.prefill:
             self._left_out[OFFLOADS] = None
         endpoint.sent(call.leased)
-        call.alone = endpoint.requests == 1 and not call.queued_s
+        call.alone = endpoint.requests == 1 and not call.admission.queued_s
         endpoint.engine.add_request(work, self._now)
         self._await(endpoint)
 
@@ -271,6 +251,7 @@ class _Run:
     def _sample(self, _: None) -> None:
         for endpoint in self._endpoints:
             endpoint.sample(self._now)
+        self._sim_router.queue.look_again()  # as the router does each second
         self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
 
     def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:

@@ -1,4 +1,4 @@
-"""When every instance is full, requests wait in a bounded line and are refused beyond it."""
+"""When every instance is full, requests wait in a bounded queue and are refused beyond it."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import hang
+from router.tests.pool.waiting import wait
 
 
 async def fill(w, count):
@@ -15,7 +16,7 @@ async def fill(w, count):
     return asking
 
 
-async def test_a_request_waits_until_an_instance_has_room(world):
+async def test_a_request_waits_until_an_instance_has_capacity(world):
     w = await world(hang, admission__max_inflight_per_instance=2)
     running = await fill(w, 2)
     waiting = asyncio.ensure_future(w.ask())
@@ -27,7 +28,7 @@ async def test_a_request_waits_until_an_instance_has_room(world):
     await asyncio.gather(*running)
 
 
-async def test_beyond_the_line_a_request_is_refused_and_told_when_to_come_back(world):
+async def test_beyond_the_queue_a_request_is_refused_and_told_when_to_come_back(world):
     w = await world(
         hang, admission__max_inflight_per_instance=1, admission__max_queue_warm=1, admission__retry_after_s=7
     )
@@ -52,7 +53,7 @@ async def test_the_status_of_a_refusal_is_the_policys(world):
     await asyncio.gather(*running)
 
 
-async def test_a_new_instance_takes_those_who_wait(world):
+async def test_a_new_instance_takes_waiting_requests(world):
     w = await world(hang, None, admission__max_inflight_per_instance=1)
     w.published.fleet(entry("demo-0", w.engines[0].url))
     await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 1)
@@ -66,7 +67,7 @@ async def test_a_new_instance_takes_those_who_wait(world):
 
 
 async def saturated(w, **headers):
-    """One request runs and the next one waits for room, or is refused."""
+    """One request runs and the next one waits, or is refused."""
     running = await fill(w, 1)
     asked = asyncio.ensure_future(w.ask(headers=headers))
     return running, asked
@@ -101,12 +102,12 @@ async def test_a_request_within_its_deadline_is_served(world):
     assert (await w.ask(headers={"x-weir-deadline-ms": "60000"})).status_code == 200
 
 
-async def test_a_deadline_that_the_line_cannot_meet_is_refused_at_once_and_told_when_to_come_back(world):
+async def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_and_told_when_to_come_back(world):
     w = await world(hang, admission__max_inflight_per_instance=1)
     running, waiting = await saturated(w)
     queue = w.router.pools.get("demo").queue
     await w.until(lambda: len(queue) == 1)
-    queue.drain_s = lambda request_class, now: 30.0
+    queue.expected_wait_s = lambda request_class, now: 30.0
     refused = await w.ask(headers={"x-weir-deadline-ms": "5000"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "deadline_unmeetable")
     assert refused.headers["retry-after"] == "30"
@@ -130,17 +131,17 @@ async def test_a_published_share_is_in_force_at_once(world):
     await w.until(lambda: pool.queue.shares["heavy"] == 50)
 
 
-async def test_of_two_clients_in_line_the_one_that_asks_less_is_not_made_to_wait_for_the_other(world):
+async def test_of_two_clients_in_the_queue_the_one_that_asks_less_is_not_made_to_wait_for_the_other(world):
     """Both come from one address here, so they are told apart by what an API key would give."""
     w = await world(hang, admission__max_inflight_per_instance=1)
     running = await fill(w, 1)
     queue, order = w.router.pools.get("demo").queue, []
 
-    async def stand(flow):
-        place = queue.place("warm", flow, 10.0)
-        await queue.wait(place, 100)
-        order.append(flow)
-        queue.admitted(place, 0.0)
+    async def stand(tenant):
+        entry = queue.entry("warm", tenant, 10.0)
+        await wait(queue, entry)
+        order.append(tenant)
+        queue.admitted(entry, 0.0)
         queue.wake()
 
     greedy = [asyncio.ensure_future(stand("greedy")) for _ in range(10)]

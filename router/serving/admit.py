@@ -1,0 +1,51 @@
+"""Drives a request's admission (router/pool/admission.py) on the event loop."""
+
+import asyncio
+import time
+
+from router.http.errors import ErrorResponse
+from router.pool.admission import Admission, Refusal, Wait
+
+DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
+LONGEST_MS = 86_400_000
+
+
+def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
+    """When the request must have been sent to an instance, by the clock of `started`; None without such a header."""
+    name = next((name for name in DEADLINES if name in headers), None)
+    if name is None:
+        return None
+    given = headers[name].strip()
+    if not given.isdigit() or not 0 < int(given[:20]) <= LONGEST_MS:
+        shown = f"{name.decode()}: {given[:40].decode('latin-1')!r}"
+        raise ErrorResponse(400, "invalid_deadline", f"{shown} must be a whole number of ms from 1 to {LONGEST_MS:,}")
+    return started + int(given) / 1000
+
+
+async def until_woken(admission: Admission, wait: Wait) -> Refusal | None:
+    """Refusal when the wait ended without a wakeup."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    admission.when_woken(end)
+    timer = loop.call_later(wait.until - time.perf_counter(), end)
+    try:
+        await over
+    except asyncio.CancelledError:
+        admission.abandon(time.perf_counter())
+        raise
+    finally:
+        timer.cancel()
+    return admission.resume(time.perf_counter())
+
+
+def refused(pool: str, refusal: Refusal) -> ErrorResponse:
+    after = refusal.retry_after_s
+    retry = "" if after is None else f": retry in {after} s"
+    return ErrorResponse(
+        refusal.status, refusal.code, f"pool {pool}: {refusal.reason}{retry}", retry_after_s=refusal.retry_after_s
+    )

@@ -1,0 +1,279 @@
+"""The queue: its order, that no request starves and no capacity is lost, whichever request leaves and when."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, QueueFull
+from router.pool.departure_rate import DepartureRate
+from router.tests.pool.waiting import wait
+
+CLASSES = ("warm", "medium", "heavy")
+
+
+async def settle():
+    for _ in range(40):
+        await asyncio.sleep(0)
+
+
+class Server:
+    """Requests that take capacity when some is free."""
+
+    def __init__(self, queue, free=0):
+        self.queue = queue
+        self.free = free
+        self.served = []
+        self.passed = set()  # woken without finding capacity
+
+    def ask(self, name, request_class="warm", tenant="", cost=1.0):
+        return asyncio.ensure_future(self._ask(name, request_class, tenant, cost))
+
+    async def _ask(self, name, request_class, tenant, cost):
+        entry = None
+        while not self.free or (entry is None and len(self.queue)):
+            if entry is not None:
+                self.passed.add(name)
+            entry = entry or self.queue.entry(request_class, tenant, cost)
+            await wait(self.queue, entry, capacity=self.free > 0)
+        self.free -= 1
+        self.served.append(name)
+        if entry is not None:
+            self.queue.admitted(entry, 0.0)
+
+    def release(self, wake=True):
+        self.free += 1
+        if wake:
+            self.queue.wake()
+
+
+async def enqueue(server, *asked):
+    tasks = [server.ask(name, *more) for name, *more in asked]
+    await settle()
+    return tasks
+
+
+async def serve(server, count):
+    for _ in range(count):
+        server.release()
+        await settle()
+    return server.served
+
+
+async def test_one_tenant_is_served_in_its_order():
+    server = Server(AdmissionQueue())
+    await enqueue(server, *(("abc"[i],) for i in range(3)))
+    assert await serve(server, 3) == ["a", "b", "c"]
+    assert len(server.queue) == 0
+
+
+async def test_a_request_woken_in_vain_keeps_its_position():
+    server = Server(AdmissionQueue())
+    await enqueue(server, ("first",), ("second",))
+    server.queue.wake_all()
+    await settle()
+    assert await serve(server, 2) == ["first", "second"]
+
+
+async def test_classes_get_capacity_by_their_shares():
+    queue = AdmissionQueue()
+    queue.shares = {"warm": 4, "medium": 2, "heavy": 1}
+    server = Server(queue)
+    tasks = await enqueue(server, *((name, name) for name in CLASSES for _ in range(100)))
+    served = await serve(server, 70)
+    assert [served.count(name) for name in CLASSES] == pytest.approx([40, 20, 10], abs=1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(queue) == 0
+
+
+async def test_tenants_get_capacity_by_tokens_not_by_requests():
+    server = Server(AdmissionQueue())
+    small = [("small", "warm", "a", 1_000.0)] * 100
+    large = [("large", "warm", "b", 10_000.0)] * 100
+    tasks = await enqueue(server, *small, *large)
+    served = await serve(server, 44)
+    assert (served.count("small"), served.count("large")) == pytest.approx((40, 4), abs=1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_tenant_that_was_idle_has_saved_nothing_up():
+    server = Server(AdmissionQueue())
+    tasks = await enqueue(server, *[("old", "warm", "a")] * 60)
+    await serve(server, 50)
+    tasks += await enqueue(server, *[("new", "warm", "b")] * 10)
+    assert (await serve(server, 10))[50:].count("new") == pytest.approx(5, abs=1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_each_class_has_a_bound_of_its_own():
+    queue = AdmissionQueue()
+    waiting = asyncio.ensure_future(wait(queue, queue.entry("heavy"), 1))
+    await settle()
+    with pytest.raises(QueueFull):
+        await wait(queue, queue.entry("heavy"), 1)
+    warm = asyncio.ensure_future(wait(queue, queue.entry("warm"), 1))
+    await settle()
+    assert queue.waiting == {"heavy": 1, "warm": 1}
+    queue.wake_all()
+    await asyncio.gather(waiting, warm)
+
+
+async def test_unannounced_capacity_is_found_by_looking_again():
+    server = Server(AdmissionQueue())
+    await enqueue(server, *((i,) for i in range(5)))
+    for _ in range(3):
+        server.release(wake=False)
+    server.queue.look_again()
+    await settle()
+    assert server.served == [0, 1, 2]
+
+
+async def test_a_request_that_comes_while_others_wait_does_not_overtake_them():
+    server = Server(AdmissionQueue())
+    await enqueue(server, ("first",))
+    server.release(wake=False)
+    await enqueue(server, ("second",))
+    assert server.served == ["first"]
+    assert await serve(server, 1) == ["first", "second"]
+
+
+async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
+    queue = AdmissionQueue()
+    first, second = queue.entry("warm"), queue.entry("warm")
+    took = []
+
+    async def picky():
+        while not took:
+            await wait(queue, first, 10)
+        took.append("first")
+
+    async def easy():
+        await wait(queue, second, 10)
+        took.append("second")
+        queue.admitted(second, 0.0)
+
+    waiting = [asyncio.ensure_future(picky()), asyncio.ensure_future(easy())]
+    await settle()
+    queue.wake()
+    await settle()
+    assert took == ["second"]
+    queue.wake()
+    await asyncio.gather(*waiting)
+
+
+async def test_clocks_of_tenants_that_are_gone_are_forgotten():
+    server = Server(AdmissionQueue())
+    (last,) = await enqueue(server, ("last", "warm", "dear", 1e12))
+    waiting = server.queue._queues["warm"]
+    for i in range(2 * IDLE_TENANTS):
+        await enqueue(server, (i, "warm", f"tenant-{i}", 1e12), ("x", "warm", "always"))
+        await serve(server, 2)
+        assert len(waiting._clocks) <= IDLE_TENANTS + 4
+    await serve(server, 1)
+    await last
+    assert not waiting._clocks
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.sampled_from(CLASSES), st.sampled_from("xyz"), st.integers(1, 100)),
+        st.tuples(st.just("capacity"), st.booleans()),
+        st.tuples(st.just("cancel"), st.integers(0, 60), st.booleans()),
+        st.tuples(st.just("settle")),
+        st.tuples(st.just("everybody")),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_whatever_happens_no_capacity_is_lost_and_every_tenant_keeps_its_order(steps):
+    asyncio.run(play(steps))
+
+
+class Play:
+    def __init__(self):
+        self.server = Server(AdmissionQueue())
+        self.tasks = []
+        self.kinds = []
+        self.given = 0
+
+    def ask(self, request_class, tenant, cost):
+        self.tasks.append(self.server.ask(len(self.tasks), request_class, tenant, float(cost)))
+        self.kinds.append((request_class, tenant))
+
+    def capacity(self, wake):
+        self.given += 1
+        self.server.release(wake=wake)
+
+    def cancel(self, which, in_the_moment_of_being_woken):
+        if which < len(self.tasks):
+            if in_the_moment_of_being_woken:
+                self.server.queue.look_again()
+            self.tasks[which].cancel()
+
+    def everybody(self):
+        self.server.queue.wake_all()
+
+    def waiting(self):
+        return [i for i, task in enumerate(self.tasks) if not task.done()]
+
+
+async def play(steps):
+    game = Play()
+    queue, server = game.server.queue, game.server
+    for name, *arguments in steps:
+        await settle() if name == "settle" else getattr(game, name)(*arguments)
+    for _ in range(3):  # as the router does every second
+        await settle()
+        queue.look_again()
+    await settle()
+    left = game.waiting()
+    assert server.free == 0 or not left, "there is capacity, and a request waits"
+    assert server.free == game.given - len(server.served)
+    assert sum(queue.waiting.values()) == len(queue) == len(left)
+    for kind in set(game.kinds):
+        order = [i for i in server.served if game.kinds[i] == kind and i not in server.passed]
+        assert order == sorted(order)
+    for _ in left:  # no request starves: capacity for each serves all
+        server.release()
+        await settle()
+    assert not game.waiting()
+    assert len(queue) == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 5.0), min_size=4, max_size=200))
+def test_the_departure_rate_lies_between_the_slowest_and_the_fastest(pauses):
+    departures, now = DepartureRate(), 0.0
+    for at in itertools.accumulate(pauses):
+        departures.left(at)
+        now = at
+    rate = departures.rate(now)
+    assert rate is None or rate > 0
+    if rate is not None:
+        assert rate <= (len(pauses)) / max(pauses[-1], 1e-3) * 10 + len(pauses) / min(pauses)
+
+
+def test_a_steady_departure_rate_is_measured_as_it_is():
+    departures = DepartureRate()
+    assert departures.rate(0.0) is None
+    for i in range(200):
+        departures.left(i * 0.5)
+    assert departures.rate(99.5) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_queue_that_stood_still_has_no_departure_rate():
+    departures = DepartureRate()
+    for i in range(20):
+        departures.left(i * 0.1)
+    assert departures.rate(200.0) is None
