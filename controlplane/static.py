@@ -6,12 +6,14 @@ from servestatic.middleware import ServeStaticMiddleware
 
 
 class StaticFiles(ServeStaticMiddleware):
-    """Looks at a file whenever it is asked for: one that an upgrade changed under a running server is served whole.
+    """Checks a file's size at each request: an upgrade may replace it under a running server.
 
-    (The sizes are otherwise those of the server's start.) Every other path is passed on without a look at the disk.
+    Other paths pass on without a look at the disk.
     """
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path_info.startswith(self.static_prefix):
-            return await self.get_response(request)
-        return await super().__call__(request)
+            response: HttpResponseBase = await self.get_response(request)
+        else:
+            response = await super().__call__(request)
+        return response

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -15,7 +15,6 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-    from django.http import HttpResponse
     from django.test import Client
 
 # Before Django's settings are read: tests never touch the developer's data folder, database or Redis.
@@ -146,21 +145,21 @@ class ApiCaller:
         self.token = token
         self._client = Client(raise_request_exception=False)
 
-    def call(self, method: str, path: str, body: object = None, **headers: str) -> "HttpResponse":
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", **{k.replace("_", "-"): v for k, v in headers.items()}}
-        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        sent: dict[str, Any] = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
         return self._client.generic(method, f"/api/v1{path}", headers=headers, **sent)
 
-    def get(self, path: str, **headers: str) -> "HttpResponse":
+    def get(self, path: str, **headers: str) -> Any:
         return self.call("GET", path, **headers)
 
-    def post(self, path: str, body: object = None, **headers: str) -> "HttpResponse":
+    def post(self, path: str, body: object = None, **headers: str) -> Any:
         return self.call("POST", path, body, **headers)
 
-    def patch(self, path: str, body: object, **headers: str) -> "HttpResponse":
+    def patch(self, path: str, body: object, **headers: str) -> Any:
         return self.call("PATCH", path, body, **headers)
 
-    def delete(self, path: str, **headers: str) -> "HttpResponse":
+    def delete(self, path: str, **headers: str) -> Any:
         return self.call("DELETE", path, **headers)
 
 

@@ -25,7 +25,9 @@ class SignInRequired(LoginRequiredMiddleware):
             raise RoleMissing("viewer")
         return super().process_view(request, view_func, view_args, view_kwargs)
 
-    def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> HttpResponseBase:
+    def handle_no_permission(  # type: ignore[override]  # 204 for htmx, not a redirect
+        self, request: HttpRequest, view_func: Callable[..., Any]
+    ) -> HttpResponseBase:
         if request.headers.get("HX-Request"):
             return HttpResponse(status=204, headers={"HX-Trigger": "weir:signed-out"})
         return super().handle_no_permission(request, view_func)

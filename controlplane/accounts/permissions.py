@@ -95,6 +95,6 @@ def who_can(role: str) -> list[str]:
     """Names of up to 8 active users with `role` or a higher one; a refused user can ask them."""
     from django.db.models import Q
 
-    roles = ROLES[ROLES.index(role) :]  # type: ignore[arg-type]
+    roles = ROLES[ROLES.index(role) :]
     users = get_user_model().objects.filter(Q(groups__name__in=roles) | Q(is_superuser=True), is_active=True)
     return list(users.order_by("username").values_list("username", flat=True).distinct()[:8])

@@ -22,8 +22,8 @@ def wait_s(username: str, address: str) -> int:
     """Seconds until the next attempt is allowed; 0 means now. Without Redis every attempt is allowed."""
     try:
         name = key(username, address)
-        count = int(connect().get(name) or 0)  # type: ignore[arg-type]
-        return 0 if count < ATTEMPTS else max(int(connect().ttl(name)), 1)  # type: ignore[arg-type]
+        count = int(connect().get(name) or 0)
+        return 0 if count < ATTEMPTS else max(int(connect().ttl(name)), 1)
     except redis.RedisError as error:
         log.warning("signin.throttle_away", error=str(error))
         return 0

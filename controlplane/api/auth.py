@@ -58,7 +58,7 @@ def _by_session(request: HttpRequest) -> Principal | None:
     user = request.user
     if not role_of(user):
         return None
-    return Principal("user", user.get_username(), role_of(user), scopes_of(user), user.pk)
+    return Principal("user", user.get_username(), role_of(user), scopes_of(user), int(user.pk or 0))
 
 
 class TokenOrSession(AuthBase):

@@ -24,7 +24,9 @@ log = structlog.get_logger(__name__)
 class WeirApi(NinjaAPI):
     """Keeps the rejected value in validation errors; ninja drops it."""
 
-    def validation_error_from_error_contexts(self, error_contexts: list[ValidationErrorContext]) -> ValidationError:
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
         return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
 
     def get_openapi_schema(self, **kwargs: Any) -> Any:
@@ -40,7 +42,7 @@ class WeirApi(NinjaAPI):
         return schema
 
 
-def _raw(context: ValidationErrorContext) -> list[Any]:
+def _raw(context: ValidationErrorContext[Any]) -> list[Any]:
     return context.pydantic_validation_error.errors(include_url=False, include_context=False)
 
 

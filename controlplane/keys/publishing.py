@@ -53,7 +53,7 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
-    held = codec.decode(connect().get(redis_keys.API_KEYS))  # type: ignore[arg-type]
+    held = codec.decode(connect().get(redis_keys.API_KEYS))
     wanted = document()
     if held is not None and {name: held.get(name) for name in wanted} == wanted:
         return False

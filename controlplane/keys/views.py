@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -15,7 +15,7 @@ from controlplane.keys.forms import KeyForm, RequiredForm
 from controlplane.keys.models import ApiKey
 
 
-def keys(request: HttpRequest) -> HttpResponse:
+def keys(request: HttpRequest) -> HttpResponseBase:
     return _make(request) if request.method == "POST" else _see(request)
 
 

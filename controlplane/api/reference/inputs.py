@@ -62,7 +62,7 @@ def _kind(schema: Json, schemas: Json) -> str:
         return "object with " + ", ".join(_followed(schema, schemas).get("properties") or ())
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items') or {}, schemas)}{_limits(schema)}"
-    return TYPES.get(schema.get("type", ""), schema.get("type", "anything")) + _limits(schema)
+    return str(TYPES.get(schema.get("type", ""), schema.get("type", "anything"))) + _limits(schema)
 
 
 def _limits(schema: Json) -> str:

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Router, Schema
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import ROW_MAX

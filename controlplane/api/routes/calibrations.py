@@ -78,7 +78,7 @@ class InstanceCalibrationOut(Schema):
 def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
     require(request, "fleet:write")
     find_instance(name)
-    given = payload or CalibrateIn()
+    given = payload or CalibrateIn.model_validate({})
     try:
         row = actions.calibrate(name, actor_of(request), given.reason, given.seconds)
     except NotPossible as error:

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers

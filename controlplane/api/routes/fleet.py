@@ -3,7 +3,8 @@
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Path, Query, Router
+from ninja import Path, Router
+from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import require
@@ -249,7 +250,7 @@ def act(
     require(request, "fleet:write")
     find_instance(name)
     try:
-        given = payload or ActIn()
+        given = payload or ActIn.model_validate({})
         more = {"level": given.level} if verb == "sleep" else {}
         actions.act(verb, name, actor_of(request), given.reason, **more)
     except services.NotPossible as error:

@@ -3,7 +3,8 @@
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Path, Query, Router, Status
+from ninja import Path, Router, Status
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT

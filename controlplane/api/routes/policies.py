@@ -3,7 +3,8 @@
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import require

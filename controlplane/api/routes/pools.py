@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Router
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT
@@ -67,7 +68,7 @@ def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     openapi_extra=_EXTRA,
 )
 def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
-    given = payload or PoolRollbackIn()
+    given = payload or PoolRollbackIn.model_validate({})
     with _changing(request, name):
         actions.roll_back(name, actor_of(request), given.reason, given.version)
     return _shown(name)

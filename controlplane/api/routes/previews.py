@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import require
@@ -47,7 +48,7 @@ class PreviewIn(Body):
     )
 
 
-AS_USUAL = PreviewIn()
+AS_USUAL = PreviewIn.model_validate({})
 
 
 class PreviewTraceOut(Schema):

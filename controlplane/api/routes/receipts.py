@@ -7,7 +7,8 @@ from typing import Any
 
 import redis
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Router, Schema
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import ROW_MAX

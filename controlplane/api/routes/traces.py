@@ -3,7 +3,8 @@
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
 
 from controlplane.api.auth import require
 from controlplane.api.openapi import IDEMPOTENT, headers
