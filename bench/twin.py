@@ -17,7 +17,8 @@ from controlplane.traces.formats import registry
 from controlplane.traces.generated import BUILT_IN
 from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import EngineModel, TwinFleet, TwinOutcome
+from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, kv_blocks, profile
 from fleet.engine.scheduler import Limits

@@ -229,7 +229,7 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
     """So many from now on; an autoscaler goes on from there. Pool.DoesNotExist; NotPossible beyond the limits."""
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
-    most = min(MAX_REPLICAS, kind.most(build(kind.spec, pool.engine)) or MAX_REPLICAS)
+    most = min(MAX_REPLICAS, kind.max_replicas(build(kind.spec, pool.engine)) or MAX_REPLICAS)
     if not 0 <= replicas <= most:
         raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most}")
     before, pool.replicas = pool.replicas, replicas

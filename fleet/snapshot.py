@@ -59,7 +59,7 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
     scale = wanted(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
     kind = KINDS.get(pool.kind)
-    most = None if kind is None else kind.most(build(kind.spec, pool.engine))
+    most = None if kind is None else kind.max_replicas(build(kind.spec, pool.engine))
     return scale if most is None or scale.replicas <= most else Scale(most, "its engine options allow no more")
 
 

@@ -22,6 +22,7 @@ from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import NotModelled, twin_of
+from fleet.kinds import KINDS
 from fleet.models import Pool
 from fleet.selectors import pools
 
@@ -145,7 +146,7 @@ def _check_pool(asked: ExperimentIn) -> list[Fault]:
         return [Fault("pool", asked.pool, f"there is no such pool; there are {known or 'none'}")]
     if asked.mode == "twin":
         return _check_twin(asked, pool)
-    if asked.time_scale != 1 and pool.kind != "sim":
+    if asked.time_scale != 1 and not KINDS[pool.kind].time_scale_option:
         message = f"pool {pool.name} runs {pool.kind}, which takes its own time; allowed is 1"
         return [Fault("time_scale", asked.time_scale, message)]
     return []

@@ -1,25 +1,23 @@
 """A pool as the twin takes it: how each of its instances computes, where that is known from, and what is left out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, cast
 
 from django.utils import timezone
 
-from controlplane.twin.simulation.types import EngineModel, TransferModel, TwinFleet
+from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.words import API, law_of
-from fleet.engine.profiles import UnknownProfile, profile
+from fleet.engine.engine_model import EngineModel, Role
+from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import Limits
-from fleet.kinds import KINDS, sim
-from fleet.kinds.kind import Kind, Launch
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
 from fleet.kinds.serving import BOTH
 from fleet.models import Calibration, DesiredState, Pool, State
-from fleet.simengine.arguments import Arguments, parse_arguments
-from fleet.simengine.model import SimModel, model_of
-from router.policy.types import Role
 
 
 class NotModelled(Exception):
@@ -42,7 +40,9 @@ def twin_of(pool: Pool) -> Modelled:
     ordinals = _ordinals(pool)
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that is meant to run: scale it up or start one")
-    return _simulated(pool, ordinals) if pool.kind == "sim" else _calibrated(pool, kind, ordinals)
+    if kind.twin_model is not None:
+        return _known(pool, kind.twin_model, kind, ordinals)
+    return _calibrated(pool, kind, ordinals)
 
 
 def _ordinals(pool: Pool) -> list[int]:
@@ -53,52 +53,20 @@ def _ordinals(pool: Pool) -> list[int]:
     return list(rows.filter(desired=DesiredState.RUNNING).values_list("ordinal", flat=True))
 
 
-def _simulated(pool: Pool, ordinals: Iterable[int]) -> Modelled:
-    spec = build(sim.SimSpec, pool.engine)
+def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, ordinals: Iterable[int]) -> Modelled:
+    spec = build(kind.spec, pool.engine)
     try:
-        models = {ordinal: _sim_model(pool, spec, ordinal) for ordinal in ordinals}
+        models = {ordinal: model(spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
     except UnknownProfile as error:
         raise NotModelled(f"pool {pool.name}: {error}") from None
-    known = profile(spec.gpu, spec.model_profile, spec.tp)
-    tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
-    return Modelled(_fleet(pool, models), "profile", f"constants of {known.gpu}, {known.model}{tp}", _of_sim(spec))
-
-
-def _sim_model(pool: Pool, spec: sim.SimSpec, ordinal: int) -> EngineModel:
-    """By the command line that the instance is started with."""
-    argv = sim.command(spec, _launch(pool, sim.SIM, ordinal))
-    arguments = parse_arguments(argv[argv.index("fleet.simengine") + 1 :])
-    model = model_of(arguments)
-    return EngineModel(
-        law=model.law,
-        kv_blocks=model.kv_blocks,
-        limits=model.limits,
-        window=model.window,
-        kv_events=True,
-        role=cast("Role", arguments.role),
-        connector="" if arguments.kv == "none" else arguments.kv,
-        transfers=None if arguments.kv == "none" else _transfers(arguments, model),
-    )
+    first = next(iter(models.values()))
+    fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
+    return Modelled(fleet, "profile", first.source, first.not_modelled)
 
 
 def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
-    anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
-    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", anywhere, "python", ordinal)
-
-
-def _transfers(arguments: Arguments, model: SimModel) -> TransferModel:
-    return TransferModel(
-        bytes_per_token=model.kv_bytes_per_token,
-        setup_s=arguments.kv_setup_ms / 1e3,
-        idle_bytes_per_s=arguments.kv_gb_per_s * 1e9,
-        busy_bytes_per_s=arguments.kv_busy_gb_per_s * 1e9,
-    )
-
-
-def _of_sim(spec: sim.SimSpec) -> tuple[str, ...]:
-    if spec.store_pool is None:
-        return ()
-    return (f"the store {spec.store_pool} is not modelled: neither what it holds nor how fast it gives it",)
+    any_ports = dict.fromkeys(kind.ports, 0)
+    return Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", any_ports, "python", ordinal)
 
 
 def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
@@ -135,7 +103,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         api_s=row.constants[API],
         window=limits["window"],
         kv_events="events" in told,
-        role=cast("Role", told.get("role", BOTH)),
+        role=cast(Role, told.get("role", BOTH)),
         connector=told.get("connector", ""),
     )
 

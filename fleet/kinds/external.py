@@ -101,5 +101,6 @@ EXTERNAL = Kind(
     wire=wire,
     launched=False,
     url=url,
-    most=lambda spec: len(spec.urls),
+    connectors=tuple(CONNECTORS),
+    max_replicas=lambda spec: len(spec.urls),
 )

@@ -1,10 +1,11 @@
-"""What the fleet needs to know about one kind of engine. A new kind is one file and one line in KINDS."""
+"""One kind of engine, as the fleet and the control plane know it. A new kind is one file and one line in KINDS."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fleet.engine.engine_model import EngineModel
 from fleet.kinds.option import build, check
 from router.contract.engine_metrics import Scrape
 from router.contract.problem import Problem
@@ -12,19 +13,18 @@ from router.contract.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything a command line is made from."""
+    """The inputs of a command line besides the options."""
 
     instance: str
     model: str  # name under which the engine serves
     host: str  # address to listen on
     ports: Mapping[str, int]  # use → number
     python: str  # interpreter of this installation
-    ordinal: int = 0  # the instance's number in its pool
-    folder: str = "."  # the instance's own: files are written there before each start
-    base: str = "."  # the installation's: where paths of the document that begin with ./ are taken from
-    peers: Mapping[str, str] = field(default_factory=dict)  # pool that it needs → host:port of that pool's service
-
-    gpus: tuple[str, ...] = ()  # that its placement gave it on its node; empty: as the options say
+    ordinal: int = 0  # number of the instance in its pool
+    folder: str = "."  # of the instance: files are written there before each start
+    base: str = "."  # of the installation: paths in the document that begin with ./ are relative to it
+    peers: Mapping[str, str] = field(default_factory=dict)  # needed pool → host:port of its service
+    gpus: tuple[str, ...] = ()  # assigned by its placement; empty: from the options
 
     def path(self, given: str) -> str:
         return str(Path(self.base, given)) if given.startswith("./") else given
@@ -35,13 +35,22 @@ RequirementKind = Literal["program", "module", "folder", "gpu"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that a node must have before an instance can start there (fleet/node/prerequisites.py looks)."""
+    """A precondition of a start on a node; fleet/node/prerequisites.py checks it."""
 
     kind: RequirementKind
     name: str  # the program, the module, the folder, the id of the GPU
-    of: str = ""  # of a module or a GPU: the interpreter that must find it
-    need_gb: float = 0.0  # of a folder: free space; of a GPU: free memory
+    of: str = ""  # module or GPU: the interpreter that must find it
+    need_gb: float = 0.0  # folder: free space; GPU: free memory
     advice: str = ""  # what to do when it is missing
+
+
+@dataclass(frozen=True, slots=True)
+class TwinModel:
+    """How the twin computes an instance whose constants are known without a calibration."""
+
+    engine: EngineModel
+    source: str  # of the constants, for people
+    not_modelled: tuple[str, ...] = ()  # for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +65,40 @@ class Kind:
     models_path: str
     metrics_path: str
     scrape: Scrape
-    load_timeout_s: float  # launched but not ready for longer: failed
-    drain_timeout_s: float  # requests that still run then are cut off
+    load_timeout_s: float  # launched but not ready after this time: failed
+    drain_timeout_s: float  # requests still running after this time are cut off
     grace_s: float  # between SIGTERM and SIGKILL
-    refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it does not go with the others
-    # Pools that must have a ready instance before one of this is started
-    needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()
-    # Whether it answers POST /sleep?level= and /wake_up with these options
-    can_sleep: Callable[[Any], bool] = lambda spec: False
-    # What routers are told of an instance besides: role, connector, kv, events, tokenizer (docs/redis.md)
+    refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
+    needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
+    can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
+    # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/wire.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
-    simulated: bool = False  # its figures come from a model of an engine, not from one
-    serves: bool = True  # answers requests: routers are told of it, and its pool's model must be there
-    launched: bool = True  # False: somebody else starts and ends it; it is watched and routed to
-    service: str = ""  # use of the port at which other pools reach it; empty: none needs it
-    url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of one that is not launched
-    most: Callable[[Any], int | None] = lambda spec: None  # replicas that these options allow; None: any number
-    # Whether what an instance is depends on its number in the pool (its role, a list dealt out): numbers stay 0 … n-1
+    serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
+    launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
+    url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of an instance that is not launched
+    service: str = ""  # use of the port at which other pools reach it; empty: none does
+    max_replicas: Callable[[Any], int | None] = lambda spec: None  # that the options allow; None: any number
+    # An instance's role or share of a list depends on its number in the pool: the numbers stay 0 … n-1
     numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
-    files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, into Launch.folder
+    files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
-    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: it has none
+    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: none
+    device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
+    devices: Callable[[Any], int] = lambda spec: 0  # accelerators that one instance spans
+    connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)
+    simulated: bool = False  # its metrics come from a model of an engine, not from an engine
+    time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
+    bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
+    # None: the twin needs a calibration. Raises UnknownProfile
+    twin_model: Callable[[Any, Launch], TwinModel] | None = None
 
 
 def is_numbered(kind: Kind, spec: Any) -> bool:
-    return kind.numbered(spec) or kind.most(spec) is not None
+    return kind.numbered(spec) or kind.max_replicas(spec) is not None
 
 
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:
-    """Everything wrong with the options given for the kind: each by itself, then all of them together."""
+    """All problems of the given options: each option alone, then their combination."""
     problems = check(kind.spec, given, path)
     if problems:
         return problems

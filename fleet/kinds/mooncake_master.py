@@ -75,7 +75,7 @@ MOONCAKE_MASTER = Kind(
     grace_s=5,
     serves=False,
     service="rpc",
-    most=lambda spec: 1,
+    max_replicas=lambda spec: 1,
     requires=lambda spec, launch: (
         Requirement(
             "program", launch.path(spec.program), advice="pip install mooncake-transfer-engine, or set engine.program"

@@ -152,6 +152,9 @@ NEURON = Kind(
     grace_s=15,
     wire=wire,
     numbered=lambda spec: True,  # each has the cores after those of the one before
-    most=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
+    max_replicas=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
     requires=requires,
+    device="aws.amazon.com/neuroncore",
+    devices=lambda spec: spec.tensor_parallel,
+    connectors=(connectors.NEURON,),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from fleet.kinds.kind import Launch
 
+NVIDIA = "nvidia.com/gpu"  # Kubernetes resource
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 ROLES = (BOTH, PREFILL, DECODE)
 

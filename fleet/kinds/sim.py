@@ -1,13 +1,15 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fleet.engine import profiles
 from fleet.kinds.image import image_option
-from fleet.kinds.kind import Kind, Launch
+from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, role_of
+from fleet.simengine import tokens
+from fleet.simengine.model import SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -127,7 +129,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "seed": spec.seed,
         "block-size": spec.block_size,
         "max-model-len": spec.max_model_len,
-        "max-num-seqs": spec.max_num_seqs,
+        "max-num-seqs": _max_num_seqs(spec, launch),
         "max-num-batched-tokens": spec.max_num_batched_tokens,
     }
     optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp}
@@ -144,14 +146,22 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
             "kv-busy-gb-per-s": spec.kv_busy_gb_per_s,
             "kv-hold-s": spec.kv_hold_s,
         }
-    if spec.kv == NEURON and role(spec, launch) == PREFILL:
-        flags["max-num-seqs"] = 1  # Neuron's prefill takes one request at a time
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     return [launch.python, "-m", "fleet.simengine", *words]
 
 
-def environment(spec: SimSpec, launch: Launch) -> dict[str, str]:
-    return {}
+def _max_num_seqs(spec: SimSpec, launch: Launch) -> int:
+    """Neuron's prefill takes one request at a time."""
+    return 1 if spec.kv == NEURON and role(spec, launch) == PREFILL else spec.max_num_seqs
+
+
+def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
+    options = {field.name: getattr(spec, field.name) for field in fields(SimOptions)}
+    engine = model_of(SimOptions(**options | {"max_num_seqs": _max_num_seqs(spec, launch)}), role(spec, launch))
+    known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
+    tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
+    store = f"the store {spec.store_pool} is not modelled: neither its contents nor its speed"
+    return TwinModel(engine, f"constants of {known.gpu}, {known.model}{tp}", (store,) if spec.store_pool else ())
 
 
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
@@ -193,7 +203,7 @@ SIM = Kind(
     spec=SimSpec,
     ports=("http", "events", "replay"),
     command=command,
-    environment=environment,
+    environment=lambda spec, launch: {},
     health_path="/health",
     models_path="/v1/models",
     metrics_path="/metrics",
@@ -205,5 +215,9 @@ SIM = Kind(
     wire=wire,
     can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
+    connectors=tuple(CONNECTORS),
     simulated=True,
+    time_scale_option="time_scale",
+    bytes_per_token=tokens.BYTES_PER_TOKEN,
+    twin_model=twin_model,
 )

@@ -63,5 +63,5 @@ SIM_STORE = Kind(
     simulated=True,
     serves=False,
     service="http",
-    most=lambda spec: 1,
+    max_replicas=lambda spec: 1,
 )

@@ -14,6 +14,7 @@ from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import (
     BOTH,
+    NVIDIA,
     PREFILL,
     ROLES,
     flags,
@@ -211,7 +212,9 @@ TRTLLM = Kind(
     grace_s=15,
     refuse=refuse,
     wire=wire,
-    most=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    max_replicas=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
     files=files,
     requires=requires,
+    device=NVIDIA,
+    devices=lambda spec: spec.tensor_parallel,
 )

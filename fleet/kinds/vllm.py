@@ -6,6 +6,7 @@ from fleet.kinds import kv_size
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.serving import (
     BOTH,
+    NVIDIA,
     base_url,
     compact,
     flags,
@@ -16,6 +17,7 @@ from fleet.kinds.serving import (
 )
 from fleet.kinds.transfer import MODES, Transfer
 from fleet.kinds.vllm_spec import VllmSpec
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.engine_metrics import VLLM_SCRAPE
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
@@ -162,8 +164,11 @@ VLLM = Kind(
     needs=needs,
     can_sleep=lambda spec: bool(spec.sleep_mode),
     wire=wire,
-    most=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    max_replicas=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
     files=files,
     requires=requires,
     volume=lambda spec, launch: transfer(spec, launch).volume,
+    device=NVIDIA,
+    devices=lambda spec: spec.tensor_parallel if spec.device == "cuda" else 0,
+    connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),
 )

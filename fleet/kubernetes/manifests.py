@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.kind import Kind
+from fleet.kinds.serving import NVIDIA
 from fleet.kubernetes.overlay import laid_over
 from fleet.kubernetes.place import PodSettings
 from fleet.node.prepare import Prepared, Where
@@ -28,7 +29,6 @@ USER = 10001  # as in deploy/Dockerfile; every other image is told to run as it
 PROBE_S = 5
 _IP = "WEIR_POD_IP"
 _LABEL_MOST = 63
-_DEVICES = {"vllm": "nvidia.com/gpu", "trtllm": "nvidia.com/gpu", "neuron": "aws.amazon.com/neuroncore"}
 IN_POD = Where(host=POD_IP, python="python3", base=BASE, folder=FOLDER)
 
 
@@ -204,15 +204,13 @@ def _resources(start: PodStart) -> Json:
 
 def _devices(start: PodStart) -> dict[str, str]:
     """Accelerators: as many as its placement names, else as it spans."""
-    resource = _DEVICES.get(start.kind.name, "nvidia.com/gpu")
-    spans = getattr(start.options, "tensor_parallel", 0) if getattr(start.options, "device", "cuda") == "cuda" else 0
-    count = start.placement.gpus or (spans if start.kind.name in _DEVICES else 0)
-    return {resource: str(count)} if count else {}
+    count = start.placement.gpus or start.kind.devices(start.options)
+    return {start.kind.device or NVIDIA: str(count)} if count else {}
 
 
 def _volumes(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
-    if hasattr(start.options, "tensor_parallel"):
+    if start.kind.device:
         # Workers of one engine share memory; 64 MB, as containers have, is too little for that.
         found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if start.made.volume:
@@ -226,7 +224,7 @@ def _volumes(start: PodStart) -> list[Json]:
 
 def _mounts(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "mountPath": FOLDER}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
-    if hasattr(start.options, "tensor_parallel"):
+    if start.kind.device:
         found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     if start.made.volume:
         found.append({"name": "kv", "mountPath": start.made.volume})

@@ -9,6 +9,7 @@ import uvloop
 import zmq
 
 from fleet.engine.engine import Engine
+from fleet.engine.engine_model import TransferModel
 from fleet.engine.profiles import UnknownProfile
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.http.app import App
@@ -17,7 +18,7 @@ from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
 from fleet.simengine.service import Connect, Service
-from router.contract.connectors import CONNECTORS, NONE
+from router.contract.connectors import CONNECTORS
 
 
 def main() -> int:
@@ -68,22 +69,23 @@ def _publisher(arguments: Arguments) -> Publisher | None:
 
 
 def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:
-    model = model_of(arguments)
+    model = model_of(arguments, arguments.role)
     size, blocks = model.limits.block_size, model.kv_blocks
     engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None)
-    pulls_as, connect = _connection(arguments, port, model.kv_bytes_per_token)
-    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, model.window, pulls_as)
+    pulls_as, connect = _connection(arguments, port, model.transfers)
+    window = model.window or model.kv_tokens
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 
-def _connection(arguments: Arguments, port: int, bytes_per_token: float) -> tuple[str, Connect]:
-    """What counters call the KV that comes through it, and what makes the connector."""
-    if arguments.kv == NONE:
+def _connection(arguments: Arguments, port: int, transfers: TransferModel | None) -> tuple[str, Connect]:
+    """The source that counters name for transferred KV, and the constructor of the connector."""
+    if transfers is None:
         return "", lambda is_busy, release: None
     # Only now: it needs an HTTP client, whose import is a third of the start of an engine.
     from fleet.simengine.kv.choose import connector
 
-    return CONNECTORS[arguments.kv].cached_as, partial(connector, arguments, port, bytes_per_token)
+    return CONNECTORS[arguments.kv].cached_as, partial(connector, arguments, port, transfers)
 
 
 def _described(arguments: Arguments, about: EngineInfo) -> str:

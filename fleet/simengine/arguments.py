@@ -6,37 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
+from fleet.simengine.model import SimOptions
 from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
 
 MAX_MODEL_LEN = 131_072
 ROLES = ("both", "prefill", "decode")
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments(SimOptions):
     port: int
     model: str
     host: str
-    gpu: str
-    model_profile: str
-    tp: int | None
     time_scale: float
-    kv_blocks: int | None
-    block_size: int
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
     seed: int
     events_port: int | None
     replay_port: int | None
-    kv: str
     role: str
     kv_peer: str | None
     kv_store: str | None
-    kv_setup_ms: float
-    kv_gb_per_s: float
-    kv_busy_gb_per_s: float
-    kv_hold_s: float
     kv_failure: str
 
 

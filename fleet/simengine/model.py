@@ -1,27 +1,54 @@
-"""What a simulated engine computes with: its arguments as values of the engine model, which the twin takes as well."""
+"""The options that determine how a simulated engine computes, and the engine model made from them."""
 
 from dataclasses import dataclass
+from typing import cast
 
-from fleet.engine.law import Law, law_of
+from fleet.engine.engine_model import EngineModel, Role, TransferModel
+from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
 from fleet.engine.scheduler import Limits
-from fleet.simengine.arguments import Arguments
+from router.contract.connectors import NONE
 
 
-@dataclass(frozen=True, slots=True)
-class SimModel:
-    law: Law
-    kv_blocks: int
-    limits: Limits
-    window: int  # tokens of prompt and answer at most
-    kv_bytes_per_token: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimOptions:
+    gpu: str
+    model_profile: str
+    tp: int | None
+    kv_blocks: int | None
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv: str
+    kv_setup_ms: float
+    kv_gb_per_s: float
+    kv_busy_gb_per_s: float
+    kv_hold_s: float
 
 
-def model_of(arguments: Arguments) -> SimModel:
+def model_of(options: SimOptions, role: str) -> EngineModel:
     """Raises UnknownProfile."""
-    served = profile(arguments.gpu, arguments.model_profile, arguments.tp)
-    size = arguments.block_size
-    blocks = arguments.kv_blocks or kv_blocks(served, size)
-    limits = Limits(size, arguments.max_num_seqs, arguments.max_num_batched_tokens)
-    window = min(arguments.max_model_len, blocks * size)  # one request must always fit
-    return SimModel(law_of(served), blocks, limits, window, served.sizes.kv_bytes_per_token)
+    served = profile(options.gpu, options.model_profile, options.tp)
+    size = options.block_size
+    blocks = options.kv_blocks or kv_blocks(served, size)
+    return EngineModel(
+        law=law_of(served),
+        kv_blocks=blocks,
+        limits=Limits(size, options.max_num_seqs, options.max_num_batched_tokens),
+        window=min(options.max_model_len, blocks * size),  # one request must always fit
+        kv_events=True,
+        role=cast(Role, role),
+        connector="" if options.kv == NONE else options.kv,
+        transfers=None if options.kv == NONE else _transfers(options, served.sizes.kv_bytes_per_token),
+    )
+
+
+def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:
+    return TransferModel(
+        bytes_per_token=bytes_per_token,
+        setup_s=options.kv_setup_ms / 1e3,
+        idle_bytes_per_s=options.kv_gb_per_s * 1e9,
+        busy_bytes_per_s=options.kv_busy_gb_per_s * 1e9,
+        hold_s=options.kv_hold_s,
+    )

@@ -17,7 +17,7 @@ from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, Tran
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo, Metrics
 
-NO_WISH = TransferRequest()
+NO_TRANSFER = TransferRequest()
 
 Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
 
@@ -85,7 +85,7 @@ class Service:
         for part in job.parts:
             if not part.request.is_over and self._driver.abort(part.request):
                 self._metrics.errored() if job.failed is not None else self._metrics.aborted()
-            self._let_go(part)
+            self._decline(part)
 
     async def close(self) -> None:
         for task in list(self._pulls):
@@ -115,17 +115,17 @@ class Service:
         wanted = self._wanted(job.ask, tokens.count(prompt))
         answer = self._author.answer(prompt, wanted, salt=job.ask.seed + turn)
         data = prompt + answer.text.encode()
-        wish = self._connector.wish(job.ask.kv, job.id) if self._connector is not None else NO_WISH
+        transfer = self._connector.parse(job.ask.kv, job.id) if self._connector is not None else NO_TRANSFER
         request = EngineRequest(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
             answer.tokens,
             tokens.chain(data, self.about.block_size),
             content=data,
-            held=wish.hold_as is not None,
-            pull_tokens=tokens.count(prompt) if wish.source is not None else 0,
+            held=transfer.hold_as is not None,
+            pull_tokens=tokens.count(prompt) if transfer.source is not None else 0,
         )
-        part = Choice(job, len(job.parts), request, answer, hold_as=wish.hold_as, source=wish.source)
+        part = Choice(job, len(job.parts), request, answer, hold_as=transfer.hold_as, source=transfer.source)
         request.owner = part
         return part
 
@@ -170,18 +170,18 @@ class Service:
     def _exchange(self, connector: Connector, result: StepResult) -> None:
         for request in result.first:
             part: Choice = request.owner
-            self._let_go(part)
+            self._decline(part)
             if part.hold_as is None:
                 connector.computed(request, None)
         for request in result.finished:
             if request.held:
                 request.owner.job.kv = connector.computed(request, request.owner.hold_as)
 
-    def _let_go(self, part: Choice) -> None:
-        """Whoever holds its KV need not wait: it was not asked for, and will not be."""
+    def _decline(self, part: Choice) -> None:
+        """Tell the source that its KV will not be pulled."""
         source, part.source = part.source, None
         if source is not None and self._connector is not None:
-            self._connector.let_go(source)
+            self._connector.decline(source)
 
     def _begin_pull(self, request: EngineRequest) -> None:
         part: Choice = request.owner

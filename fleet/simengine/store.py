@@ -15,11 +15,11 @@ import orjson
 import uvicorn
 import uvloop
 
+from fleet.engine.engine_model import TransferLink
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
 from fleet.simengine.http.refusal import ApiError
 from fleet.simengine.http.server import GRACE_S, Failed, SimServer, listen
-from fleet.simengine.kv.link import TransferLink
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -126,7 +126,8 @@ def main() -> int:
 async def serve(arguments: argparse.Namespace) -> None:
     listening = listen(arguments.host, arguments.port)
     rate = arguments.gb_per_s * 1e9
-    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), TransferLink(arguments.setup_ms / 1e3, rate, rate))
+    link = TransferLink(setup_s=arguments.setup_ms / 1e3, idle_bytes_per_s=rate, busy_bytes_per_s=rate)
+    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), link)
     config = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S
     )

@@ -134,7 +134,7 @@ def _check_pool(path: str, pool: Mapping[str, Any], problems: list[Problem]) -> 
 
 def _too_many(kind: Kind, pool: Mapping[str, Any], path: str) -> list[Problem]:
     """More replicas than the options allow: GPUs, URLs, or one of a kind."""
-    most, replicas = kind.most(build(kind.spec, pool["engine"])), pool.get("replicas", 1)
+    most, replicas = kind.max_replicas(build(kind.spec, pool["engine"])), pool.get("replicas", 1)
     if most is None or not isinstance(replicas, int) or replicas <= most:
         return []
     return [Problem(f"{path}.replicas", replicas, "too many for these options", f"0 to {most}")]

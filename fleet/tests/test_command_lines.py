@@ -56,8 +56,8 @@ def test_gpus_are_dealt_out_in_order() -> None:
     given = {"gpus": ["0", "1", "2", "3", "4"], "tensor_parallel": 2}
     assert made("vllm", given, launch(1))[1]["CUDA_VISIBLE_DEVICES"] == "2,3"
     kind = KINDS["vllm"]
-    assert kind.most(build(kind.spec, given)) == 2
-    assert kind.most(build(kind.spec, {})) is None
+    assert kind.max_replicas(build(kind.spec, given)) == 2
+    assert kind.max_replicas(build(kind.spec, {})) is None
 
 
 def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:
@@ -220,7 +220,7 @@ def test_an_engine_of_somebody_else_is_only_described() -> None:
     assert kind.url(build(kind.spec, given), launch(0)) == "http://10.0.0.7:8000"
     assert told["kv"] == {"bootstrap": "http://10.0.0.7:8998"}
     assert (told["role"], told["events"], told["tokenizer"]) == ("prefill", "http://10.0.0.7:8000", "/models/m")
-    assert kind.most(build(kind.spec, given)) == 2
+    assert kind.max_replicas(build(kind.spec, given)) == 2
     assert not kind.launched
 
 

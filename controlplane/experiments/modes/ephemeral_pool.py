@@ -13,6 +13,7 @@ from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.policies.publication import publish
 from controlplane.policies.publication.acks import live_routers
 from fleet import selectors, services
+from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
 from router.contract import codec, redis_keys
@@ -34,7 +35,8 @@ def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHear
         raise RunFailed(f"pool {experiment.pool} is gone")
     _wait_for_earlier(run, pulse)
     pulse.beat("starting the pool")
-    overrides = {"time_scale": experiment.time_scale} if like.kind == "sim" else {}
+    scale = KINDS[like.kind].time_scale_option
+    overrides = {scale: experiment.time_scale} if scale else {}
     try:
         pool = services.create_ephemeral_pool(
             run.pool_name, like, replicas=None, engine_overrides=overrides, owner=owner_of(run)
@@ -72,7 +74,7 @@ def _wait_for_earlier(run: Run, pulse: RunHeartbeat) -> None:
 
 
 def _wait_for_instances(pool: Pool, pulse: RunHeartbeat) -> None:
-    limit = READY_S if pool.kind == "sim" else READY_REAL_S
+    limit = READY_S if KINDS[pool.kind].simulated else READY_REAL_S
     end = time.monotonic() + limit
     while True:
         ready, wanted = selectors.pool_ready(pool.name)
@@ -137,9 +139,10 @@ def context_tokens(pool: Pool) -> int:
 
 
 def bytes_per_token(pool: Pool) -> float:
-    """Measured with the engine's own tokenizer; the sim's is known."""
-    if pool.kind == "sim":
-        return float(WORD_BYTES)
+    """Measured with the engine's tokenizer, unless its kind knows."""
+    known = KINDS[pool.kind].bytes_per_token
+    if known is not None:
+        return known
     sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
     try:
         answer = _asked(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)

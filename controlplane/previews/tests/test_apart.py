@@ -10,7 +10,8 @@ import pytest
 from controlplane.previews import subprocess as apart
 from controlplane.previews.analysis.compute import PreviewInputs, compute
 from controlplane.traces.generated import generate
-from controlplane.twin.simulation.types import EngineModel, TwinFleet
+from controlplane.twin.simulation.types import TwinFleet
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
 from fleet.engine.scheduler import Limits
 from router.policy.schema import document as documents

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
-from controlplane.twin.simulation.types import Simulated, TransferModel
+from controlplane.twin.simulation.types import Simulated
+from fleet.engine.engine_model import TransferModel
 from fleet.engine.request import EngineRequest
 from router.policy.types import Decision
 from router.pool.admission import Admission

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import accumulate, count, islice
 
 from controlplane.traces.types import TraceRequest
-from controlplane.twin.simulation.types import EngineModel
+from fleet.engine.engine_model import EngineModel
 
 
 class TraceChains:

@@ -1,7 +1,8 @@
 """One instance: its engine, and what the router knows of it."""
 
-from controlplane.twin.simulation.types import EngineModel, Use
+from controlplane.twin.simulation.types import Use
 from fleet.engine.engine import Engine
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
 from router.policy.types import InstanceState
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from controlplane.twin.simulation.call import Handover
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
-from fleet.simengine.kv.link import TransferLink
 
 Post = Callable[[float, Callable[[Any], None], Any], None]
 
@@ -32,11 +31,10 @@ class SimTransfers:
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
-        link = TransferLink(transfers.setup_s, transfers.idle_bytes_per_s, transfers.busy_bytes_per_s)
         sender.moving += 1
         handover.is_held = False
         handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)
-        there_s = now + link.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
+        there_s = now + transfers.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
         self._post(there_s, self._pulled, (handover, there_s))
 
     def let_go(self, handover: Handover) -> None:

@@ -3,41 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.engine.law import API_S, Law
-from fleet.engine.scheduler import Limits
-from router.policy.types import Role
-
-
-@dataclass(frozen=True, slots=True)
-class TransferModel:
-    """How KV blocks reach an instance from another one; source: the figures of the sim kind's options."""
-
-    bytes_per_token: float
-    setup_s: float = 5e-3  # of a transfer, however small
-    idle_bytes_per_s: float = 9.7e9  # while the sender computes nothing; transfers at the same time share it
-    busy_bytes_per_s: float = 3e9  # while it does
-    hold_s: float = 480.0  # blocks that nobody has pulled by then are free again
-
-
-@dataclass(frozen=True, slots=True)
-class EngineModel:
-    """How one instance computes; instances that are alike share one."""
-
-    law: Law
-    kv_blocks: int
-    limits: Limits  # with the size of a block
-    api_s: float = API_S  # from the router to the engine's queue
-    window: int | None = None  # tokens of prompt and answer at most; None: what the KV cache has room for
-    kv_events: bool = False  # it publishes them, so that the router knows what it holds instead of guessing
-    role: Role = "both"
-    connector: str = ""  # how KV reaches it, as the router knows it; empty when it does not
-    transfers: TransferModel | None = (
-        None  # None: no KV comes, and what would be offloaded is computed where it decodes
-    )
-
-    @property
-    def kv_tokens(self) -> int:
-        return self.kv_blocks * self.limits.block_size
+from fleet.engine.engine_model import EngineModel
 
 
 @dataclass(frozen=True, slots=True)

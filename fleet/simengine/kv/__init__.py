@@ -1,8 +1,8 @@
-"""How simulated engines hand KV blocks to one another, in vLLM's words and with the time that it takes.
+"""How simulated engines transfer KV blocks: vLLM's and Neuron's protocols, with realistic durations.
 
-connector   what a request asks for (Wish), and what every way of moving blocks can do
-link        how long a transfer takes
-peers       blocks held for another engine and blocks pulled from one: nixl, mooncake_p2p, neuron
-ways        the three dialects of `peers`: what they read in a request and what they answer
-pooled      blocks in a store that all engines share: mooncake_store
+connector   what every connector can do
+choose      the connector that a command line names
+peers       engine to engine: blocks are held until another engine pulls them (nixl, mooncake_p2p, neuron)
+dialects    the request and response parameters of each peer connector
+pooled      a store that all engines share (mooncake_store)
 """

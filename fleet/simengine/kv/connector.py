@@ -1,4 +1,4 @@
-"""What a request asks of a connector, and what every connector can do."""
+"""What every connector can do, and what a request asks of it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -10,46 +10,46 @@ Answer = Awaitable[tuple[int, dict[str, Any]]]  # HTTP status, body
 
 
 class TransferFailed(Exception):
-    """The KV did not come; the message says why."""
+    """The KV did not arrive; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferSource:
-    """Where the KV of a prompt is to be had."""
+    """Where to pull the KV of a prompt from."""
 
     url: str
-    key: str  # the name under which it is held there
-    engine_id: str | None  # of the engine that holds it; None: whoever answers
-    waits: bool  # the prompt may still be in work there
+    key: str  # the name under which the source holds it
+    engine_id: str | None  # of the engine that holds it; None: any
+    waits: bool  # the source may still be computing the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    hold_as: str | None = None  # keep the blocks under this name when the request is finished
-    source: TransferSource | None = None  # pull them instead of computing the prompt
+    hold_as: str | None = None  # hold the blocks under this name when the request is finished
+    source: TransferSource | None = None  # pull the KV from here instead of computing the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    tokens: int  # of the prompt, from its start, whose KV is there now
-    size: int  # bytes that moved
-    seconds: float  # of the modelled engine
+    tokens: int  # leading tokens of the prompt whose KV is present now
+    size: int  # bytes transferred
+    seconds: float  # virtual
 
 
 class Connector(Protocol):
     reads: Mapping[str, Callable[[], dict[str, Any]]]  # GET
     writes: Mapping[str, Callable[[dict[str, Any]], Answer]]  # POST
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
-        """What `kv_transfer_params` and the id of a request ask for."""
+    def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
+        """What a request's `kv_transfer_params` and id ask for."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
-        """Wait for the KV that `request.computed` tokens do not cover. Raises TransferFailed."""
+        """Wait for the KV beyond `request.computed` tokens. Raises TransferFailed."""
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
-        """A prompt has been computed, or is finished when it is held; the answer's `kv_transfer_params`."""
+        """A prompt was computed, or finished if it is to be held. Returns the response's `kv_transfer_params`."""
 
-    def let_go(self, source: TransferSource) -> None:
-        """Nobody will pull it: the request is gone, or its own cache covered it."""
+    def decline(self, source: TransferSource) -> None:
+        """The blocks will not be pulled: the request ended, or the local cache covered it."""
 
     async def close(self) -> None: ...

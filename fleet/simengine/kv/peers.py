@@ -1,4 +1,4 @@
-"""From engine to engine: blocks of finished requests are held until they are pulled, or until nobody came for them."""
+"""Engine to engine: blocks of finished requests are held until another engine pulls them or the hold time is over."""
 
 import asyncio
 import os
@@ -8,23 +8,23 @@ from typing import Any
 
 import httpx
 
+from fleet.engine.engine_model import TransferModel
 from fleet.engine.request import EngineRequest
 from fleet.simengine.kv.connector import Answer, Pulled, TransferFailed, TransferRequest, TransferSource
-from fleet.simengine.kv.link import TransferLink
 
 PULL_PATH = "/kv/pull"
-ANSWER_S = 600.0  # how long a pull waits for its answer, by the wall clock
+ANSWER_S = 600.0  # limit of a pull, wall clock
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a connector needs of the engine that it belongs to."""
+    """The engine that a connector belongs to."""
 
     host: str
     port: int
     time_scale: float
     block_size: int  # tokens
-    bytes_per_token: float
+    transfers: TransferModel
     is_busy: Callable[[], bool]
     release: Callable[[str], None]  # a held request's blocks
 
@@ -40,41 +40,34 @@ class PeerConnector:
     def __init__(
         self,
         host: Host,
-        link: TransferLink,
-        hold_s: float,
-        wish: Callable[[Mapping[str, Any], str], TransferRequest],
-        answer: Callable[["PeerConnector", EngineRequest], dict[str, Any] | None],
+        parse: Callable[[Mapping[str, Any], str], TransferRequest],
+        respond: Callable[["PeerConnector", EngineRequest], dict[str, Any] | None],
     ) -> None:
         self.host = host
-        self.engine_id = os.urandom(16).hex()  # of this life of the process
-        self._link = link
-        self._hold_s = hold_s
-        self._wish = wish
-        self._answer = answer
+        self.engine_id = os.urandom(16).hex()  # new at each start
+        self.parse = parse
+        self._respond = respond
+        self._hold_s = host.transfers.hold_s / host.time_scale  # wall clock
         self._held: dict[str, HeldBlocks] = {}
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
-        self._letting_go: set[asyncio.Task[None]] = set()
+        self._declining: set[asyncio.Task[None]] = set()
         self.reads: Mapping[str, Callable[[], dict[str, Any]]] = {"/query": self._entries}
         self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {PULL_PATH: self._serve}
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
-        return self._wish(params, request_id)
-
-    # The side that has the blocks
+    # The sender
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
         if hold_as is None or not request.is_over:
             return None
-        self._release(hold_as)  # of the same name: one that was asked twice
-        after_s = self._hold_s / self.host.time_scale
-        timer = asyncio.get_running_loop().call_later(after_s, self._release, hold_as)
+        self._release(hold_as)  # an earlier request of the same name
+        timer = asyncio.get_running_loop().call_later(self._hold_s, self._release, hold_as)
         self._held[hold_as] = HeldBlocks(request, timer)
         for waiter in self._awaited.pop(hold_as, ()):
             if not waiter.done():
                 waiter.set_result(None)
-        return self._answer(self, request)
+        return self._respond(self, request)
 
     def _release(self, key: str) -> None:
         held = self._held.pop(key, None)
@@ -83,15 +76,15 @@ class PeerConnector:
             self.host.release(held.request.id)
 
     async def _serve(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Hand blocks over: the answer comes when the transfer is done, and the blocks are free again."""
+        """Transfer blocks; responds when the transfer is done, then frees them."""
         if asked.get("engine_id") not in (None, self.engine_id):
-            return 409, {"error": f"this is engine {self.engine_id}, not {asked['engine_id']}: it was started again"}
+            return 409, {"error": f"this is engine {self.engine_id}, not {asked['engine_id']}: it was restarted"}
         key, wait_s = str(asked.get("key")), float(asked.get("wait_s") or 0)
         if key not in self._held and wait_s:
             await self._arrival(key, wait_s)
         held = self._held.get(key)
         if held is None or held.moving:
-            return 404, {"error": f"no blocks are held for {key}: they were released or never computed"}
+            return 404, {"error": f"no blocks are held for {key}: released or never computed"}
         held.moving = True
         try:
             return 200, await self._move(held.request, int(asked.get("first") or 0))
@@ -113,12 +106,12 @@ class PeerConnector:
 
     async def _move(self, request: EngineRequest, first: int) -> dict[str, Any]:
         tokens = request.prompt_tokens
-        size = round(max(tokens - first, 0) * self.host.bytes_per_token)
+        size = round(max(tokens - first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
         if size:
             self._transfers += 1
             try:
-                seconds = self._link.seconds(size, self._transfers, busy=self.host.is_busy())
+                seconds = self.host.transfers.seconds(size, self._transfers, busy=self.host.is_busy())
                 await asyncio.sleep(seconds / self.host.time_scale)
             finally:
                 self._transfers -= 1
@@ -126,21 +119,21 @@ class PeerConnector:
         return {"hashes": list(chain), "tokens": tokens, "bytes": size, "seconds": seconds}
 
     def _entries(self) -> dict[str, Any]:
-        """As Mooncake's bootstrap server: by data-parallel rank, the engine and its workers."""
+        """As Mooncake's bootstrap server answers: the engine and its workers by data-parallel rank."""
         address = f"tcp://{self.host.host}:{self.host.port}"
         return {"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}}
 
-    # The side that wants them
+    # The receiver
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
-        wait_s = self._hold_s / self.host.time_scale if source.waits else 0
-        moved = await self._ask(source, request.computed, wait_s)
+        moved = await self._ask(source, request.computed)
         hashes = moved["hashes"]
         if hashes != list(request.chain[: len(hashes)]):
             raise TransferFailed(f"{source.url} holds another prompt under {source.key}")
         return Pulled(moved["tokens"], moved["bytes"], moved["seconds"])
 
-    async def _ask(self, source: TransferSource, first: int, wait_s: float) -> dict[str, Any]:
+    async def _ask(self, source: TransferSource, first: int) -> dict[str, Any]:
+        wait_s = self._hold_s if source.waits else 0
         body = {"key": source.key, "engine_id": source.engine_id, "first": first, "wait_s": wait_s}
         try:
             answer = await self._client.post(source.url + PULL_PATH, json=body)
@@ -151,19 +144,18 @@ class PeerConnector:
         moved: dict[str, Any] = answer.json()
         return moved
 
-    def let_go(self, source: TransferSource) -> None:
+    def decline(self, source: TransferSource) -> None:
         task = asyncio.get_running_loop().create_task(self._pull_nothing(source))
-        self._letting_go.add(task)
-        task.add_done_callback(self._letting_go.discard)
+        self._declining.add(task)
+        task.add_done_callback(self._declining.discard)
 
     async def _pull_nothing(self, source: TransferSource) -> None:
-        wait_s = self._hold_s / self.host.time_scale if source.waits else 0
         try:
-            await self._ask(source, 2**62, wait_s)
+            await self._ask(source, 2**62)
         except TransferFailed:
-            return  # it is gone, and so are its blocks
+            return  # the engine is gone, and its blocks with it
 
     async def close(self) -> None:
-        for task in list(self._letting_go):
+        for task in list(self._declining):
             task.cancel()
         await self._client.aclose()

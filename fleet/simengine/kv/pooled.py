@@ -1,5 +1,5 @@
-"""Through a store that all engines of the pool share (fleet/simengine/store.py): each block that was computed is put
-there, and what the own cache does not hold of a prompt is looked for there. Requests say nothing about it."""
+"""The connector of a store that all engines share (fleet/simengine/store.py): every computed block is put there, and
+blocks missing from the local cache are fetched from there. Requests carry no parameters for it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,12 +16,13 @@ class Pooled:
     def __init__(self, host: Host, store: str) -> None:
         self._host = host
         self._source = TransferSource(store.rstrip("/"), "", None, waits=False)
+        self._block_bytes = round(host.transfers.bytes_per_token * host.block_size)
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
         self._putting: set[asyncio.Task[None]] = set()
         self.reads: Mapping[str, Any] = {}
         self.writes: Mapping[str, Any] = {}
 
-    def wish(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
+    def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
         return TransferRequest(source=self._source)
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
@@ -32,7 +33,7 @@ class Pooled:
         try:
             moved = await self._post("/get", asked)
         except TransferFailed:
-            return Pulled(request.computed, 0, 0.0)  # a store that is away costs its hits, not the answer
+            return Pulled(request.computed, 0, 0.0)  # without the store its hits are lost, not the answer
         return Pulled((first + moved["blocks"]) * size, moved["bytes"], moved["seconds"])
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
@@ -57,12 +58,8 @@ class Pooled:
         moved: dict[str, Any] = answer.json()
         return moved
 
-    @property
-    def _block_bytes(self) -> int:
-        return round(self._host.bytes_per_token * self._host.block_size)
-
-    def let_go(self, source: TransferSource) -> None:
-        """A store needs no word of it."""
+    def decline(self, source: TransferSource) -> None:
+        """The store holds nothing for a single request."""
 
     async def close(self) -> None:
         for task in list(self._putting):

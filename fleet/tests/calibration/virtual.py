@@ -81,7 +81,9 @@ def sim_engine(**flags: object) -> InProcess:
     """Belongs to the running loop; flags as of `python -m fleet.simengine`."""
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     arguments = parse_arguments(["--port", "1", "--model", "m", *words])
-    model = model_of(arguments)
-    about = EngineInfo("m", model.limits.block_size, model.kv_blocks, arguments.time_scale, model.window)
+    model = model_of(arguments, "both")
+    about = EngineInfo(
+        "m", model.limits.block_size, model.kv_blocks, arguments.time_scale, model.window or model.kv_tokens
+    )
     engine = Engine(model.law, model.kv_blocks, model.limits)
     return InProcess(App(Service(engine, about, 1, None, lambda is_busy, release: None, recomputes=False)))

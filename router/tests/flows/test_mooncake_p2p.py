@@ -32,7 +32,7 @@ async def test_an_engine_that_was_started_again_is_asked_for_its_new_id(pair: Bu
     world.sims[0] = sims("demo-0", kv="mooncake_p2p", role="prefill", port=port)
     first = await world.receipt(await world.ask("one " + PROMPT))
     assert (first["status"], first["offload"]) == (200, "fallback")
-    assert "it was started again" in first["offload_reason"]
+    assert "it was restarted" in first["offload_reason"]
     second = await world.receipt(await world.ask("two " + PROMPT))
     assert second["offload"] == "ok"
     assert world.pool.endpoints["demo-0"].engine_id != known

@@ -6,7 +6,8 @@ from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import EngineModel, TwinFleet, TwinOutcome
+from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.scheduler import Limits

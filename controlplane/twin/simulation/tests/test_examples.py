@@ -6,8 +6,8 @@ import pytest
 
 from controlplane.twin.simulation.simulate import OFFLOADS
 from controlplane.twin.simulation.tests.builders import LAW, asks, fleet, play, policy
-from controlplane.twin.simulation.types import TransferModel
 from fleet.engine.cruise import run_s
+from fleet.engine.engine_model import TransferModel
 from fleet.engine.law import API_S
 from fleet.engine.scheduler import Limits
 

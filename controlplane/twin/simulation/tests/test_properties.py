@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
-from controlplane.twin.simulation.types import TransferModel, TwinFleet
+from controlplane.twin.simulation.types import TwinFleet
+from fleet.engine.engine_model import TransferModel
 
 STRATEGIES = ("adaptive_v1", "session_sticky", "lpwl", "smetric", "round_robin", "power_of_two", "llm_d", "prefix_hash")
 

@@ -20,7 +20,8 @@ import pytest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import policy
 from controlplane.twin.simulation.tests.reproductions.conversations import conversation_requests
-from controlplane.twin.simulation.types import EngineModel, TwinFleet
+from controlplane.twin.simulation.types import TwinFleet
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, MODELS, Peak, Profile
 from fleet.engine.scheduler import Limits

@@ -1,8 +1,8 @@
-"""The dialects in which engines are told to hold blocks and where to pull them from. Pure.
+"""How each peer connector says in a request to hold blocks or where to pull them from. Pure.
 
-nixl          vLLM's NixlConnector: the prefill's answer says where its blocks are, the decode request brings it along
-mooncake_p2p  vLLM's MooncakeConnector: both are told one `transfer_id` beforehand and work at the same time
-neuron        both are sent at once; the id of the request says who the other one is
+nixl          vLLM's NixlConnector: the prefill's response says where its blocks are, and the decode request repeats it
+mooncake_p2p  vLLM's MooncakeConnector: both requests carry the same `transfer_id` and run concurrently
+neuron        both requests are sent at once; the request id names the other engine
 """
 
 import re
@@ -17,17 +17,17 @@ from fleet.simengine.kv.peers import PeerConnector
 _NEURON_ID = re.compile(r"(?:^|-)cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 
-def nixl_wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
+def nixl_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
     if params.get("do_remote_decode") is True:
         return TransferRequest(hold_as=request_id)
-    places = [params.get(name) for name in ("remote_host", "remote_port", "remote_request_id", "remote_engine_id")]
-    if params.get("do_remote_prefill") is not True or None in places:
+    given = [params.get(name) for name in ("remote_host", "remote_port", "remote_request_id", "remote_engine_id")]
+    if params.get("do_remote_prefill") is not True or None in given:
         return TransferRequest()
-    host, port, key, engine_id = places
+    host, port, key, engine_id = given
     return TransferRequest(source=TransferSource(f"http://{host}:{port}", str(key), str(engine_id), waits=False))
 
 
-def nixl_answer(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
+def nixl_response(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
     return {
         "do_remote_prefill": True,
         "do_remote_decode": False,
@@ -41,7 +41,7 @@ def nixl_answer(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
     }
 
 
-def p2p_wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
+def p2p_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
     key = params.get("transfer_id")
     if not isinstance(key, str):
         return TransferRequest()
@@ -53,10 +53,10 @@ def p2p_wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
     return TransferRequest(source=TransferSource(address.rstrip("/"), key, str(engine_id), waits=True))
 
 
-def neuron_wish(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str], TransferRequest]:
-    """By what the engine is there for; `peer`: the other one of a fixed pair."""
+def neuron_request(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str], TransferRequest]:
+    """For an engine of this role; `peer`: the other engine of a fixed pair."""
 
-    def wish(params: Mapping[str, Any], request_id: str) -> TransferRequest:
+    def parse(params: Mapping[str, Any], request_id: str) -> TransferRequest:
         match = _NEURON_ID.search(request_id)
         if match is None or role == "both":
             return TransferRequest()
@@ -65,12 +65,11 @@ def neuron_wish(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str
             return TransferRequest(hold_as=key)
         if address is None:
             return TransferRequest()
-        return TransferRequest(
-            source=TransferSource(f"http://{address.removeprefix('http://')}", key, None, waits=True)
-        )
+        url = f"http://{address.removeprefix('http://')}"
+        return TransferRequest(source=TransferSource(url, key, None, waits=True))
 
-    return wish
+    return parse
 
 
-def no_answer(peers: PeerConnector, request: EngineRequest) -> None:
+def no_response(peers: PeerConnector, request: EngineRequest) -> None:
     return None

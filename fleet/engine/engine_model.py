@@ -1,0 +1,54 @@
+"""The constants of one engine instance, as the simulated engine and the twin compute with them. Values; seconds are
+virtual."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fleet.engine.law import API_S, Law
+from fleet.engine.scheduler import Limits
+
+Role = Literal["both", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferLink:
+    """The network that an engine sends KV blocks through.
+
+    Published for Mooncake over RDMA: 9.7 GB/s while the sender is idle, about 3 while it computes.
+    """
+
+    setup_s: float = 5e-3  # per transfer, however small
+    idle_bytes_per_s: float = 9.7e9  # while the sender computes nothing; concurrent transfers share it
+    busy_bytes_per_s: float = 3e9  # while it computes
+
+    def seconds(self, size: int, transfers: int, *, busy: bool) -> float:
+        """Duration of a transfer of `size` bytes that shares the link with `transfers` - 1 others when it starts."""
+        rate = self.busy_bytes_per_s if busy else self.idle_bytes_per_s
+        return self.setup_s + size * max(transfers, 1) / rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferModel(TransferLink):
+    """How KV blocks reach an instance from another one."""
+
+    bytes_per_token: float
+    hold_s: float = 480.0  # blocks that are not pulled within this time are freed
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """Identical instances share one."""
+
+    law: Law
+    kv_blocks: int
+    limits: Limits  # with the block size
+    api_s: float = API_S  # from the router to the engine's queue
+    window: int | None = None  # tokens of prompt and answer at most; None: the capacity of the KV cache
+    kv_events: bool = False  # published: the router knows what the instance holds instead of guessing
+    role: Role = "both"
+    connector: str = ""  # router/contract/connectors.py; empty: KV does not move
+    transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
+
+    @property
+    def kv_tokens(self) -> int:
+        return self.kv_blocks * self.limits.block_size
