@@ -9,10 +9,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from router.contract.histogram import Histogram
 from router.pool import memory_limits
 from router.telemetry import prefix_metrics
-from router.telemetry.histogram import Histogram
 from router.telemetry.recorder import Recorder
+from router.telemetry.tally import BOUNDS_MS
 
 if TYPE_CHECKING:
     from router.source import PoolSource
@@ -167,6 +168,8 @@ def _total(name: str, text: str, value: int) -> CounterMetricFamily:
 
 def _histogram(name: str, text: str, values: Mapping[tuple[str, str], Histogram]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(PREFIX + name, text, labels=("pool", "class"))
+    bounds = [*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf"]  # s
     for key, histogram in values.items():
-        family.add_metric(key, histogram.cumulative_s(), histogram.total / 1000)
+        buckets = [(bound, float(count)) for bound, count in zip(bounds, histogram.cumulative(), strict=True)]
+        family.add_metric(key, buckets, histogram.total / 1000)
     return family

@@ -5,6 +5,7 @@ from typing import Any
 from fleet.kinds.option import option
 
 IMAGE = "image"
+WEIR_IMAGE = "weir:0.1.0"
 
 
 def image_option() -> Any:

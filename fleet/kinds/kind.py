@@ -83,6 +83,7 @@ class Kind:
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
     volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: none
+    image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
     devices: Callable[[Any], int] = lambda spec: 0  # accelerators that one instance spans
     connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)

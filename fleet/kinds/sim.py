@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fleet.engine import profiles
-from fleet.kinds.image import image_option
+from fleet.kinds.image import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, role_of
@@ -215,6 +215,7 @@ SIM = Kind(
     wire=wire,
     can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
+    image=WEIR_IMAGE,
     connectors=tuple(CONNECTORS),
     simulated=True,
     time_scale_option="time_scale",

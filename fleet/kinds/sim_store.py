@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fleet.kinds.image import image_option
+from fleet.kinds.image import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from router.contract.engine_metrics import MOONCAKE_SCRAPE
@@ -63,5 +63,6 @@ SIM_STORE = Kind(
     simulated=True,
     serves=False,
     service="http",
+    image=WEIR_IMAGE,
     max_replicas=lambda spec: 1,
 )

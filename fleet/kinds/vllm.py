@@ -168,6 +168,7 @@ VLLM = Kind(
     files=files,
     requires=requires,
     volume=lambda spec, launch: transfer(spec, launch).volume,
+    image="vllm/vllm-openai:v0.32.0",
     device=NVIDIA,
     devices=lambda spec: spec.tensor_parallel if spec.device == "cuda" else 0,
     connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),

@@ -14,12 +14,6 @@ from fleet.spec import document
 from fleet.spec.masking import hidden
 from router.contract.problem import Problem
 
-# Those whose makers publish an image under a name of their own, and Weir's own.
-IMAGES: Mapping[str, str] = {
-    "vllm": "vllm/vllm-openai:v0.32.0",
-    "sim": "weir:0.1.0",
-    "sim-store": "weir:0.1.0",
-}
 _CAPACITY = ("cpus", "memory_gib", "gpus")
 _MINE = ("restartPolicy",)  # of the Pod's spec: the plan relies on it
 
@@ -38,7 +32,7 @@ class PodSettings:
 
     def image(self, kind: str, asked: str | None) -> str:
         """LookupError when nobody has said which."""
-        found = asked or self.images.get(kind) or IMAGES.get(kind)
+        found = asked or self.images.get(kind) or KINDS[kind].image
         if not found:
             raise LookupError(f"no image for the kind {kind}: set engine.image, or images.{kind} of the node's file")
         return found

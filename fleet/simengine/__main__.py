@@ -1,10 +1,8 @@
 """`python -m fleet.simengine --port N --model NAME …`: one simulated engine until SIGTERM."""
 
-import gc
 import sys
 from functools import partial
 
-import uvicorn
 import uvloop
 import zmq
 
@@ -13,7 +11,7 @@ from fleet.engine.engine_model import TransferModel
 from fleet.engine.profiles import UnknownProfile
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.http.app import App
-from fleet.simengine.http.server import GRACE_S, Failed, SimServer, listen
+from fleet.simengine.http.server import CannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
@@ -24,34 +22,19 @@ from router.contract.connectors import CONNECTORS
 def main() -> int:
     try:
         arguments = parse_arguments(sys.argv[1:])
-        uvloop.run(serve(arguments))
-    except (Failed, UnknownProfile) as error:
+        uvloop.run(run(arguments))
+    except (CannotStart, UnknownProfile) as error:
         print(f"simengine: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def serve(arguments: Arguments) -> None:
+async def run(arguments: Arguments) -> None:
     listening = listen(arguments.host, arguments.port)
     publisher = _publisher(arguments)
     service = _service(arguments, listening.getsockname()[1], publisher)
-    config = uvicorn.Config(
-        App(service),
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=GRACE_S,
-    )
-    # What exists now stays; the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
     print(f"simengine: {_described(arguments, service.about)}{listening.getsockname()[1]}", flush=True)
-    await SimServer(config).serve([listening])
+    await serve(App(service), listening)
     print("simengine: stopped", flush=True)
     await service.close()
     if publisher is not None:
@@ -65,7 +48,9 @@ def _publisher(arguments: Arguments) -> Publisher | None:
     try:
         return Publisher(arguments.host, events, replay, arguments.block_size)
     except zmq.ZMQError as error:
-        raise Failed(f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}") from None
+        raise CannotStart(
+            f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}"
+        ) from None
 
 
 def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:

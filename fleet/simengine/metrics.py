@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fleet.engine.engine import Stats, StepResult
 from fleet.engine.request import EngineRequest
-from fleet.simengine.histogram import SimHistogram
+from router.contract.histogram import Histogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST_TOKEN_S = (
@@ -43,26 +43,26 @@ class Metrics:
         self._labels = f'model_name="{_escaped(about.model)}",engine="0"'
         lengths = _one_two_five(about.window)
         self._histograms = {
-            "time_to_first_token_seconds": SimHistogram(FIRST_TOKEN_S),
-            "inter_token_latency_seconds": SimHistogram(INTER_TOKEN_S),
-            "request_time_per_output_token_seconds": SimHistogram(INTER_TOKEN_S),
-            "e2e_request_latency_seconds": SimHistogram(LATENCY_S),
-            "request_queue_time_seconds": SimHistogram(LATENCY_S),
-            "request_inference_time_seconds": SimHistogram(LATENCY_S),
-            "request_prefill_time_seconds": SimHistogram(LATENCY_S),
-            "request_decode_time_seconds": SimHistogram(LATENCY_S),
-            "iteration_tokens_total": SimHistogram(STEP_TOKENS),
-            "request_prompt_tokens": SimHistogram(lengths),
-            "request_generation_tokens": SimHistogram(lengths),
-            "request_max_num_generation_tokens": SimHistogram(lengths),
-            "request_params_max_tokens": SimHistogram(lengths),
-            "request_params_n": SimHistogram(FEW),
-            "request_num_preemptions": SimHistogram(PREEMPTIONS),
-            "request_prefill_kv_computed_tokens": SimHistogram(lengths),
+            "time_to_first_token_seconds": Histogram(FIRST_TOKEN_S),
+            "inter_token_latency_seconds": Histogram(INTER_TOKEN_S),
+            "request_time_per_output_token_seconds": Histogram(INTER_TOKEN_S),
+            "e2e_request_latency_seconds": Histogram(LATENCY_S),
+            "request_queue_time_seconds": Histogram(LATENCY_S),
+            "request_inference_time_seconds": Histogram(LATENCY_S),
+            "request_prefill_time_seconds": Histogram(LATENCY_S),
+            "request_decode_time_seconds": Histogram(LATENCY_S),
+            "iteration_tokens_total": Histogram(STEP_TOKENS),
+            "request_prompt_tokens": Histogram(lengths),
+            "request_generation_tokens": Histogram(lengths),
+            "request_max_num_generation_tokens": Histogram(lengths),
+            "request_params_max_tokens": Histogram(lengths),
+            "request_params_n": Histogram(FEW),
+            "request_num_preemptions": Histogram(PREEMPTIONS),
+            "request_prefill_kv_computed_tokens": Histogram(lengths),
         }
         self._transfers = {
-            "nixl_xfer_time_seconds": SimHistogram(TRANSFER_S),
-            "nixl_bytes_transferred": SimHistogram(TRANSFER_BYTES),
+            "nixl_xfer_time_seconds": Histogram(TRANSFER_S),
+            "nixl_bytes_transferred": Histogram(TRANSFER_BYTES),
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0
@@ -127,7 +127,7 @@ class Metrics:
         self._gauges(lines, stats, lag_s)
         self._counters(lines, stats)
         for name, histogram in (self._histograms | (self._transfers if self._about.pulls_as else {})).items():
-            lines += [f"# TYPE vllm:{name} histogram", *histogram.lines(f"vllm:{name}", self._labels)]
+            lines += [f"# TYPE vllm:{name} histogram", *histogram_lines(f"vllm:{name}", self._labels, histogram)]
         return ("\n".join(lines) + "\n").encode()
 
     def _first_token(self, request: EngineRequest) -> None:
@@ -177,6 +177,13 @@ class Metrics:
         lines.append(f"# TYPE vllm:{name}_total counter")
         for key, value in values.items():
             lines.append(f'vllm:{name}_total{{{self._labels},{label}="{key}"}} {float(value)!r}')
+
+
+def histogram_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
+    totals = histogram.cumulative()
+    bounds = [*(str(float(bound)) for bound in histogram.bounds), "+Inf"]
+    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {total}' for bound, total in zip(bounds, totals, strict=True)]
+    return [*lines, f"{name}_sum{{{labels}}} {histogram.total!r}", f"{name}_count{{{labels}}} {totals[-1]}"]
 
 
 def _one_two_five(largest: int) -> list[float]:

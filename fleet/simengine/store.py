@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import uvicorn
 import uvloop
 
 from fleet.engine.engine_model import TransferLink
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
 from fleet.simengine.http.refusal import ApiError
-from fleet.simengine.http.server import GRACE_S, Failed, SimServer, listen
+from fleet.simengine.http.server import CannotStart, listen, serve
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -116,23 +115,20 @@ def main() -> int:
     parser.add_argument("--setup-ms", type=float, default=1.0, help="of a transfer, however small")
     parser.add_argument("--gb-per-s", type=float, default=9.7, help="transfers at the same time share it")
     try:
-        uvloop.run(serve(parser.parse_args()))
-    except Failed as error:
+        uvloop.run(run(parser.parse_args()))
+    except CannotStart as error:
         print(f"store: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def serve(arguments: argparse.Namespace) -> None:
+async def run(arguments: argparse.Namespace) -> None:
     listening = listen(arguments.host, arguments.port)
     rate = arguments.gb_per_s * 1e9
     link = TransferLink(setup_s=arguments.setup_ms / 1e3, idle_bytes_per_s=rate, busy_bytes_per_s=rate)
     app = Store(Blocks(round(arguments.capacity_gb * 1e9)), link)
-    config = uvicorn.Config(
-        app, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S
-    )
     print(f"store: {arguments.capacity_gb:g} GB on {arguments.host}:{listening.getsockname()[1]}", flush=True)
-    await SimServer(config).serve([listening])
+    await serve(app, listening)
 
 
 if __name__ == "__main__":

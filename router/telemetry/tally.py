@@ -2,9 +2,12 @@
 
 from collections import Counter
 
+from router.contract.histogram import Histogram
 from router.request.call import Call
-from router.telemetry.histogram import Histogram
 from router.telemetry.window import LatencyWindow
+
+# From a quick token to a long prefill behind a queue
+BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 
 
 class Tally:
@@ -14,9 +17,9 @@ class Tally:
         self.window = LatencyWindow()
         self.outcomes: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()  # by kind
-        self.ttft = Histogram()
-        self.tpot = Histogram()
-        self.e2e = Histogram()
+        self.ttft = Histogram(BOUNDS_MS)
+        self.tpot = Histogram(BOUNDS_MS)
+        self.e2e = Histogram(BOUNDS_MS)
 
     def ended(self, call: Call) -> None:
         self.outcomes[call.outcome] += 1

@@ -1,33 +1,45 @@
-"""A uvicorn server that ends by SIGTERM as by success, and its listening socket."""
+"""Runs an ASGI application with uvicorn until SIGTERM or SIGINT, which end it with exit status 0."""
 
-import asyncio
-import contextlib
+import gc
 import signal
 import socket
-from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 
-GRACE_S = 3  # for answers under way at SIGTERM
+GRACE_S = 3  # for responses in progress at SIGTERM
 
 
-class Failed(Exception):
+class CannotStart(Exception):
     """The process cannot start; the message is one line for the operator."""
-
-
-class SimServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """A stop that was asked for is a success: uvicorn's own would raise the signal again and exit by it."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield
 
 
 def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=2048)
     except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address once more
-        raise Failed(f"cannot listen on {host}:{port}: {reason}") from None
+        reason = str(error.strerror).partition(" (while")[0]  # Python appends the address
+        raise CannotStart(f"cannot listen on {host}:{port}: {reason}") from None
+
+
+async def serve(app: Any, listening: socket.socket) -> None:
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    # After a graceful stop uvicorn restores these handlers and raises the signal again: with the default ones it
+    # would end the process.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    # Objects that exist now stay: the collector need not look at them again.
+    gc.collect()
+    gc.freeze()
+    await uvicorn.Server(config).serve([listening])

@@ -4,8 +4,9 @@ import pytest
 
 from fleet.engine.law import API_S, chunk_pairs, law_of
 from fleet.engine.profiles import profile
-from fleet.simengine.histogram import SimHistogram
+from fleet.simengine.metrics import histogram_lines
 from fleet.tests.simengine.conftest import FAST, Sim, StartSim
+from router.contract.histogram import Histogram
 
 GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
 COUNTERS = [
@@ -86,10 +87,10 @@ def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim)
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
-    histogram = SimHistogram((1, 2))
+    histogram = Histogram((1, 2))
     for value, times in ((1, 2), (1.5, 3), (9, 1)):
         histogram.observe(value, times)
-    assert histogram.lines("h", 'a="b"') == [
+    assert histogram_lines("h", 'a="b"', histogram) == [
         'h_bucket{a="b",le="1.0"} 2',
         'h_bucket{a="b",le="2.0"} 5',
         'h_bucket{a="b",le="+Inf"} 6',
