@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 
 from controlplane.accounts.decorators import RoleMissing
-from controlplane.accounts.permissions import who_can
 from controlplane.api import problems
 from controlplane.api.problems import ApiProblem, request_id_of
+from controlplane.permissions import who_can
 
 
 def _is_api(request: HttpRequest) -> bool:

@@ -166,7 +166,7 @@ class ApiCaller:
 def api_caller(user: "User", *scopes: str) -> ApiCaller:
     """With a token of the user; without scopes, all that the user's role allows."""
     from controlplane.accounts.models import ApiToken
-    from controlplane.accounts.permissions import scopes_of
+    from controlplane.permissions import scopes_of
 
     _, token = ApiToken.issue(user=user, name="ci", scopes=scopes or scopes_of(user))
     return ApiCaller(token)

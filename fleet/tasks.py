@@ -10,10 +10,10 @@ from celery import current_app, shared_task
 from django.utils import timezone
 
 from fleet.calibration import services as calibrations
+from fleet.control import node_agent, sleep
 from fleet.control.autoscaler import scale_step
 from fleet.control.reconciler import expire_step, publish_step, reconcile_step
 from fleet.models import Calibration
-from fleet.node import agent, sleep
 from fleet.observe.failover_probe import Deputy
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
@@ -99,17 +99,17 @@ def autoscale() -> None:
 
 @shared_task(name="fleet.start_instance")
 def start_instance(name: str, epoch: int) -> None:
-    agent.start_instance(name, epoch)
+    node_agent.start_instance(name, epoch)
 
 
 @shared_task(name="fleet.stop_instance")
 def stop_instance(name: str, epoch: int) -> None:
-    agent.signal_instance(name, epoch, kill=False)
+    node_agent.signal_instance(name, epoch, kill=False)
 
 
 @shared_task(name="fleet.kill_instance")
 def kill_instance(name: str, epoch: int) -> None:
-    agent.signal_instance(name, epoch, kill=True)
+    node_agent.signal_instance(name, epoch, kill=True)
 
 
 @shared_task(name="fleet.sleep_instance")

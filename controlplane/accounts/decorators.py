@@ -7,7 +7,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 
-from controlplane.accounts.permissions import can_administer, can_operate, can_view
+from controlplane.permissions import can_administer, can_operate, can_view
 
 View = Callable[..., HttpResponseBase]
 

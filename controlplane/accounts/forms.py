@@ -10,7 +10,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.utils import timezone
 
-from controlplane.accounts.permissions import ROLE_SUMMARY, ROLES, SCOPES
+from controlplane.permissions import ROLE_SUMMARY, ROLES, SCOPES
 
 EXPIRIES = (("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never"))
 

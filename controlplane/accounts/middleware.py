@@ -7,7 +7,7 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from controlplane.accounts.decorators import RoleMissing
-from controlplane.accounts.permissions import can_view
+from controlplane.permissions import can_view
 
 API = "/api/"
 

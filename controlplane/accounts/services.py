@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from controlplane import env
 from controlplane.accounts.models import ApiToken, digest
-from controlplane.accounts.permissions import ROLES, SCOPES
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
+from controlplane.permissions import ROLES, SCOPES
 
 ADMIN = "admin"
 LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)

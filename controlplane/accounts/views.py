@@ -18,8 +18,8 @@ from controlplane.accounts import services, throttle
 from controlplane.accounts.decorators import admin_required
 from controlplane.accounts.forms import PasswordForm, TokenForm, UserForm
 from controlplane.accounts.models import ApiToken
-from controlplane.accounts.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
 from controlplane.audit.services import actor_of
+from controlplane.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
 
 HOME = "/live"
 

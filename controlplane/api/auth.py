@@ -11,8 +11,8 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from controlplane.accounts.models import TOKEN_MARK, ApiToken, digest
-from controlplane.accounts.permissions import ROLE_SCOPES, Principal, role_of, scopes_of, who_can
 from controlplane.api.problems import ApiProblem
+from controlplane.permissions import ROLE_SCOPES, Principal, role_of, scopes_of, who_can
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")

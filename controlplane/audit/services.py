@@ -6,8 +6,8 @@ from typing import Any, Literal
 import structlog
 from django.http import HttpRequest
 
-from controlplane.accounts.permissions import Principal
 from controlplane.audit.models import AuditEntry
+from controlplane.permissions import Principal
 
 log = structlog.get_logger(__name__)
 

@@ -6,9 +6,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from controlplane.audit.differences import differences
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.selectors import AuditFilters, known, page
-from controlplane.policies.drafts.merge import differences
 
 BIGGEST_ID = 2**63 - 1
 

@@ -14,9 +14,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from controlplane.accounts.permissions import has_scope
 from controlplane.dashboard import history
 from controlplane.dashboard.bridge import bridge
+from controlplane.permissions import has_scope
 
 SESSIONS = import_module(settings.SESSION_ENGINE)
 SIGN_IN_NEEDED = 4401

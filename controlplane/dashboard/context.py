@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from controlplane.accounts.permissions import can_administer, can_operate
+from controlplane.permissions import can_administer, can_operate
 
 PAGES = (
     ("/live", "Live"),

@@ -8,7 +8,6 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
-from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
@@ -18,6 +17,7 @@ from controlplane.experiments.results import exports, presenting
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, shown
+from controlplane.permissions import can_operate, who_can
 
 LISTED = 100
 

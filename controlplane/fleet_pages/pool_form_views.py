@@ -7,12 +7,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.decorators import RoleMissing
-from controlplane.accounts.permissions import can_operate
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_pages import pool_form
 from controlplane.fleet_pages.apply_views import plan_page
 from controlplane.fleet_pages.views import permissions
+from controlplane.permissions import can_operate
 from fleet import services
 from fleet.kinds import KINDS
 from fleet.spec import document

@@ -10,7 +10,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
-from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import start_of
@@ -19,6 +18,7 @@ from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.fleet_pages.pool_form import shown as as_typed
+from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of

@@ -8,11 +8,11 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
-from controlplane.accounts.permissions import can_administer
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.forms import KeyForm, RequiredForm
 from controlplane.keys.models import ApiKey
+from controlplane.permissions import can_administer
 
 
 def keys(request: HttpRequest) -> HttpResponseBase:

@@ -14,8 +14,8 @@ from django.utils.timesince import timesince
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.decorators import operator_required
-from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.audit.services import actor_of
+from controlplane.permissions import can_operate, who_can
 from controlplane.policies import selectors, services
 from controlplane.policies.drafts.editor import pretty, route_of, sections
 from controlplane.policies.drafts.values import shown

@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-from controlplane.accounts.permissions import can_operate, who_can
 from controlplane.dashboard.templatetags.figures import seconds
+from controlplane.permissions import can_operate, who_can
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy

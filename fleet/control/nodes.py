@@ -13,9 +13,9 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet import events
+from fleet.control.launchers import current
 from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
-from fleet.node.launchers import current
 from fleet.redis import connect
 from router.contract import codec, redis_keys
 

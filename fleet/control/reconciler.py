@@ -11,13 +11,13 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from fleet import events
+from fleet.control.node_agent import in_seconds
 from fleet.control.publish import publish_fleet
 from fleet.control.rollback import halt_pool, rollback_failed
 from fleet.kinds import KINDS
 from fleet.models import Instance, InstanceEvent, Pool, State
-from fleet.node.agent import in_seconds
-from fleet.observe.failure import failure_fields
 from fleet.plan.desired import AT_REST, Action, DesiredPool
+from fleet.plan.failure import failure_fields
 from fleet.plan.reconcile import KILL_AGAIN_S, plan
 from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
 from fleet.spec.fleet_spec import config, config_hash

@@ -2,10 +2,10 @@
 
 from django.utils import timezone
 
+from fleet.control.launchers import current
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
 from fleet.node.launcher import Ended
-from fleet.node.launchers import current
 
 
 def stop_all(node: str, grace_s: float) -> Ended:

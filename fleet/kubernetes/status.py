@@ -7,7 +7,7 @@ from typing import Any
 
 from fleet.kubernetes.manifests import ENGINE, POD_IP
 from fleet.node.launcher import Sight
-from fleet.observe import failure
+from fleet.plan import failure
 
 PATIENCE_S = 60.0  # an image that cannot be pulled for so long, or a container that cannot be made: it failed
 LOST_S = 30.0  # past its end for so long and still there: nobody answers on its machine

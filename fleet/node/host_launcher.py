@@ -15,7 +15,7 @@ from fleet.node.inventory import inventory, read_gpus
 from fleet.node.launcher import Ended, Sight, Started
 from fleet.node.ports import ports_for
 from fleet.node.prepare import folder_of, peers_of, prepare, write_files
-from fleet.observe.failure import last_words
+from fleet.plan.failure import last_words
 
 
 class Processes:

@@ -17,18 +17,18 @@ from django.db.models import Q
 from django.utils import timezone
 
 from fleet.control import nodes
+from fleet.control.launchers import current
+from fleet.control.node_agent import sight_of
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.models import Instance, State
-from fleet.node.agent import sight_of
 from fleet.node.fencing import Fence
 from fleet.node.launcher import Sight
-from fleet.node.launchers import current
 from fleet.node.prepare import volume_of
-from fleet.observe.failure import failure_fields
 from fleet.observe.samples import History, sample
 from fleet.observe.volumes import is_full, room
+from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, Look, Move, ObservedProcess, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move

@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 import redis
 
+from fleet.control import launchers
 from fleet.kinds import KINDS
-from fleet.node import launchers
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.observe.causes import CAUSES
-from fleet.observe.failure import last_words
+from fleet.plan.causes import CAUSES
+from fleet.plan.failure import last_words
 
 # As the installed engines write them (vLLM 0.32 and what it stands on), with values filled in.
 LINES = {

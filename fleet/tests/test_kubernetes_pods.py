@@ -9,11 +9,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from fleet.control import nodes
+from fleet.control import launchers, node_agent, nodes
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
 from fleet.models import DesiredState, Instance, Node, Pool, State
-from fleet.node import agent, launchers, logs
+from fleet.node import logs
 from fleet.node.launcher import Ended
 from fleet.plan.placement import refusal
 from fleet.snapshot import node_views, observed_of
@@ -62,7 +62,7 @@ def known(here: Pods, name: str, phase: str) -> Callable[[], bool]:
 
 def started(epoch: int = 1) -> Instance:
     row(epoch)
-    assert agent.start_instance("p-0", epoch) is True
+    assert node_agent.start_instance("p-0", epoch) is True
     return Instance.objects.get()
 
 
@@ -81,7 +81,7 @@ def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster)
 def test_an_order_that_comes_twice_takes_over_the_pod_of_the_first(here: Pods, cluster: Cluster) -> None:
     uid = cluster_uid(cluster, started())
     row(1, pod="")  # the first died before it wrote down what it had made
-    assert agent.start_instance("p-0", 1) is True
+    assert node_agent.start_instance("p-0", 1) is True
     assert cluster_uid(cluster, Instance.objects.get()) == uid
 
 
@@ -92,7 +92,7 @@ def cluster_uid(cluster: Cluster, instance: Instance) -> str:
 def test_pods_of_earlier_starts_are_gone_before_a_new_one_is_made(here: Pods, cluster: Cluster) -> None:
     started(1)
     row(2, pod="")
-    assert agent.start_instance("p-0", 2) is True
+    assert node_agent.start_instance("p-0", 2) is True
     assert set(cluster.pods()) == {"p-0-e2"}
 
 
@@ -103,12 +103,12 @@ def test_a_start_waits_for_an_earlier_pod_that_takes_its_time(
     started(1)
     scheduled(cluster, "p-0-e1")
     row(2, pod="")
-    assert agent.start_instance("p-0", 2) is False
+    assert node_agent.start_instance("p-0", 2) is False
     waiting = Instance.objects.get()
     assert (waiting.state, waiting.failures) == (State.STARTING, 0)
     assert waiting.reason == "waits for the Pod p-0-e1 of an earlier start to end"
     cluster.remove("p-0-e1")
-    assert agent.start_instance("p-0", 2) is True
+    assert node_agent.start_instance("p-0", 2) is True
 
 
 def scheduled(cluster: Cluster, name: str) -> None:
@@ -124,13 +124,13 @@ def test_an_earlier_pod_on_a_machine_that_is_lost_is_no_hindrance(here: Pods, cl
     pod = cluster.pods()["p-0-e1"]
     cluster.put("pods", "p-0-e1", {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     row(2, pod="")
-    assert agent.start_instance("p-0", 2) is True
+    assert node_agent.start_instance("p-0", 2) is True
 
 
 def test_a_database_that_is_behind_the_cluster_catches_up(here: Pods, cluster: Cluster) -> None:
     started(5)
     row(2, pod="")
-    assert agent.start_instance("p-0", 2) is False
+    assert node_agent.start_instance("p-0", 2) is False
     behind = Instance.objects.get()
     assert (behind.epoch, behind.state) == (5, State.STOPPED)
     assert "has started epoch 5 of it already" in behind.reason
@@ -140,14 +140,14 @@ def test_a_pod_of_an_earlier_life_of_the_pool_is_not_taken_over(here: Pods, clus
     uid = cluster_uid(cluster, started(1))
     Pool.objects.update(created_at=BORN + dt.timedelta(days=1))
     row(1, pod="")
-    assert agent.start_instance("p-0", 1) is True
+    assert node_agent.start_instance("p-0", 1) is True
     assert cluster_uid(cluster, Instance.objects.get()) != uid
 
 
 def test_a_pod_of_that_name_that_is_not_ours_is_left_alone(here: Pods, cluster: Cluster) -> None:
     cluster.create("pods", {"metadata": {"name": "p-0-e1"}, "spec": {}})
     row(1)
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     failed = Instance.objects.get()
     assert (failed.state, failed.failures) == (State.FAILED, 1)
     assert "there is a Pod p-0-e1 already that is not of this fleet" in failed.reason
@@ -172,7 +172,7 @@ def test_what_is_nobodys_failure_is_tried_again_and_the_rest_says_why(
 ) -> None:
     cluster.fail("POST", "/pods", status, message, times=9, retry_after="0")
     row(1)
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     found = Instance.objects.get()
     assert (found.state, found.failures) == (state, int(state == State.FAILED))
     assert found.reason.startswith(words)
@@ -182,12 +182,12 @@ def test_a_secret_that_cannot_be_made_takes_its_pod_along(here: Pods, cluster: C
     cluster.forbidden.add(("create", "secrets"))
     config = {"model": "m", "kind": "vllm", "engine": {"environment": {"HF_TOKEN": "x"}}}
     row(1, config=config)
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     assert "secrets is forbidden" in Instance.objects.get().reason
     assert cluster.pods() == {}
     cluster.forbidden.clear()
     row(2, config=config)
-    assert agent.start_instance("p-0", 2) is True
+    assert node_agent.start_instance("p-0", 2) is True
     assert cluster.objects["secrets", "p-0-e2"]["stringData"] == {"env.HF_TOKEN": "x"}
     cluster.remove("p-0-e2")
     assert ("secrets", "p-0-e2") not in cluster.objects
@@ -203,7 +203,7 @@ def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monk
 
     monkeypatch.setattr(Pods, "start", slowly)
     row(1)
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     assert cluster.pods() == {}
 
 
@@ -270,11 +270,11 @@ def test_a_stop_deletes_its_pod_with_the_kinds_grace_and_a_kill_at_once(
     scheduled(cluster, "p-0-e1")
     row(1, State.STOPPING, pod="p-0-e1")
     before = time.time()
-    assert agent.signal_instance("p-0", 1, kill=kill) is True
+    assert node_agent.signal_instance("p-0", 1, kill=kill) is True
     deadline = dt.datetime.fromisoformat(cluster.pods()["p-0-e1"]["metadata"]["deletionTimestamp"]).timestamp()
     assert before + grace_s - 1 <= deadline <= time.time() + grace_s
     cluster.remove("p-0-e1")
-    assert agent.signal_instance("p-0", 1, kill=kill) is False
+    assert node_agent.signal_instance("p-0", 1, kill=kill) is False
     assert here.mirror(NODE).get("p-0-e1") is None
 
 

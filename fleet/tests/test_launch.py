@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.node import logs, process
-from fleet.observe.failure import last_words
+from fleet.plan.failure import last_words
 
 SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 STUBBORN = [

@@ -12,11 +12,11 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from fleet import services
-from fleet.control import nodes
+from fleet.control import node_agent, nodes
+from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, State
-from fleet.node import agent, fencing, inventory, process
-from fleet.node.agent import in_seconds
+from fleet.node import fencing, inventory, process
 from fleet.observe.failover_probe import Deputy
 from fleet.tests.world import World, deliver, document
 
@@ -141,7 +141,7 @@ def started(world: World) -> Instance:
 def test_an_order_that_comes_twice_starts_one_process(world: World) -> None:
     row = started(world)
     Instance.objects.update(state=State.STARTING, pid=None)  # as a second worker saw it, a moment earlier
-    assert agent.start_instance("p-0", row.epoch) is False
+    assert node_agent.start_instance("p-0", row.epoch) is False
     assert [pid for pid, _ in world.processes()] == [row.pid]
 
 
@@ -151,7 +151,7 @@ def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
     Instance.objects.update(epoch=5, state=State.STARTING, pid=None)
     assert fencing.claim(world.one()) is None
     Instance.objects.update(epoch=2)  # an older copy was restored
-    assert agent.start_instance("p-0", 2) is False
+    assert node_agent.start_instance("p-0", 2) is False
     assert (world.one().epoch, world.one().state) == (5, State.STOPPED)
     assert "has started epoch 5 of it already" in InstanceEvent.objects.get(kind="refused").text
     world.until_ready(1)

@@ -8,11 +8,12 @@ import redis
 from django.utils import timezone
 
 from fleet import events, selectors, services
+from fleet.control import node_agent
+from fleet.control.node_agent import in_seconds
 from fleet.control.publish import publish_fleet
 from fleet.control.reconciler import expire_step, publish_step, reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
-from fleet.node import agent, host_launcher
-from fleet.node.agent import in_seconds
+from fleet.node import host_launcher
 from fleet.node.ports import NoPort, is_free, ports_for
 from fleet.redis import connect
 from fleet.services import FleetChanged, NotPossible
@@ -72,7 +73,7 @@ def test_a_start_order_that_is_lost_is_given_again_in_a_new_epoch_and_the_old_on
     step()
     Instance.objects.update(since=in_seconds(timezone.now(), -30))
     assert step() == [("start", "local", "p-0", 2)]
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     assert selectors.instance("p-0").pid is None
 
 
@@ -84,8 +85,8 @@ def test_of_two_who_move_an_instance_only_one_does() -> None:
 
 
 def test_an_order_for_an_instance_that_is_gone_does_nothing() -> None:
-    assert agent.start_instance("nobody", 1) is False
-    assert agent.signal_instance("nobody", 1, kill=True) is False
+    assert node_agent.start_instance("nobody", 1) is False
+    assert node_agent.signal_instance("nobody", 1, kill=True) is False
 
 
 def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,7 @@ def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPa
     step()
     step()
     monkeypatch.setattr(host_launcher, "ports_for", no_port)
-    assert agent.start_instance("p-0", 1) is False
+    assert node_agent.start_instance("p-0", 1) is False
     row = selectors.instance("p-0")
     assert (row.state, row.failures) == (State.FAILED, 1)
     assert "no free port between 1 and 2" in row.reason

@@ -13,13 +13,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from fleet import selectors, services
+from fleet.control import node_agent, sleep
+from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.models import Instance, State
-from fleet.node import agent, fencing, logs, sleep
+from fleet.node import fencing, logs
 from fleet.node import process as launch
-from fleet.node.agent import in_seconds
 from fleet.observe.scrape import Scraper
 from fleet.redis import connect
 from router.contract import codec, redis_keys
@@ -69,11 +70,11 @@ def document(replicas: int = 1, name: str = "p", **engine: Any) -> dict[str, Any
 def deliver(order: str, node: str, instance: str, epoch: int) -> None:
     """What the node's worker does with an order, at once."""
     if order == "start":
-        agent.start_instance(instance, epoch)
+        node_agent.start_instance(instance, epoch)
     elif order in ("sleep", "wake"):
         (sleep.sleep_instance if order == "sleep" else sleep.wake_instance)(instance, epoch)
     else:
-        agent.signal_instance(instance, epoch, kill=order == "kill")
+        node_agent.signal_instance(instance, epoch, kill=order == "kill")
 
 
 class World:

@@ -5,8 +5,8 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 
 from controlplane.accounts.models import ApiToken
-from controlplane.accounts.permissions import role_of
 from controlplane.accounts.services import ensure_admin
+from controlplane.permissions import role_of
 from controlplane.testing import ApiCaller
 
 pytestmark = pytest.mark.django_db

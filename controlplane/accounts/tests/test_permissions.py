@@ -1,7 +1,7 @@
 import pytest
 from django.contrib.auth.models import AnonymousUser, Group, User
 
-from controlplane.accounts.permissions import (
+from controlplane.permissions import (
     ROLE_SCOPES,
     ROLES,
     SCOPES,

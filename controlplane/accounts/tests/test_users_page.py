@@ -4,8 +4,8 @@ import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 
-from controlplane.accounts.permissions import role_of
 from controlplane.audit.models import AuditEntry
+from controlplane.permissions import role_of
 from controlplane.testing import api_caller
 
 

@@ -8,9 +8,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.accounts.decorators import viewer_required
-from controlplane.accounts.permissions import SCOPES
 from controlplane.api.api import api
 from controlplane.api.reference.inputs import inputs_of
+from controlplane.permissions import SCOPES
 
 
 @login_required

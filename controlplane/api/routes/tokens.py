@@ -10,12 +10,12 @@ from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken
-from controlplane.accounts.permissions import SCOPES
 from controlplane.api.auth import require
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
+from controlplane.permissions import SCOPES
 
 router = Router(tags=["tokens"])
 

@@ -1,9 +1,9 @@
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.accounts.permissions import SCOPES
 from controlplane.api.api import api
 from controlplane.management.commands import openapi_export
+from controlplane.permissions import SCOPES
 
 SCHEMA = openapi_export.schema()
 OPERATIONS = [

@@ -1,10 +1,10 @@
 import pytest
 from django.contrib.auth.models import User
 
-from controlplane.accounts.permissions import Principal
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.selectors import AuditFilters, page
 from controlplane.audit.services import SYSTEM, Actor, actor_of, record
+from controlplane.permissions import Principal
 
 OTTO = Actor("user", "otto")
 

@@ -12,7 +12,6 @@ import redis
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import AnonymousUser
 
-from controlplane.accounts.permissions import ROLE_SCOPES, Principal
 from controlplane.api import sockets
 from controlplane.asgi import application
 from controlplane.dashboard import bridge as bridges
@@ -20,6 +19,7 @@ from controlplane.dashboard import consumers
 from controlplane.dashboard.bridge import Viewer
 from controlplane.dashboard.step import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.permissions import ROLE_SCOPES, Principal
 
 VERA = Principal("user", "vera", "viewer", ROLE_SCOPES["viewer"], 1)
 NOBODY = AnonymousUser()

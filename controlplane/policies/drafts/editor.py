@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.policies.drafts.merge import flatten
+from controlplane.audit.differences import flatten
 from controlplane.policies.drafts.values import as_input, figure, shown, typed
 from controlplane.policies.metrics import LiveMetric
 from router.policy.schema.document import parameters_of

@@ -3,26 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from controlplane.audit.differences import differences, flatten
 from controlplane.policies.errors import Dispute
 
 ROUTE = "route.name"
-
-
-def flatten(document: dict[str, Any]) -> dict[str, Any]:
-    """{"classes": {"a": 1}} → {"classes.a": 1}; the schema number is not a field."""
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, dict):
-            flat.update({f"{key}.{inner}": v for inner, v in flatten(value).items()})
-        elif key != "schema":
-            flat[key] = value
-    return flat
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    before, after = flatten(old), flatten(new)
-    paths = [*before, *(path for path in after if path not in before)]
-    return {p: (before.get(p), after.get(p)) for p in paths if before.get(p) != after.get(p)}
 
 
 def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:

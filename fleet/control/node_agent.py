@@ -9,15 +9,15 @@ import datetime as dt
 from django.utils import timezone
 
 from fleet import events
+from fleet.control.launchers import current
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.node import process
 from fleet.node.launcher import Launcher, Sight, Started, Unready
-from fleet.node.launchers import current
 from fleet.node.ports import NoPort
 from fleet.node.prepare import NotReady, peers_of, prepare
-from fleet.observe.failure import failure_fields
+from fleet.plan.failure import failure_fields
 from fleet.transitions import move
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleet.models import Instance
-from fleet.observe.causes import CAUSES
+from fleet.plan.causes import CAUSES
 from fleet.plan.state import backoff_s
 
 _ERROR = re.compile(r"(^|\s)\w*(Error|Exception): ")
