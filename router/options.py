@@ -1,49 +1,92 @@
-"""The command line of `python -m router`, and the source of pools that it asks for."""
+"""The options of a router, from the command line or the environment, and the source of pools that they name."""
 
 import argparse
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from router.source import PoolSource
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class Parser(argparse.ArgumentParser):
-    """What is wrong is one line, not the usage and a line."""
+# For `router.app:app` under any ASGI server; REDIS_URL besides
+VARIABLES = {
+    "WEIR_ROUTER_INSTANCES": "--instances",
+    "WEIR_ROUTER_POLICY": "--policy",
+    "WEIR_ROUTER_KEYS": "--keys",
+    "WEIR_ROUTER_MODEL": "--model",
+    "WEIR_ROUTER_ID": "--id",
+    "WEIR_ROUTER_URL": "--url",
+}
+REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
+
+class OptionError(ValueError):
+    """One line that names the option."""
+
+
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"router: {message}", file=sys.stderr)
-        sys.exit(2)
+        raise OptionError(message)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """From the command line. An error is one line and status 2, without the usage."""
+    try:
+        return parse(argv)
+    except OptionError as error:
+        print(f"router: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def from_environment() -> PoolSource:
+    """ValueError with one line that names the variable."""
+    argv = [f"{flag}={os.environ[name]}" for name, flag in VARIABLES.items() if os.environ.get(name)]
+    try:
+        required = os.environ.get(REQUIRE_KEYS, "0")
+        if required not in ("0", "1"):
+            raise OptionError(f"{REQUIRE_KEYS}={required}: allowed are 0 and 1")
+        options = parse([*argv, "--require-keys"] if required == "1" else argv)
+        url = options.url or f"http://{options.host}:{options.port}"
+        options.host = urlsplit(url).hostname
+        return source(options, url)
+    except ValueError as error:
+        text = str(error).replace("--require-keys", REQUIRE_KEYS).replace("--redis", "REDIS_URL")
+        for name, flag in VARIABLES.items():
+            text = text.replace(flag, name)
+        raise ValueError(text) from None
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """OptionError when it cannot be used."""
     parser = Parser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
     parser.add_argument("--redis", metavar="URL", help="take pools and policies from this Redis (default: REDIS_URL)")
     parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy (JSON, or YAML)")
     parser.add_argument("--keys", type=Path, metavar="FILE", help="with --instances: hashes of API keys, their limits")
-    parser.add_argument("--model", metavar="NAME", help="with --instances: what they serve (default: they are asked)")
-    parser.add_argument("--require-keys", action="store_true", help="serve only who shows an API key, in every pool")
+    parser.add_argument("--model", metavar="NAME", help="with --instances: their model (default: ask them)")
+    parser.add_argument("--require-keys", action="store_true", help="every pool requires an API key")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
     parser.add_argument(
         "--shared-port", type=int, metavar="PORT", help="listen there as well, together with other routers"
     )
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
+    parser.add_argument("--url", help="where other processes reach it (default: http://HOST:PORT)")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     options = parser.parse_args(argv)
     fault = _fault(options)
     if fault:
-        parser.error(fault)
+        raise OptionError(fault)
     return options
 
 
 def _fault(options: argparse.Namespace) -> str:
-    """What does not go together, in words."""
+    """Why the options cannot be used together; empty when they can."""
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
     if options.instances is not None and options.require_keys:
@@ -67,7 +110,7 @@ def _fault_of_ports(options: argparse.Namespace) -> str:
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:
-    """`url`: where this router is reached. ValueError with one line that names the flag."""
+    """`url`: where this router is reached. ValueError with one line that names the option."""
     if options.instances is not None:
         from router.standalone.file_source import FileSource
 

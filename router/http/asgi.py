@@ -12,6 +12,8 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
+Step = Callable[[], Awaitable[None]]
+
 HIGH_WATER = 64 * 1024  # bytes that wait for the client
 
 
@@ -73,7 +75,7 @@ class AsgiClient:
         self._out.append(message)
         self._news.set()
 
-    # The proxy's side
+    # The handler's side
 
     async def read(self) -> bytes:
         parts, size, more = [], 0, True
@@ -108,9 +110,17 @@ class AsgiClient:
         self._put({"type": "http.response.body", "body": data, "more_body": False})
 
 
-async def answer(send: Send, status: int, lines: bytes, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": _headers(lines)})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+async def lifespan(receive: Receive, send: Send, start: Step, stop: Step) -> None:
+    await receive()
+    try:
+        await start()
+    except ValueError as error:
+        await send({"type": "lifespan.startup.failed", "message": f"router: {error}"})
+        return
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await stop()
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 def _headers(lines: bytes) -> list[tuple[bytes, bytes]]:

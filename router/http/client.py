@@ -1,7 +1,7 @@
-"""Whom a request comes from and its answer goes to, as the proxy sees it; how the bytes travel is the server's matter.
+"""A request's head and the connection that its response goes to, as the router's handlers see them.
 
-Two implementations: exchange.py writes to the socket itself, under the server that `python -m router` runs; asgi.py
-speaks ASGI, under any server.
+Two implementations: exchange.py writes to the socket, under the server of `python -m router`; asgi.py speaks ASGI,
+under any server.
 """
 
 from collections.abc import Callable
@@ -17,27 +17,25 @@ class IncomingRequest:
     query: bytes
     headers: list[tuple[bytes, bytes]]  # names in lower case
     peer: str  # the address that it came from
+    method: str = "POST"
 
 
 class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
-    on_room: Callable[[], None] | None  # called when it has caught up after a `write` that was too much
-
-    @property
-    def gone(self) -> bool:
-        """It went away: its task is cancelled then."""
+    on_room: Callable[[], None] | None  # called when the client has caught up after a `write` that returned True
+    gone: bool  # the client went away; the request's task is cancelled then
 
     async def read(self) -> bytes:
-        """The request's, whole. Refusal when it is too large, ClientGone when it does not come."""
+        """The request's whole body. ErrorResponse when it is too large, ClientGone when the client leaves."""
 
     def start(self, status: int, lines: bytes) -> None:
-        """The answer's head, `lines` are its headers. It may wait for the first byte of the body."""
+        """Send the head with these header lines, perhaps together with the body's first bytes."""
 
     def write(self, data: bytes) -> bool:
-        """True when it reads more slowly than it is written to: nothing more until `on_room`."""
+        """True when the client reads too slowly: write nothing more until `on_room`."""
 
     def write_chunk(self, chunk: bytes) -> bool:
-        """As `write`, of a chunk with its framing."""
+        """Like `write`, for a chunk with its framing."""
 
     def end(self, data: bytes = b"") -> None:
-        """The last bytes; the answer is whole."""
+        """Send the last bytes of the response."""

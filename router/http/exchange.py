@@ -1,14 +1,11 @@
-"""One request and its answer on a client's connection, straight to the socket: what ASGI would do in dictionaries and
-coroutines, a call for each part."""
+"""One request and its answer on a client's connection, written straight to the socket: ASGI would make dictionaries and
+coroutines of each part."""
 
 import asyncio
 import http
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
-
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from typing import Any, Protocol
 
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
@@ -16,16 +13,42 @@ from router.http.client import ClientConnection, IncomingRequest
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 BODILESS = (204, 304)
 BROKEN = b"the router failed: its log says why\n"
-_LENGTH = b"content-length: "
 CHUNKED = b"transfer-encoding: chunked\r\n"
+_LENGTH = b"content-length: "
 
 log = logging.getLogger("weir.router")
 
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 
-class HttpExchange(RequestResponseCycle):
-    """A Client. To uvicorn's protocol it is one of its cycles: it sets `disconnected`, then `message_event`."""
+class FlowControl(Protocol):
+    write_paused: bool  # the client reads more slowly than it is written to
+
+
+class HttpExchange:
+    """A ClientConnection."""
+
+    __slots__ = (
+        "_continued",
+        "_head",
+        "_parts",
+        "_size",
+        "_waiter",
+        "flow",
+        "gone",
+        "handler",
+        "http_1_0",
+        "incoming",
+        "keep_alive",
+        "on_response",
+        "on_room",
+        "request_complete",
+        "response_complete",
+        "response_started",
+        "takes_chunks",
+        "task",
+        "transport",
+    )
 
     def __init__(
         self,
@@ -42,28 +65,20 @@ class HttpExchange(RequestResponseCycle):
         self.on_response = on_response
         self.keep_alive = True
         self.http_1_0 = False
-        self.expects = False  # to be told that it may send the body
-        self.more_body = True
-        self.disconnected = False
+        self.request_complete = False
         self.response_started = False
         self.response_complete = False
+        self.gone = False
+        self.takes_chunks = False
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self._parts: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._head = b""  # not written yet
-        self.takes_chunks = False
+        self._continued = False  # the client may send the body
+        self._head = b""  # of the response, not written yet
 
-    @property
-    def message_event(self) -> "HttpExchange":  # type: ignore[override]
-        return self
-
-    @property
-    def gone(self) -> bool:
-        return self.disconnected
-
-    # The server's side
+    # The protocol's side
 
     async def run(self, tasks: "set[asyncio.Task[None]]") -> None:
         try:
@@ -76,7 +91,7 @@ class HttpExchange(RequestResponseCycle):
         finally:
             if self.task is not None:
                 tasks.discard(self.task)
-            if not self.response_complete and not self.disconnected:
+            if not self.response_complete and not self.gone:
                 self.transport.close()
 
     def feed(self, data: bytes) -> None:
@@ -87,27 +102,28 @@ class HttpExchange(RequestResponseCycle):
             self._parts.clear()
             self._wake()
 
-    def fed(self) -> None:
-        self.more_body = False
+    def feed_end(self) -> None:
+        self.request_complete = True
         self._wake()
 
-    def set(self) -> None:
-        """What uvicorn does to tell a cycle that the client is gone, or that bytes have come."""
-        if self.disconnected and self.task is not None and not self.response_complete:
-            if self._waiter is not None:
-                self._wake()
-            else:
-                self.task.cancel()
+    def client_left(self) -> None:
+        if self.response_complete:
+            return
+        self.gone = True
+        if self._waiter is not None:
+            self._wake()
+        elif self.task is not None:
+            self.task.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # The proxy's side
+    # The handler's side
 
     async def read(self) -> bytes:
-        while self.more_body or self._size > MAX_BODY:
-            if self.disconnected:
+        while not self.request_complete or self._size > MAX_BODY:
+            if self.gone:
                 raise ClientGone
             if self._size > MAX_BODY:
                 raise too_large()
@@ -116,9 +132,10 @@ class HttpExchange(RequestResponseCycle):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _more(self) -> None:
-        if self.expects:
-            self.expects = False
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if not self._continued:
+            self._continued = True
+            if any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.incoming.headers):
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter

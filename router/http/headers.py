@@ -18,7 +18,7 @@ _HOP_BY_HOP = {
     b"upgrade",
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
-# expect: uvicorn has answered it.
+# expect: the server has answered it.
 _NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}

@@ -1,116 +1,221 @@
-"""The router's own server protocol: uvicorn's, with a short way for what is served through the proxy.
-
-Such a request becomes an Exchange, which answers to the socket; everything else goes on as ASGI (`Router.__call__`).
-"""
+"""A client's connection: HTTP/1.1 on an asyncio.Protocol that feeds httptools. Each request becomes an HttpExchange,
+which writes its response to the socket; pipelined requests are answered one after another."""
 
 import asyncio
-from typing import Any, Protocol
+from collections import deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
 
+from router.http import errors
 from router.http.client import IncomingRequest
-from router.http.exchange import Handler, HttpExchange
-from router.timers import Deadlines
-from router.tokenize.prompt import RENDERERS
+from router.http.errors import ErrorResponse
+from router.http.exchange import HttpExchange
+from router.http.request_limits import BODY, NOTHING, HeadTooLarge, RequestLimits, head_too_large, too_late
+
+if TYPE_CHECKING:
+    from router.http.server import HttpServer
 
 PIPELINED = 8  # requests that may wait on a connection while another is answered
+LINGER_S = 1.0  # between the response to what cannot be read and the end of the connection
 
-_ENDPOINTS = {path.encode(): path for path in RENDERERS}
-
-
-class ServedRequest(Protocol):
-    """What the ASGI callable of the server is to have besides."""
-
-    idle: "Deadlines[RouterProtocol]"
-    handle: Handler
+_REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_OFFER = (b"connection", b"upgrade", b"http2-settings")
 
 
-class RouterProtocol(HttpToolsProtocol):
-    app: Any  # Served
-    _answering: HttpExchange | None = None
+class HttpProtocol(asyncio.Protocol):
+    def __init__(self, server: "HttpServer") -> None:
+        self._server = server
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
+        self._limits = RequestLimits(self, server.deadlines)
+        self._transport: asyncio.Transport
+        self._peer = ""
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._offers = False  # the request offers a protocol besides HTTP/1.1, which it need not be granted
+        self._deaf = False  # what comes is not HTTP, or too much: nothing more is read
+        self._read_paused = False
+        self.write_paused = False
+        self._running: HttpExchange | None = None
+        self._waiting: deque[HttpExchange] = deque()
+        self._last: HttpExchange | None = None  # the one whose request came last, or is coming
 
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
+    # asyncio.Protocol
 
-    def on_headers_complete(self) -> None:
-        path, _, query = self.url.partition(b"?")
-        api_path = _ENDPOINTS.get(path)
-        parser = self.parser
-        if api_path is None or parser.get_method() != b"POST" or parser.should_upgrade():
-            self._as_asgi()
-            return
-        incoming = IncomingRequest(api_path, query, self.headers, self.client[0] if self.client else "")
-        exchange = HttpExchange(incoming, self.app.handle, self.transport, self.flow, self.on_response_complete)
-        exchange.http_1_0 = parser.get_http_version() == "1.0"
-        exchange.keep_alive = not exchange.http_1_0 and parser.should_keep_alive()
-        exchange.expects = self.expect_100_continue
-        before, self.cycle = self.cycle, exchange
-        if before is None or before.response_complete:
-            self._start_asgi_task(exchange, self.app)
-        else:
-            self.pipeline.appendleft((exchange, self.app))
-            if len(self.pipeline) > PIPELINED:  # not before: who does not read does not see that the client is gone
-                self.flow.pause_reading()
-
-    def _as_asgi(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()  # forgets what has been read of it
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers
-        super().on_headers_complete()
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        if not isinstance(cycle, HttpExchange):
-            super()._start_asgi_task(cycle, app)
-            return
-        self._answering = cycle
-        task = cycle.task = self.loop.create_task(cycle.run(self.tasks))
-        self.tasks.add(task)
-
-    def on_body(self, body: bytes) -> None:
-        cycle = self.cycle
-        if isinstance(cycle, HttpExchange):
-            cycle.feed(body)
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        cycle = self.cycle
-        if isinstance(cycle, HttpExchange):
-            cycle.fed()
-        else:
-            super().on_message_complete()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._answering is not None and self._answering.on_room is not None:
-            self._answering.on_room()
-
-    # The time that a connection may be idle
-
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self.app.idle.start(self, self.timeout_keep_alive)
-
-    def _unset_keepalive_if_required(self) -> None:
-        self.app.idle.stop(self)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if peer else ""
+        self._server.connections.add(self)
+        self._limits.restart()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.app.idle.stop(self)
-        super().connection_lost(exc)
+        self._server.leave(self)
+        self._limits.stop()
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.client_left()
+        del self._parser  # it refers to this object
+
+    def data_received(self, data: bytes) -> None:
+        self._limits.begin_read(len(data))
+        while data and not self._deaf:
+            data = self._feed(data)
+        if not self._deaf:
+            try:
+                self._limits.end_read()
+            except HeadTooLarge:
+                self._refuse(head_too_large())
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self._running is not None and self._running.on_room is not None:
+            self._running.on_room()
+
+    def _feed(self, data: bytes) -> bytes:
+        """The rest to be read, when the parser stopped at a request that offers another protocol."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+            return self._without_offer() + rest if self._offers else rest
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, HeadTooLarge):
+                self._refuse(head_too_large())
+            else:
+                self._refuse(ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {error}"))
+        return b""
+
+    def _without_offer(self) -> bytes:
+        """The head again, as of a client that offers nothing: the parser takes no body of a request that does."""
+        self._offers = False
+        self._limits.begin_read(0)
+        kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
+        return b"%b %b HTTP/1.1\r\n%b\r\n" % (self._parser.get_method(), self._target, b"".join(kept))
+
+    # httptools.HttpRequestParser
+
+    def on_message_begin(self) -> None:
+        self._target = b""
+        self._headers = []
+        self._limits.begin_head()
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._limits.check_head(self._target, self._headers)
+        parser = self._parser
+        if parser.should_upgrade() and dict(self._headers).get(b"upgrade", b"websocket").lower() != b"websocket":
+            self._offers = True  # curl --http2 and Java's client do with each request
+            return
+        self._limits.awaited = BODY
+        path, query = split(self._target)
+        incoming = IncomingRequest(path, query, self._headers, self._peer, parser.get_method().decode())
+        exchange = HttpExchange(incoming, self._server.handle, self._transport, self, self._answered)
+        exchange.http_1_0 = parser.get_http_version() == "1.0"
+        exchange.keep_alive = not exchange.http_1_0 and not self._server.closing and parser.should_keep_alive()
+        before, self._last = self._last, exchange
+        if before is None or before.response_complete:
+            self._start(exchange)
+        else:
+            self._waiting.append(exchange)
+            if len(self._waiting) > PIPELINED:  # not before: a connection that is not read never tells of its end
+                self._read_paused = True
+                self._transport.pause_reading()
+
+    def on_body(self, data: bytes) -> None:
+        if self._last is not None:
+            self._last.feed(data)
+
+    def on_message_complete(self) -> None:
+        if not self._offers and self._last is not None:
+            self._limits.awaited = NOTHING
+            self._last.feed_end()
+
+    # Exchanges
+
+    def _start(self, exchange: HttpExchange) -> None:
+        self._running = exchange
+        tasks = self._server.tasks
+        task = exchange.task = self._server.loop.create_task(exchange.run(tasks))
+        tasks.add(task)
+
+    def _answered(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        else:
+            self._limits.idle()
+
+    def finish(self) -> None:
+        """Close when all requests that have come are answered."""
+        if self._last is None or self._last.response_complete:
+            self._transport.close()
+        else:
+            self._last.keep_alive = False
+
+    def expire(self) -> None:
+        """The client has had its time."""
+        awaited = self._limits.awaited
+        if self._transport.is_closing():
+            return
+        if self._deaf or awaited == NOTHING:
+            self._transport.close()
+        elif self._read_paused or (awaited == BODY and self._last is not self._running):
+            self._limits.restart()  # nothing of it is read before its turn
+        elif awaited == BODY and self._last is not None and self._last.response_complete:
+            self._transport.close()  # the response did not need the body
+        else:
+            self._refuse(too_late(awaited))
+
+    # What cannot be read
+
+    def _refuse(self, refusal: ErrorResponse) -> None:
+        """Respond and close; while whole requests that came before are being answered, close after the last of them."""
+        self._deaf = True
+        self._limits.stop()
+        last = self._last
+        if last is None or last.response_complete:
+            self._respond(refusal)
+        elif last.request_complete:
+            last.keep_alive = False
+        elif self._waiting:  # the last of them is the one that cannot be read
+            self._waiting.pop()
+            before = self._waiting[-1] if self._waiting else self._running
+            assert before is not None  # noqa: S101 - nothing waits for nothing
+            before.keep_alive = False
+        else:
+            last.client_left()
+            self._respond(None if last.response_started else refusal)
+
+    def _respond(self, refusal: ErrorResponse | None) -> None:
+        if refusal is not None:
+            body = errors.body("", refusal, "")
+            head = (
+                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            )
+            self._transport.write(head % (refusal.status, _REASONS[refusal.status], len(body)) + body)
+        # Closed at once, with bytes unread, the connection would be reset, and the client might not see the response.
+        self._transport.write_eof()
+        self._limits.linger(LINGER_S)
 
 
-def close_idle(door: RouterProtocol) -> None:
-    door.timeout_keep_alive_handler()
-
-
-def deadlines() -> Deadlines[RouterProtocol]:
-    return Deadlines(asyncio.get_running_loop(), close_idle)
+@lru_cache(maxsize=256)
+def split(target: bytes) -> tuple[str, bytes]:
+    """The path, decoded, and the query."""
+    url = httptools.parse_url(target)
+    return unquote(url.path.decode("ascii")), url.query or b""

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import redis
 
-from router.__main__ import RouterServer, configuration, listen
 from router.app import Router
 from router.contract import codec, redis_keys
+from router.http.server import HttpServer, listen
 from router.policy.schema import document
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
@@ -118,20 +118,17 @@ class World:
 
 @asynccontextmanager
 async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
-    """A router behind uvicorn in this event loop, and a client of it."""
+    """A router in this event loop, and a client of it."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     router = Router(RedisSource(redis_url, router_id, url))
-    server = RouterServer(configuration(router, grace_s=1))
-    serving = asyncio.ensure_future(server._serve([listener]))
+    server = HttpServer(router, grace_s=1)
+    await server.start([listener])
     try:
-        while not server.started:
-            await asyncio.sleep(0.005)
         async with httpx.AsyncClient(base_url=url, timeout=20) as client:
             yield router, client
     finally:
-        server.should_exit = True
-        await serving
+        await server.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""What the router answers itself: models, health, metrics, and errors for paths and methods that it does not have."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from router.http import errors
+from router.http.client import ClientConnection, IncomingRequest
+from router.http.errors import ErrorResponse
+from router.http.headers import request_id
+from router.metrics import render
+from router.pool.pool import Pool
+from router.tokenize.prompt import RENDERERS
+
+if TYPE_CHECKING:
+    from router.source import PoolSource
+
+ONE_MODEL = "/v1/models/"
+JSON = b"application/json"
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+
+Page = tuple[bytes, bytes]  # content type, body
+
+
+class Pages:
+    def __init__(self, source: "PoolSource") -> None:
+        self._source = source
+        self._pools = source.pools
+        self._pages: dict[str, Callable[[], Page]] = {
+            "/v1/models": self._models,
+            "/healthz": self._healthz,
+            "/health": self._healthz,
+            "/metrics": self._metrics,
+        }
+
+    async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
+        name = request_id(dict(incoming.headers))
+        try:
+            kind, body = self._page(incoming)
+            status, lines = 200, b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(body))
+        except ErrorResponse as refusal:
+            status = refusal.status
+            lines, body = errors.answer(incoming.path, refusal, name)
+        client.start(status, b"%bx-request-id: %b\r\n" % (lines, name.encode()))
+        client.end(b"" if incoming.method == "HEAD" else body)
+
+    def _page(self, incoming: IncomingRequest) -> Page:
+        path = incoming.path
+        page = self._pages.get(path)
+        model = path.removeprefix(ONE_MODEL) if path.startswith(ONE_MODEL) else ""
+        if incoming.method not in ("GET", "HEAD"):
+            raise _wrong(incoming, "GET, HEAD" if page is not None or model else "", self._pages)
+        if page is not None:
+            return page()
+        if model:
+            return self._model(model)
+        special = self._source.page(path, incoming.peer)
+        if special is None:
+            raise _wrong(incoming, "", self._pages)
+        return JSON, special
+
+    def _models(self) -> Page:
+        data = [_described(model, pool) for model, pool in self._pools.models().items()]
+        return JSON, orjson.dumps({"object": "list", "data": data})
+
+    def _model(self, model: str) -> Page:
+        pool = self._pools.models().get(model)
+        if pool is None:
+            known = ", ".join(self._pools.models()) or "none"
+            raise ErrorResponse(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
+        return JSON, orjson.dumps(_described(model, pool))
+
+    def _healthz(self) -> Page:
+        """Always 200 while it serves: a balancer must not take out a router because Redis is away."""
+        now = time.time()
+        degraded, looked_at = self._source.degraded(), self._source.looked_at
+        pools = {
+            pool.name: {
+                "model": pool.model,
+                "policy": pool.policy_name,
+                "version": pool.version,
+                "fleet_age_s": round(now - looked_at, 3) if looked_at is not None else None,
+                "fleet_at": pool.fleet_at,
+                "ready": pool.ready,
+                "instances": len(pool.endpoints),
+            }
+            for pool in self._pools.all()
+        }
+        return JSON, orjson.dumps(
+            {
+                "status": "degraded" if degraded else "ok",
+                "id": self._source.id,
+                "degraded": degraded,
+                "warnings": self._pools.gate.warnings(),
+                **self._source.health(),
+                "pools": pools,
+            }
+        )
+
+    def _metrics(self) -> Page:
+        return TEXT, render(self._source)
+
+
+def _wrong(incoming: IncomingRequest, allow: str, pages: dict[str, Callable[[], Page]]) -> ErrorResponse:
+    path, method = incoming.path, incoming.method
+    if dict(incoming.headers).get(b"upgrade", b"").lower() == b"websocket":
+        return ErrorResponse(400, "no_websockets", "no WebSocket is served here: send requests as HTTP POSTs")
+    allow = allow or ("POST" if path in RENDERERS else "")
+    if allow:
+        return ErrorResponse(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
+    known = ", ".join([*RENDERERS, *pages])
+    return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {known}")
+
+
+def _described(model: str, pool: Pool) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}
