@@ -39,8 +39,7 @@ app.conf.update(
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "keys.republish": every(2.0, "keys.republish"),
-        "experiments.reap": every(5.0, "experiments.reap"),
-        "previews.reap": every(5.0, "previews.reap"),
+        "jobs.expire": every(5.0, "jobs.expire"),
         "api.clean_up": every(3600.0, "api.clean_up"),
     },
 )

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "controlplane",
     "controlplane.accounts",
     "controlplane.audit",
+    "controlplane.jobs",
     "controlplane.keys",
     "controlplane.policies",
     "controlplane.experiments",

@@ -7,6 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from fleet import jobs
+
 
 class DesiredState(models.TextChoices):
     """What the operator wants of one instance."""
@@ -219,17 +221,14 @@ class InstanceEvent(models.Model):
         return f"{self.instance or self.pool or self.node} {self.kind}"
 
 
-class Calibration(models.Model):
+class Calibration(jobs.Job):
     """What was measured on a running engine (fleet/calibration); by name, so that it outlives the instance's row.
 
     The newest that is done is what the twin computes with; older ones are kept as its history.
     """
 
-    class Status(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
+    TASK = "fleet.calibrate"
+    AT_ONCE = 1_000  # no limit of its own: instances are measured independently, each by one calibration at a time
 
     instance = models.CharField(max_length=80)
     pool = models.CharField(max_length=63)
@@ -237,12 +236,10 @@ class Calibration(models.Model):
     kind = models.CharField(max_length=40)
     model = models.CharField(max_length=200)
     config_hash = models.CharField(max_length=16)  # of what the engine was started from, as Instance.config_hash
-    status = models.CharField(max_length=8, choices=Status, default=Status.QUEUED)
-    cause = models.TextField(blank=True)  # why it failed
-    actor = models.CharField(max_length=200)
     seconds = models.FloatField()  # that the sweep may take
+    anyway = models.BooleanField(default=False)  # also while other requests run on the instance
+    step = models.CharField(max_length=80, blank=True)  # the round of the sweep
     asked_at = models.DateTimeField(default=timezone.now)
-    ended_at = models.DateTimeField(null=True, blank=True)
     constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, and api_s
     limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
     points = models.JSONField(default=list)  # fleet.calibration.point.Point each
@@ -268,3 +265,8 @@ class Calibration(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance} {self.status}"
+
+    @property
+    def queue(self) -> str:
+        """Of the worker nearest to the engine."""
+        return f"node.{self.node}" if self.node else "control"

@@ -13,7 +13,6 @@ from fleet.calibration import services as calibrations
 from fleet.control import node_agent, sleep
 from fleet.control.autoscaler import scale_step
 from fleet.control.reconciler import expire_step, publish_step, reconcile_step
-from fleet.models import Calibration
 from fleet.observe.failover_probe import Deputy
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
@@ -122,12 +121,6 @@ def wake_instance(name: str, epoch: int) -> None:
     sleep.wake_instance(name, epoch)
 
 
-def send_calibration(row: Calibration, *, anyway: bool) -> None:
-    """To the worker nearest to the engine."""
-    queue = f"node.{row.node}" if row.node else "control"
-    current_app.send_task("fleet.calibrate", (row.pk, anyway), queue=queue)
-
-
 @shared_task(name="fleet.calibrate")
-def calibrate(calibration_id: int, anyway: bool) -> None:
-    calibrations.perform(calibration_id, anyway=anyway)
+def calibrate(calibration_id: int) -> None:
+    calibrations.perform(calibration_id)

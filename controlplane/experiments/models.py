@@ -6,10 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
-
-QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
-ENDED = (DONE, FAILED, CANCELLED)
 
 
 class Trace(models.Model):
@@ -32,8 +30,12 @@ class Trace(models.Model):
         return self.name
 
 
-class Experiment(models.Model):
+class Experiment(Job):
     """One question, asked of several arms with the same load."""
+
+    TASK = "experiments.run"
+    AT_ONCE = 1  # two would share the machine
+    queue = "experiments"
 
     name = models.CharField(max_length=120)
     question = models.TextField(blank=True)
@@ -48,18 +50,12 @@ class Experiment(models.Model):
     arms = models.JSONField()  # [{name, policy, version, route, overrides, document, sha256}, …], as validated
     expect = models.JSONField(default=list)  # [{metric, class, arm, min, max}, …] for the JUnit report
     body = models.JSONField(default=dict)  # as asked for, to start the same again
-    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    cause = models.TextField(blank=True)
-    actor = models.CharField(max_length=200)
     cancelled_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
-    sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
-    started_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-pk"]
-        # The reaper looks for queued and running ones every 5 s.
+        # jobs.expire looks for queued and running ones every 5 s.
         indexes = [models.Index(fields=["status"], name="experiment_by_status")]
 
     def __str__(self) -> str:

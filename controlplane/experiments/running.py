@@ -1,5 +1,6 @@
 """Running an experiment: each run in turn, its figures kept whatever happens to it."""
 
+from datetime import datetime
 from typing import Any
 
 import redis
@@ -7,8 +8,7 @@ import structlog
 from django.utils import timezone
 
 from controlplane.experiments import services
-from controlplane.experiments.heartbeat import RunHeartbeat, RunStopped
-from controlplane.experiments.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import replay, twin
 from controlplane.experiments.modes.run_inputs import RunFailed
 from controlplane.experiments.results import records, summarize
@@ -16,64 +16,86 @@ from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.validity import replay_warnings, twin_warnings
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
+from fleet import jobs
+from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 
 log = structlog.get_logger(__name__)
+EXPECTED = (BadTrace, library.TraceError, OSError, redis.RedisError)
 MODES = {"replay": replay.perform, "twin": twin.perform}
 
 
+class RunHeartbeat(jobs.Heartbeat):
+    """The heartbeat of the experiment, and the progress of its run."""
+
+    def __init__(self, experiment: Experiment, run: Run) -> None:
+        super().__init__(experiment)
+        self.run = run
+
+    def write(self, at: datetime, progress: dict[str, Any]) -> None:
+        super().write(at, {})
+        self.run.step = progress.get("step", self.run.step)
+        Run.objects.filter(pk=self.run.pk, status=RUNNING).update(heartbeat_at=at, **progress)
+
+
 def run_experiment(experiment_id: int) -> None:
-    """Do all of it, unless somebody else does; a second message for the same experiment does nothing."""
-    if not services.claim(experiment_id):
+    """All of its runs, unless another worker does them."""
+    experiment = jobs.claim(Experiment, experiment_id)
+    if experiment is None:
         return
-    experiment = Experiment.objects.get(pk=experiment_id)
     for run in experiment.runs.all():
         status = execute(run, experiment)
         if status != DONE:
-            close(experiment_id, status, f"{run}: {run.cause}" if status == FAILED else run.cause)
+            close(experiment, status, f"{run}: {run.cause}" if status == FAILED else run.cause)
             return
-    close(experiment_id, DONE, "")
+    close(experiment, DONE)
 
 
-def close(experiment_id: int, status: str, cause: str) -> None:
-    """End the experiment, unless it has been ended meanwhile; runs that did not begin are cancelled."""
-    values = {"status": status, "cause": cause, "ended_at": timezone.now()}
-    Experiment.objects.filter(pk=experiment_id, status=RUNNING).update(**values)
+def close(experiment: Experiment, status: str, cause: str = "") -> None:
+    """End the experiment, unless it has ended meanwhile; runs that did not begin are cancelled."""
+    jobs.end(experiment, status, cause)
     if status != DONE:
-        services.cancel_queued_runs(experiment_id, f"not started: {cause}")
-    # The comparison is made here, where nobody waits for it.
-    results_of(Experiment.objects.get(pk=experiment_id))
+        services.cancel_queued_runs(experiment, f"not started: {cause}")
+    experiment.refresh_from_db()
+    results_of(experiment)  # kept, so that no page waits for the comparison
+    jobs.send_next(Experiment)
+
+
+def fail_lost(experiment: Experiment, cause: str) -> None:
+    """The run that its worker was busy with keeps the results of the requests that finished."""
+    run = experiment.runs.filter(status=RUNNING).first()
+    if run is None:
+        close(experiment, FAILED, f"{cause}, between two runs")
+    elif end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
+        close(experiment, FAILED, f"{run}: {cause}")
 
 
 def execute(run: Run, experiment: Experiment) -> str:
-    """One run from its pool to its figures; the status that it ended with."""
+    """One run from its pool to its results; the status that it ended with."""
     now = timezone.now()
-    claimed = Run.objects.filter(pk=run.pk, status=QUEUED, experiment__status=RUNNING)
-    if not claimed.update(status=RUNNING, started_at=now, heartbeat_at=now):
+    queued = Run.objects.filter(pk=run.pk, status=QUEUED, experiment__status=RUNNING)
+    if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now):
         run.refresh_from_db()
         return run.status
     run.refresh_from_db()
     try:
         _perform(run, experiment)
         end(run, DONE)
-    except RunStopped:
+    except jobs.Stopped:
         experiment.refresh_from_db()
-        end(run, CANCELLED, experiment.cause or "stopped")
+        end(run, CANCELLED, experiment.cause)
     except RunFailed as error:
         end(run, FAILED, str(error), error.log)
-    except (BadTrace, library.TraceError, OSError, redis.RedisError) as error:
-        end(run, FAILED, f"{run.step}: {error}")
     except Exception as error:
-        log.exception("run.crashed", run=run.pk)
-        end(run, FAILED, f"{run.step}: {type(error).__name__}: {error}")
+        end(run, FAILED, f"{run.step}: {jobs.cause_of(error, EXPECTED)}")
     run.refresh_from_db()
     return run.status
 
 
 def _perform(run: Run, experiment: Experiment) -> None:
     arm = next(arm for arm in experiment.arms if arm["name"] == run.arm)
-    pulse = RunHeartbeat(run)
-    pulse.beat("reading the trace")
-    MODES[experiment.mode](run, experiment, arm, pulse)
+    heartbeat = RunHeartbeat(experiment, run)
+    heartbeat.beat(step="reading the trace")
+    MODES[experiment.mode](run, experiment, arm, heartbeat)
 
 
 def _warnings(run: Run, own: dict[str, Any]) -> list[str]:

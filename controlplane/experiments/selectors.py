@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from controlplane.experiments.models import ENDED, RUNNING, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
+from fleet.jobs import ENDED, RUNNING
 
 OVERHEAD_S = 12.0  # starting a run's pool and taking it away
 

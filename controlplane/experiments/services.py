@@ -11,10 +11,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
-from controlplane.celery import app as celery
 from controlplane.experiments.arms import Arm, Fault, resolve
 from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.models import CANCELLED, ENDED, QUEUED, RUNNING, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
@@ -22,11 +21,12 @@ from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import NotModelled, twin_of
+from fleet import jobs
+from fleet.jobs import CANCELLED, QUEUED
 from fleet.kinds import KINDS
 from fleet.models import Pool
 from fleet.selectors import pools
 
-RUN_TASK = "experiments.run"
 RUNS_MAX = 60
 
 
@@ -47,7 +47,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     with transaction.atomic():
         experiment = _create(asked, arms, pacing, actor)
         record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
-    send(experiment)
+    jobs.send(experiment)
     return experiment
 
 
@@ -55,35 +55,19 @@ def _own_policy(pool: str) -> str:
     return str(Pool.objects.filter(name=pool).values_list("policy", flat=True).first() or "")
 
 
-def send(experiment: Experiment) -> None:
-    """Put its task on the queue. A message that gets lost is sent again by the reaper."""
-    celery.send_task(RUN_TASK, args=[experiment.pk], queue="experiments")
-
-
 def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
-    """Stop it, at once when it is queued, within a second or two when it runs; False when it had ended already."""
-    now = timezone.now()
-    values = {"status": CANCELLED, "cancelled_by": actor.name, "cause": f"cancelled by {actor.name}", "ended_at": now}
+    """Stop it, within a second when it runs; False when it had ended before."""
     with transaction.atomic():
-        rows = Experiment.objects.filter(pk=experiment.pk).exclude(status__in=ENDED).update(**values)
-        if not rows:
+        if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
-        cancel_queued_runs(experiment.pk, values["cause"])
+        cancel_queued_runs(experiment, experiment.cause)
         record(actor, "experiment.cancel", f"experiment {experiment.pk}")
-    experiment.refresh_from_db()
     return True
 
 
-def cancel_queued_runs(experiment_id: int, cause: str) -> None:
-    """Runs that have not begun; the one that runs sees its experiment's status and stops itself."""
-    queued = Run.objects.filter(experiment_id=experiment_id, status=QUEUED)
-    queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
-
-
-def claim(experiment_id: int) -> bool:
-    """Whether this caller is the one that runs it."""
-    queued = Experiment.objects.filter(pk=experiment_id, status=QUEUED)
-    return bool(queued.update(status=RUNNING, started_at=timezone.now()))
+def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
+    """A run that has begun stops at the next heartbeat of its experiment."""
+    experiment.runs.filter(status=QUEUED).update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
 
 def _create(asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor) -> Experiment:

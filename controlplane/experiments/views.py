@@ -12,12 +12,13 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import curl_of, example_body
-from controlplane.experiments.models import ENDED, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports, presenting
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, shown
 from controlplane.permissions import can_operate, who_can
+from fleet.jobs import ENDED
 
 LISTED = 100
 

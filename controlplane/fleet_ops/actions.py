@@ -9,10 +9,11 @@ from controlplane.audit.services import Actor, record
 from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
+from fleet.calibration.selectors import last_asked
 from fleet.control import forget, nodes, rollback
 from fleet.kinds.option import suggestion
 from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
-from fleet.services import Applied
+from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config, parse_fleet
@@ -74,11 +75,23 @@ def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -
     return instance
 
 
-def calibrate(instance_name: str, actor: Actor, reason: str, seconds: float = calibrations.SECONDS) -> Calibration:
-    """Written down, to be done by whoever calls. Instance.DoesNotExist, or NotPossible that says what to do instead."""
+def calibrate(
+    instance_name: str, actor: Actor, reason: str, seconds: float = calibrations.SECONDS, *, anyway: bool = False
+) -> Calibration:
+    """A queued calibration that is not sent yet. Instance.DoesNotExist, or NotPossible that says what to do instead."""
     with transaction.atomic():
-        row = calibrations.ask_for(instance_name, actor.name, seconds)
+        row = calibrations.ask_for(instance_name, actor.name, seconds, anyway=anyway)
         record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds})
+    return row
+
+
+def cancel_calibration(instance_name: str, actor: Actor) -> Calibration:
+    """The latest one of the instance. NotPossible when none is queued or running."""
+    row = last_asked(instance_name)
+    with transaction.atomic():
+        if row is None or not calibrations.cancel(row, actor.name):
+            raise NotPossible(f"{instance_name} is not being calibrated: there is nothing to cancel")
+        record(actor, "instance.cancel_calibration", instance_name)
     return row
 
 

@@ -1,4 +1,4 @@
-"""What was measured of an instance, as its page shows it; and the button that has it measured."""
+"""The calibration of an instance on its page: its results, starting one, cancelling it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_pages.lifecycle_views import reason_of
-from fleet import tasks
+from fleet import jobs
 from fleet.calibration import selectors
 from fleet.calibration.words import FittedLoad, in_words, loads_of
 from fleet.kinds import KINDS
@@ -61,6 +61,18 @@ def calibrate(request: HttpRequest, name: str) -> HttpResponse:
     except NotPossible as error:
         messages.error(request, str(error))
     else:
-        tasks.send_calibration(row, anyway=False)
+        jobs.send(row)
         messages.success(request, f"{name}: calibration asked for; it takes up to {row.seconds:g} s.")
+    return redirect("fleet-instance", name=name)
+
+
+@operator_required
+@require_POST
+def cancel(request: HttpRequest, name: str) -> HttpResponse:
+    try:
+        actions.cancel_calibration(name, actor_of(request))
+    except NotPossible as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{name}: calibration cancelled.")
     return redirect("fleet-instance", name=name)

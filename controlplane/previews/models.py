@@ -4,13 +4,14 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.policies.models import Policy
-
-QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
-ENDED = (DONE, FAILED, CANCELLED)
+from fleet.jobs import Job
 
 
-class Preview(models.Model):
+class Preview(Job):
     """One computation. The draft's document is kept with it: the draft goes on changing."""
+
+    TASK = "previews.run"
+    AT_ONCE = 2
 
     policy = models.ForeignKey(Policy, on_delete=models.CASCADE, related_name="previews")
     live_version = models.PositiveIntegerField()
@@ -24,17 +25,10 @@ class Preview(models.Model):
     max_requests = models.PositiveIntegerField()
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of all that the result follows from
-    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    cause = models.TextField(blank=True)
     done = models.PositiveIntegerField(default=0)  # simulated requests, of live and draft and every seed
     total = models.PositiveIntegerField(default=0)
-    actor = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     asked_at = models.DateTimeField(default=timezone.now)  # the last time: the same question gets the same preview
-    sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
-    started_at = models.DateTimeField(null=True, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
     twin = models.JSONField(default=dict)  # {basis, about, deviation}
     trust = models.JSONField(default=list)  # [{code, text}, …]: what speaks against it, but for the age of its traffic
     result = models.JSONField(null=True, blank=True)  # effect.effect_of, null until it is done
@@ -42,7 +36,7 @@ class Preview(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # The reaper looks for queued and running ones every 5 s.
+            # jobs.expire looks for queued and running ones every 5 s.
             models.Index(fields=["status"], name="preview_by_status"),
             # A start looks for the same question.
             models.Index(fields=["key"], name="preview_by_key"),

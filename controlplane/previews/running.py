@@ -1,65 +1,75 @@
 """Computing a preview: from its row to its result, however it ends."""
 
+from typing import Any
+
 import redis
-import structlog
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
-from controlplane.previews import services, source, subprocess
+from controlplane.previews import source, subprocess
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import Computed, PreviewInputs
-from controlplane.previews.heartbeat import PreviewHeartbeat, PreviewStopped
-from controlplane.previews.models import DONE, FAILED, Preview
+from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.previews.subprocess import Broken
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from fleet import jobs
+from fleet.jobs import DONE, FAILED
 from fleet.models import Pool
 from fleet.selectors import pool
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 
-log = structlog.get_logger(__name__)
 EXPECTED = (library.TraceError, BadTrace, Broken, PolicyError, InvalidDocument, redis.RedisError)
 
 
 def run_preview(preview_id: int) -> None:
-    """Do all of it, unless somebody else does; a second message for the same preview does nothing."""
-    if not services.claim(preview_id):
+    """All of it, unless another worker does it."""
+    preview = jobs.claim(Preview, preview_id)
+    if preview is None:
         return
-    preview = Preview.objects.select_related("policy").get(pk=preview_id)
     try:
-        _perform(preview)
-    except PreviewStopped:
-        services.send_next()
+        values = _perform(preview)
+    except jobs.Stopped:
+        jobs.send_next(Preview)
     except NotModelled as error:
-        services.end(preview_id, FAILED, str(error), trust=[trust.caution("not_modelled", str(error))])
+        fail(preview, str(error), trust=[trust.caution("not_modelled", str(error))])
     except Pool.DoesNotExist:
-        services.end(preview_id, FAILED, f"pool {preview.pool} is no longer there")
-    except EXPECTED as error:
-        services.end(preview_id, FAILED, str(error))
+        fail(preview, f"pool {preview.pool} is no longer there")
     except Exception as error:
-        log.exception("preview.crashed", preview=preview_id)
-        services.end(preview_id, FAILED, f"{type(error).__name__}: {error}")
+        fail(preview, jobs.cause_of(error, EXPECTED))
+    else:
+        end(preview, DONE, **values)
 
 
-def _perform(preview: Preview) -> None:
-    own = pool(preview.pool)
-    twin = twin_of(own)
+def fail(preview: Preview, cause: str, **values: Any) -> None:
+    end(preview, FAILED, cause, **values)
+
+
+def end(preview: Preview, status: str, cause: str = "", **values: Any) -> bool:
+    ended = jobs.end(preview, status, cause, **values)
+    jobs.send_next(Preview)
+    return ended
+
+
+def _perform(preview: Preview) -> dict[str, Any]:
+    """What the row holds once it is done."""
+    pool_row = pool(preview.pool)
+    twin = twin_of(pool_row)
     parts = [
         source.take(preview.trace_name, preview.max_requests, seed, preview.trace["until"]) for seed in preview.seeds
     ]
-    computed = subprocess.compute_apart(_job(preview, twin, parts), PreviewHeartbeat(preview.pk).beat)
-    services.end(
-        preview.pk,
-        DONE,
-        done=preview.total,
-        trace={**parts[0].facts(), "requests": preview.trace["requests"]},
-        twin={"basis": twin.basis, "about": twin.about, "deviation": computed.deviation},
-        trust=_trust(preview, own, twin, parts[0], computed),
-        result=computed.effect,
-    )
+    heartbeat = jobs.Heartbeat(preview)
+    computed = subprocess.compute_apart(_job(preview, twin, parts), lambda done: heartbeat.beat(done=done))
+    return {
+        "done": preview.total,
+        "trace": {**parts[0].facts(), "requests": preview.trace["requests"]},
+        "twin": {"basis": twin.basis, "about": twin.about, "deviation": computed.deviation},
+        "trust": _trust(preview, pool_row, twin, parts[0], computed),
+        "result": computed.effect,
+    }
 
 
 def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:

@@ -11,7 +11,8 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
-from controlplane.previews.models import DONE, Preview
+from controlplane.previews.models import Preview
+from fleet.jobs import DONE
 from router.policy.schema import document as documents
 
 NUMBER_MAX = 2**31 - 1  # what every database can be asked for

@@ -4,17 +4,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-import redis
-import structlog
 from django.db import transaction
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from controlplane.audit.services import Actor, record
-from controlplane.celery import app as celery
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services
 from controlplane.policies.drafts.checks import check_document
@@ -22,20 +17,18 @@ from controlplane.policies.errors import FieldError, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source
 from controlplane.previews.analysis import trust
-from controlplane.previews.models import CANCELLED, ENDED, FAILED, QUEUED, RUNNING, Preview
+from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from fleet import jobs
+from fleet.jobs import CANCELLED, ENDED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
 from router.policy.schema import document as documents
 
-log = structlog.get_logger(__name__)
-
-RUN_TASK = "previews.run"
 KEPT = 200  # of each policy, the newest
-AT_ONCE = 2  # previews that are computed at the same time; further ones wait
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 SCHEMA = 1  # raised when the same input gives another result
 
@@ -75,54 +68,17 @@ def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match:
         known.refresh_from_db()
         return known
     _keep(made, actor)
-    send(made)
+    jobs.send(made)
     return made
 
 
-def send(preview: Preview) -> None:
-    """Put its task on the queue. A message that gets lost, or a broker that is away, is the reaper's to try again."""
-    try:
-        celery.send_task(RUN_TASK, args=[preview.pk], queue="control")
-    except (OperationalError, redis.RedisError) as error:
-        log.warning("preview.not_sent", preview=preview.pk, error=str(error))
-
-
 def cancel(preview: Preview, actor: Actor) -> bool:
-    """Stop it, within a second when it runs; False when it had ended already."""
-    values = {"status": CANCELLED, "cause": f"cancelled by {actor.name}", "ended_at": timezone.now()}
+    """Stop it, within a second when it runs; False when it had ended before."""
     with transaction.atomic():
-        if not Preview.objects.filter(pk=preview.pk).exclude(status__in=ENDED).update(**values):
+        if not jobs.cancel(preview, actor.name):
             return False
         record(actor, "preview.cancel", str(preview))
-    preview.refresh_from_db()
     return True
-
-
-def claim(preview_id: int) -> bool:
-    """Whether this caller is the one that computes it; not while AT_ONCE others are computed."""
-    if Preview.objects.filter(status=RUNNING).count() >= AT_ONCE:
-        return False
-    now = timezone.now()
-    queued = Preview.objects.filter(pk=preview_id, status=QUEUED)
-    return bool(queued.update(status=RUNNING, started_at=now, heartbeat_at=now))
-
-
-def end(preview_id: int, status: str, cause: str = "", **values: Any) -> bool:
-    """Write down how a running preview ended; False when it had ended. The next that waits is sent."""
-    running = Preview.objects.filter(pk=preview_id, status=RUNNING)
-    ended = running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values)
-    send_next()
-    return bool(ended)
-
-
-def send_next(waited: timedelta = timedelta(0)) -> None:
-    """The first that is queued, when there is room and its task was last sent so long ago."""
-    first = Preview.objects.filter(status=QUEUED).order_by("pk").first()
-    if first is None or Preview.objects.filter(status=RUNNING).count() >= AT_ONCE:
-        return
-    now = timezone.now()
-    if Preview.objects.filter(pk=first.pk, sent_at__lte=now - waited).update(sent_at=now):
-        send(first)
 
 
 def pools_of(policy: Policy) -> list[Pool]:

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
@@ -12,7 +13,7 @@ OLD = timedelta(days=7)
 
 def newest(instance_name: str) -> Calibration | None:
     """Of one instance: the one that holds."""
-    return Calibration.objects.filter(instance=instance_name, status=Calibration.Status.DONE).first()
+    return Calibration.objects.filter(instance=instance_name, status=DONE).first()
 
 
 def last_asked(instance_name: str) -> Calibration | None:
@@ -22,7 +23,7 @@ def last_asked(instance_name: str) -> Calibration | None:
 
 def of_pool(pool: Pool) -> Calibration | None:
     """Of any of its instances with the same kind and model: the newest with its settings, else the newest of all."""
-    found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=Calibration.Status.DONE)
+    found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
     return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
 
 

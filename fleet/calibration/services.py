@@ -1,19 +1,18 @@
-"""Asking for a calibration and doing it: a row for each, which says how it went.
+"""Calibrations as jobs: asked for, measured, cancelled, lost. Each is a row that says how it went.
 
-fleet.services.NotPossible: the instance is in no condition to be measured; the message says what to do.
+fleet.services.NotPossible: the instance cannot be measured now; the message says what to do.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
-from fleet import events, selectors
+from fleet import events, jobs, selectors
 from fleet.calibration.ask import AskError
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
@@ -25,18 +24,17 @@ from fleet.services import NotPossible
 
 SECONDS = 120.0
 LEAST_S, MOST_S = 5.0, 3600.0
-LOST_S = 300.0  # after its time a calibration whose worker has died makes room for another
-DONE, FAILED, QUEUED, RUNNING = Calibration.Status.DONE, Calibration.Status.FAILED, "queued", "running"
-log = logging.getLogger(__name__)
+STOP_S = 0.25  # a measurement looks so often whether it has to stop
+EXPECTED = (AskError, NoCache, NotPossible, CannotCalibrate, TooFewPoints)
 
 
-def ask_for(instance_name: str, actor: str, seconds: float = SECONDS) -> Calibration:
-    """Write down that it is to be measured. Instance.DoesNotExist, NotPossible."""
+def ask_for(instance_name: str, actor: str, seconds: float = SECONDS, *, anyway: bool = False) -> Calibration:
+    """A queued calibration. Instance.DoesNotExist, NotPossible."""
     if not LEAST_S <= seconds <= MOST_S:
         raise NotPossible(f"seconds: {seconds:g} is out of range; allowed: {LEAST_S:g} to {MOST_S:g}")
     instance = selectors.instance(instance_name)
     _check(instance)
-    _give_up_lost(instance_name)
+    jobs.fail_lost(Calibration, fail)
     config = config_of(instance)
     try:
         with transaction.atomic():
@@ -49,9 +47,11 @@ def ask_for(instance_name: str, actor: str, seconds: float = SECONDS) -> Calibra
                 config_hash=instance.config_hash,
                 actor=actor,
                 seconds=seconds,
+                anyway=anyway,
             )
     except IntegrityError:
-        raise NotPossible(f"{instance_name} is being calibrated already: wait until that is done") from None
+        message = f"{instance_name} is being calibrated already: wait until that has ended, or cancel it"
+        raise NotPossible(message) from None
 
 
 def config_of(instance: Instance) -> dict[str, Any]:
@@ -71,27 +71,55 @@ def _check(instance: Instance) -> None:
         raise NotPossible(f"{instance.name} is {instance.state}{reason}: it must be ready, or drained, to be measured")
 
 
-def _give_up_lost(instance_name: str) -> None:
-    for row in Calibration.objects.filter(instance=instance_name, status__in=(QUEUED, RUNNING)):
-        if timezone.now() > row.asked_at + timedelta(seconds=row.seconds + LOST_S):
-            _end(row, FAILED, cause="whoever measured has ended without a word")
-
-
-def perform(calibration_id: int, tell: Callable[[str], None] = lambda text: None, *, anyway: bool = False) -> bool:
-    """Measure, unless somebody else does; whether the row then holds constants (else it says why not)."""
-    if not Calibration.objects.filter(pk=calibration_id, status=QUEUED).update(status=RUNNING):
+def perform(calibration_id: int, tell: Callable[[str], None] = lambda text: None) -> bool:
+    """Measure, unless another worker does; whether the row then holds constants (else it says why not)."""
+    row = jobs.claim(Calibration, calibration_id)
+    if row is None:
         return False
-    row = Calibration.objects.get(pk=calibration_id)
     try:
-        measured = asyncio.run(measure(_target(row.instance), row.seconds, tell, anyway=anyway))
-    except (AskError, NoCache, NotPossible, CannotCalibrate, TooFewPoints) as error:
-        return _failed(row, str(error))
+        measured = _measure(row, tell)
+    except jobs.Stopped:
+        return False
     except Instance.DoesNotExist:
-        return _failed(row, f"{row.instance} is gone")
+        return fail(row, f"{row.instance} is gone")
     except Exception as error:
-        log.exception("calibration of %s", row.instance)
-        return _failed(row, f"{type(error).__name__}: {error}")
+        return fail(row, jobs.cause_of(error, EXPECTED))
     return _done(row, measured)
+
+
+def _measure(row: Calibration, tell: Callable[[str], None]) -> Calibrated:
+    steps = [""]
+
+    def began(step: str) -> None:
+        steps.append(step)
+        tell(step)
+
+    heartbeat = jobs.Heartbeat(row)
+    measuring = measure(_target(row.instance), row.seconds, began, anyway=row.anyway)
+    return _beside(measuring, lambda: heartbeat.beat(step=steps[-1]))
+
+
+def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
+    """Measure in a thread of its own: a heartbeat that waits for the database must not delay the clock."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        result = executor.submit(asyncio.run, _until(stop, measuring))
+        try:
+            while not result.done():
+                beat()
+                wait([result], timeout=jobs.BEAT_S)
+        finally:
+            stop.set()
+        return result.result()
+
+
+async def _until(stop: threading.Event, measuring: Coroutine[Any, Any, Calibrated]) -> Calibrated:
+    task = asyncio.ensure_future(measuring)
+    while not task.done():
+        if stop.is_set():
+            task.cancel()
+        await asyncio.wait({task}, timeout=STOP_S)
+    return task.result()
 
 
 def _target(name: str) -> Target:
@@ -102,11 +130,25 @@ def _target(name: str) -> Target:
     return Target(name, instance.url, config["model"], kind, build(kind.spec, config["engine"]))
 
 
+def cancel(row: Calibration, actor: str) -> bool:
+    """False when it had ended before."""
+    if not jobs.cancel(row, actor):
+        return False
+    _record(row, f"not calibrated: {row.cause}")
+    return True
+
+
+def fail(row: Calibration, cause: str) -> bool:
+    if jobs.end(row, jobs.FAILED, cause):
+        _record(row, f"not calibrated: {cause}")
+    return False
+
+
 def _done(row: Calibration, measured: Calibrated) -> bool:
     fitted = measured.fitted
-    _end(
+    ended = jobs.end(
         row,
-        DONE,
+        jobs.DONE,
         constants={**asdict(fitted.law), "api_s": fitted.api_s},
         limits=asdict(measured.limits),
         points=[asdict(point) for point in measured.points],
@@ -115,21 +157,10 @@ def _done(row: Calibration, measured: Calibrated) -> bool:
         n=fitted.n,
         notes=list(measured.notes),
     )
-    errors = f"error {fitted.ttft_error:.1%} TTFT, {fitted.tpot_error:.1%} TPOT, n = {fitted.n}"
-    _record(row, f"calibrated: {errors}")
-    return True
-
-
-def _failed(row: Calibration, cause: str) -> bool:
-    _end(row, FAILED, cause=cause[:2_000])
-    _record(row, f"not calibrated: {cause}")
-    return False
-
-
-def _end(row: Calibration, status: str, **values: Any) -> None:
-    Calibration.objects.filter(pk=row.pk, status__in=(QUEUED, RUNNING)).update(
-        status=status, ended_at=timezone.now(), **values
-    )
+    if ended:
+        errors = f"error {fitted.ttft_error:.1%} TTFT, {fitted.tpot_error:.1%} TPOT, n = {fitted.n}"
+        _record(row, f"calibrated: {errors}")
+    return ended
 
 
 def _record(row: Calibration, text: str) -> None:

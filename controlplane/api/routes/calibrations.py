@@ -1,4 +1,4 @@
-"""Calibrations over REST: start one, read its results."""
+"""Calibrations over REST: start one, read its results, cancel it."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from controlplane.api.routes.fleet import InstanceName, find_instance
 from controlplane.api.routes.fleet_schemas import ReasonIn
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
-from fleet import tasks
+from fleet import jobs
 from fleet.calibration import selectors
 from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
 from fleet.services import NotPossible
@@ -45,8 +45,8 @@ class CalibrationOut(Schema):
     kind: str
     model: str
     config_hash: str = Field(description="Hash of the settings that the engine was started with")
-    status: Literal["queued", "running", "done", "failed"]
-    cause: str = Field(description="Cause of the failure")
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    cause: str = Field(description="Cause of the failure or cancellation")
     actor: str
     seconds: float
     asked_at: datetime
@@ -80,10 +80,10 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     find_instance(name)
     given = payload or CalibrateIn.model_validate({})
     try:
-        row = actions.calibrate(name, actor_of(request), given.reason, given.seconds)
+        row = actions.calibrate(name, actor_of(request), given.reason, given.seconds, anyway=given.anyway)
     except NotPossible as error:
         raise ApiProblem(409, detail=str(error)) from None
-    tasks.send_calibration(row, anyway=given.anyway)
+    jobs.send(row)
     return Status(202, row)
 
 
@@ -101,3 +101,19 @@ def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
         raise ApiProblem(404, detail=f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate")
     stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
     return {"measured": measured, "stale": stale, "last": last}
+
+
+@router.post(
+    "/instances/{name}/calibration/cancel",
+    response={200: CalibrationOut, **errors(404, 409)},
+    operation_id="cancel_calibration",
+    summary="Stop the calibration, within a second; the constants measured before stay in force",
+    openapi_extra={"parameters": [IDEMPOTENT]},
+)
+def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
+    require(request, "fleet:write")
+    find_instance(name)
+    try:
+        return actions.cancel_calibration(name, actor_of(request))
+    except NotPossible as error:
+        raise ApiProblem(409, detail=str(error)) from None

@@ -13,9 +13,10 @@ from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.models import ENDED, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
 from controlplane.experiments.results.assemble import results_of
+from fleet.jobs import ENDED
 
 router = Router(tags=["experiments"])
 

@@ -1,18 +1,22 @@
 """A pool of its own for one run: started cold like the one under test, served by the live routers, taken away again."""
 
+import contextlib
 import http.client
 import json
 import time
 import urllib.request
 from typing import Any
 
-from controlplane.experiments.heartbeat import RunHeartbeat
+import redis
+from django.db import DatabaseError
+
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, version_of
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.policies.publication import publish
 from controlplane.policies.publication.acks import live_routers
 from fleet import selectors, services
+from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect
@@ -28,13 +32,13 @@ SAMPLE_TOKENS = 2_000
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
 
 
-def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> Pool:
+def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> Pool:
     """Start the pool and publish the arm's policy for it; returns once routers send requests there."""
     like = selectors.pools().filter(name=experiment.pool).first()
     if like is None:
         raise RunFailed(f"pool {experiment.pool} is gone")
-    _wait_for_earlier(run, pulse)
-    pulse.beat("starting the pool")
+    _wait_for_earlier(run, heartbeat)
+    heartbeat.beat(step="starting the pool")
     scale = KINDS[like.kind].time_scale_option
     overrides = {scale: experiment.time_scale} if scale else {}
     try:
@@ -44,8 +48,8 @@ def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHear
     except services.FleetError as error:
         raise RunFailed(str(error)) from None
     put_policy(run, arm)
-    _wait_for_instances(pool, pulse)
-    _wait_for_routers(pool, version_of(arm), pulse)
+    _wait_for_instances(pool, heartbeat)
+    _wait_for_routers(pool, version_of(arm), heartbeat)
     return pool
 
 
@@ -65,15 +69,16 @@ def tear_down(pool_name: str) -> None:
     publish.remove(pool_name)
 
 
-def _wait_for_earlier(run: Run, pulse: RunHeartbeat) -> None:
+def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:
     """The previous run's engines end first: two pools at once would share the machine."""
     end = time.monotonic() + GONE_S
     earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=of_experiment(run.experiment_id))
     while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
-        pulse.wait(0.2, "waiting for the previous pool to end")
+        heartbeat.beat(step="waiting for the previous pool to end")
+        time.sleep(0.2)
 
 
-def _wait_for_instances(pool: Pool, pulse: RunHeartbeat) -> None:
+def _wait_for_instances(pool: Pool, heartbeat: Heartbeat) -> None:
     limit = READY_S if KINDS[pool.kind].simulated else READY_REAL_S
     end = time.monotonic() + limit
     while True:
@@ -83,7 +88,7 @@ def _wait_for_instances(pool: Pool, pulse: RunHeartbeat) -> None:
         _fail_when_hopeless(pool)
         if time.monotonic() > end:
             raise RunFailed(f"{ready} of {wanted} instances were ready after {limit:g} s", _log(_unready(pool)))
-        pulse.beat(f"waiting for instances, {ready} of {wanted} ready")
+        heartbeat.beat(step=f"waiting for instances, {ready} of {wanted} ready")
         time.sleep(0.2)
 
 
@@ -101,7 +106,7 @@ def _log(instance: Instance | None) -> str:
     return "\n".join(selectors.last_log_lines(instance, 30)) if instance is not None else ""
 
 
-def _wait_for_routers(pool: Pool, version: int, pulse: RunHeartbeat) -> None:
+def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
     """Every live router runs the arm's version and knows the instances."""
     end = time.monotonic() + ROUTERS_S
     while True:
@@ -112,7 +117,7 @@ def _wait_for_routers(pool: Pool, version: int, pulse: RunHeartbeat) -> None:
         if time.monotonic() > end:
             who = f"{', '.join(behind)} did not take it up" if names else "no router is running"
             raise RunFailed(f"the pool is ready but {who} within {ROUTERS_S:g} s")
-        pulse.beat("waiting for the routers")
+        heartbeat.beat(step="waiting for the routers")
         time.sleep(0.1)
 
 
@@ -179,8 +184,16 @@ def owner_of(run: Run) -> str:
     return f"run {run.pk}"
 
 
-def pool_is_abandoned(pool: Pool) -> bool:
-    """Whether the run that it was made for has ended (or never was)."""
+def remove_abandoned() -> None:
+    """Pools of runs that have ended: their worker died before it could remove them."""
+    for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
+        if _is_abandoned(pool):
+            with contextlib.suppress(redis.RedisError, DatabaseError):
+                tear_down(pool.name)
+
+
+def _is_abandoned(pool: Pool) -> bool:
+    """The run that it was made for has ended, or never was."""
     kind, _, number = pool.ephemeral_owner.partition(" ")
     if kind != "run" or not number.isdigit():
         return False

@@ -7,7 +7,6 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
-from controlplane.experiments.heartbeat import RunHeartbeat
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.modes.run_inputs import begin, requests_of
@@ -17,23 +16,24 @@ from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.traces import library
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
+from fleet.jobs import Heartbeat
 from fleet.models import Pool
 
 LOOK_S = 0.25
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
-    """RunFailed, Stopped, BadTrace, TraceError, OSError, RedisError."""
+def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+    """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
     try:
-        _play(run, experiment, arm, pulse)
+        _play(run, experiment, arm, heartbeat)
     finally:
-        with contextlib.suppress(redis.RedisError, DatabaseError):  # the reaper tries again
+        with contextlib.suppress(redis.RedisError, DatabaseError):  # jobs.expire tries again
             ephemeral_pool.tear_down(run.pool_name)
 
 
-def _play(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
+def _play(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
     trace = library.load(experiment.trace, run.seed)
-    pool = ephemeral_pool.set_up(run, experiment, arm, pulse)
+    pool = ephemeral_pool.set_up(run, experiment, arm, heartbeat)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
     facts = {"instances": ephemeral_pool.instance_names(pool), "context_tokens": ephemeral_pool.context_tokens(pool)}
     begin(run, len(requests), facts)
@@ -43,7 +43,7 @@ def _play(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeart
         ephemeral_pool.instance_urls(pool),
         run.records_path,
     )
-    _watch(thread, run, arm, pulse)
+    _watch(thread, run, arm, heartbeat)
 
 
 def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> OfferedLoad:
@@ -60,14 +60,14 @@ def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequ
     )
 
 
-def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
+def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
     """Beat while the replay runs, put back what Redis lost, stop it when it is no longer wanted."""
     thread.start()
     kept = time.monotonic()
     try:
         while thread.alive:
             time.sleep(LOOK_S)
-            pulse.beat("replaying", thread.progress.done)
+            heartbeat.beat(step="replaying", done=thread.progress.done)
             if time.monotonic() - kept > 2:
                 kept = time.monotonic()
                 with contextlib.suppress(redis.RedisError):

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from controlplane.experiments.heartbeat import RunHeartbeat
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of, version_of
 from controlplane.experiments.modes.twin_records import kv_usage, records_of
@@ -16,12 +15,13 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet
+from fleet.jobs import Heartbeat
 from fleet.selectors import pools
 from router.policy.schema import document as documents
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHeartbeat) -> None:
-    """RunFailed, Stopped, BadTrace, TraceError, OSError."""
+def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+    """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
     trace = library.load(experiment.trace, run.seed)
     modelled = model_of(experiment.pool)
     requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
@@ -30,9 +30,9 @@ def perform(run: Run, experiment: Experiment, arm: dict[str, Any], pulse: RunHea
 
     def beat(done: int, total: int) -> None:
         run.done = done
-        pulse.beat("simulating", done)
+        heartbeat.beat(step="simulating", done=done)
 
-    pulse.beat("simulating")
+    heartbeat.beat(step="simulating")
     outcome = simulate(
         modelled.fleet,
         documents.parse(arm["document"]),

@@ -7,10 +7,11 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.experiments.models import DONE, ENDED, Experiment, Run
+from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import comparison, records, summarize, validity
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
 from controlplane.experiments.results.records import Record
+from fleet.jobs import DONE, ENDED
 
 SCHEMA = 2
 

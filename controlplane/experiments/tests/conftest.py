@@ -21,10 +21,10 @@ def demo_pool(db: None) -> Any:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
-    from controlplane.experiments import services
+    from fleet import jobs
 
     found: list[Any] = []
-    monkeypatch.setattr(services.celery, "send_task", lambda name, args, queue: found.append((name, args, queue)))
+    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Run by a test as a process of its own: `prepare` an experiment, `run` it against an endpoint, or `reap`."""
+"""Run by a test as a process of its own: `prepare` an experiment, `run` it against an endpoint, or `expire`."""
 
 import json
 import os
@@ -14,19 +14,20 @@ django.setup()
 from django.utils import timezone  # noqa: E402
 
 from controlplane.audit.services import Actor  # noqa: E402
-from controlplane.experiments import expire, running, services  # noqa: E402
+from controlplane.experiments import running, services  # noqa: E402
 from controlplane.experiments.body import ExperimentIn  # noqa: E402
-from controlplane.experiments.models import Run  # noqa: E402
+from controlplane.experiments.models import Experiment, Run  # noqa: E402
 from controlplane.experiments.modes import ephemeral_pool  # noqa: E402
 from controlplane.experiments.results.assemble import results_of  # noqa: E402
 from controlplane.experiments.tests.conftest import body  # noqa: E402
 from controlplane.experiments.tests.stand_in import StandIn  # noqa: E402
+from fleet import jobs  # noqa: E402
 from fleet.models import Pool  # noqa: E402
 
 
 def prepare() -> dict[str, Any]:
     Pool.objects.create(name="demo", model="fake", kind="sim", replicas=2)
-    services.send = lambda experiment: None  # type: ignore[assignment]
+    jobs.send = lambda job: None  # type: ignore[assignment]
     asked = ExperimentIn.model_validate(body(duration_s=600, time_scale=20, arms=["round_robin"]))
     run = services.start_experiment(asked, Actor("user", "otto")).runs.get()
     return {"records": str(run.records_path)}
@@ -38,8 +39,7 @@ def play(url: str) -> None:
 
 
 def look_later() -> dict[str, Any]:
-    ephemeral_pool.tear_down = lambda name: None  # type: ignore[assignment]
-    expire.step(timezone.now() + timedelta(seconds=20))
+    jobs.fail_lost(Experiment, running.fail_lost, timezone.now() + timedelta(seconds=20))
     run = Run.objects.select_related("experiment").get()
     results = results_of(run.experiment)
     return {
@@ -53,5 +53,5 @@ def look_later() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = play(sys.argv[2]) if sys.argv[1] == "run" else {"prepare": prepare, "reap": look_later}[sys.argv[1]]()
+    found = play(sys.argv[2]) if sys.argv[1] == "run" else {"prepare": prepare, "expire": look_later}[sys.argv[1]]()
     print(json.dumps(found))

@@ -6,7 +6,7 @@ from controlplane.experiments.modes import ephemeral_pool
 
 
 class StandIn:
-    """Takes the place of what `running` wants of `arena`."""
+    """Takes the place of the functions of `ephemeral_pool` that a replay calls."""
 
     def __init__(self, url: str, fails: Exception | None = None) -> None:
         self.url, self.fails = url, fails
@@ -14,7 +14,7 @@ class StandIn:
         self.torn_down: list[str] = []
 
     def install(self, patch: Any) -> None:
-        """`patch(name, value)` replaces one function of the arena."""
+        """`patch(name, value)` replaces one function of ephemeral_pool."""
         patch("set_up", self.set_up)
         patch("tear_down", self.torn_down.append)
         patch("keep_policy", lambda run, arm: None)
@@ -24,10 +24,10 @@ class StandIn:
         patch("instance_names", lambda pool: ["fake-0", "fake-1"])
         patch("instance_urls", lambda pool: [])
 
-    def set_up(self, run: Any, experiment: Any, arm: dict[str, Any], pulse: Any) -> Any:
+    def set_up(self, run: Any, experiment: Any, arm: dict[str, Any], heartbeat: Any) -> Any:
         from fleet.models import Pool
 
-        pulse.beat("starting the pool")
+        heartbeat.beat(step="starting the pool")
         self.set_up_for.append(arm["name"])
         if self.fails is not None:
             raise self.fails

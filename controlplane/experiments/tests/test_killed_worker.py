@@ -36,7 +36,7 @@ def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(tmp_p
     kept = records.read(path)
     assert finished >= 20
     assert sum(record.outcome == "ok" for record in kept) >= finished
-    found = json.loads(call(*SCRIPT, "reap").splitlines()[-1])
+    found = json.loads(call(*SCRIPT, "expire").splitlines()[-1])
     assert (found["run"], found["experiment"], found["partial"]) == ("failed", "failed", True)
     assert "worker lost" in found["cause"]
     assert found["n"] == found["done"] == len(kept)

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import expire, heartbeat, running, services
+from controlplane.experiments import running, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
@@ -17,6 +17,7 @@ from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import body, record, write_records
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
+from fleet import jobs
 
 pytestmark = pytest.mark.django_db
 OTTO = Actor("user", "otto")
@@ -110,7 +111,7 @@ def test_a_window_without_a_request_that_fits_fails_in_words(asked, stand_in, mo
 
 @pytest.mark.django_db(transaction=True)
 def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked, stand_in, engine, monkeypatch):
-    monkeypatch.setattr(heartbeat, "LOOK_S", 0.05)
+    monkeypatch.setattr(jobs, "BEAT_S", 0.05)
     experiment = asked(duration_s=600, time_scale=1, arms=["round_robin"])
     cancelled_at = []
 
@@ -139,13 +140,16 @@ def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked,
     assert stand_in.torn_down == [run.pool_name]
 
 
+def expire() -> None:
+    jobs.fail_lost(Experiment, running.fail_lost)
+    jobs.send_next(Experiment, jobs.SENT_AGAIN_S)
+
+
 def lose(experiment: Experiment, seconds: float) -> Run:
     """Its first run was last heard of so long ago."""
-    Experiment.objects.filter(pk=experiment.pk).update(
-        status="running", started_at=timezone.now() - timedelta(minutes=5)
-    )
-    run = experiment.runs.first()
     heard = timezone.now() - timedelta(seconds=seconds)
+    Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard)
+    run = experiment.runs.first()
     Run.objects.filter(pk=run.pk).update(status="running", step="replaying", heartbeat_at=heard)
     return run
 
@@ -154,7 +158,7 @@ def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
     experiment = asked()
     run = lose(experiment, 16)
     write_records(run, [record(i) for i in range(7)])
-    expire.fail_lost_runs(timezone.now())
+    expire()
     run.refresh_from_db()
     experiment.refresh_from_db()
     assert run.status == experiment.status == "failed"
@@ -166,7 +170,7 @@ def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
 
 def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
     run = lose(asked(), 5)
-    expire.step()
+    expire()
     run.refresh_from_db()
     assert run.status == "running"
 
@@ -174,37 +178,38 @@ def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
 def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
     run = lose(asked(), 16)
     run.refresh_from_db()
-    heart = heartbeat.RunHeartbeat(run)
-    expire.fail_lost_runs(timezone.now())
-    with pytest.raises(heartbeat.RunStopped):
-        heart.beat("replaying")
+    heart = running.RunHeartbeat(run.experiment, run)
+    expire()
+    with pytest.raises(jobs.Stopped):
+        heart.beat(step="replaying")
 
 
 def test_an_experiment_whose_worker_died_between_two_runs_ends_failed(asked):
     experiment = asked()
     long_ago = timezone.now() - timedelta(minutes=1)
-    Experiment.objects.filter(pk=experiment.pk).update(status="running", started_at=long_ago)
+    Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=long_ago)
     first = experiment.runs.first()
     Run.objects.filter(pk=first.pk).update(status="done", ended_at=long_ago)
-    expire.fail_lost_experiments(timezone.now())
+    expire()
     experiment.refresh_from_db()
-    assert (experiment.status, experiment.cause) == ("failed", "worker lost between two runs")
+    assert (experiment.status, experiment.cause) == ("failed", "worker lost: no heartbeat for 60 s, between two runs")
 
 
 def test_a_queued_experiment_whose_message_got_lost_is_sent_again_once(asked, sent):
     experiment = asked()
-    expire.send_again(timezone.now())
+    expire()
     assert len(sent) == 1
-    later = timezone.now() + timedelta(seconds=40)
-    expire.send_again(later)
-    expire.send_again(later)
+    Experiment.objects.update(sent_at=timezone.now() - timedelta(seconds=jobs.SENT_AGAIN_S))
+    expire()
+    expire()
     assert sent == [("experiments.run", [experiment.pk], "experiments")] * 2
 
 
 def test_while_another_one_runs_a_queued_experiment_just_waits(asked, sent):
     first, _ = asked(), asked()
-    Experiment.objects.filter(pk=first.pk).update(status="running")
-    expire.send_again(timezone.now() + timedelta(minutes=5))
+    Experiment.objects.update(sent_at=timezone.now() - timedelta(minutes=5))
+    Experiment.objects.filter(pk=first.pk).update(status="running", heartbeat_at=timezone.now())
+    expire()
     assert len(sent) == 2
 
 
@@ -217,5 +222,5 @@ def test_pools_of_runs_that_have_ended_are_taken_away(asked, monkeypatch):
     Run.objects.filter(pk=over.pk).update(status="failed", ended_at=timezone.now())
     for run in (over, alive):
         Pool.objects.create(name=run.pool_name, model="m", kind="sim", ephemeral_owner=ephemeral_pool.owner_of(run))
-    expire.remove_abandoned_pools()
+    ephemeral_pool.remove_abandoned()
     assert gone == [over.pool_name]

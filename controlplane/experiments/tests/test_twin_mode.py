@@ -10,13 +10,14 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import expire, heartbeat, running, services
+from controlplane.experiments import running, services
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool, twin
 from controlplane.experiments.results.records import read
 from controlplane.experiments.selectors import progress_of
 from controlplane.experiments.tests.conftest import body
 from controlplane.twin import pool_model
+from fleet import jobs
 from fleet.calibration import services as calibration
 from fleet.models import Calibration
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -129,7 +130,7 @@ def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(a
         begun.append(options["seed"])
         return simulate(*args, on_progress=heard, **options)
 
-    monkeypatch.setattr(heartbeat, "LOOK_S", 0.0)
+    monkeypatch.setattr(jobs, "BEAT_S", 0.0)
     monkeypatch.setattr(twin, "simulate", cancelled_in_its_second_run)
     running.run_experiment(experiment.pk)
     experiment.refresh_from_db()
@@ -143,14 +144,14 @@ def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(a
 def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch):
     experiment = asked(duration_s=180, arms=["round_robin"])
     seen = []
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
-    write = heartbeat.RunHeartbeat._write
+    monkeypatch.setattr(jobs, "BEAT_S", 0.0)
+    write = running.RunHeartbeat.write
     monkeypatch.setattr(
-        heartbeat.RunHeartbeat, "_write", lambda self, step, done: (write(self, step, done), seen.append((step, done)))
+        running.RunHeartbeat, "write", lambda self, at, progress: (write(self, at, progress), seen.append(progress))
     )
     running.run_experiment(experiment.pk)
     run = experiment.runs.get()
-    assert [done for step, done in seen if step == "simulating" and done] == [100]
+    assert [each["done"] for each in seen if each["step"] == "simulating" and each.get("done")] == [100]
     assert run.heartbeat_at is not None
 
 
@@ -172,8 +173,8 @@ def test_a_killed_worker_loses_the_run_that_it_was_at_and_none_that_had_ended(as
     second.records_path.unlink()
     heard = timezone.now() - timedelta(seconds=20)
     Run.objects.filter(pk=second.pk).update(status="running", heartbeat_at=heard, ended_at=None)
-    Experiment.objects.filter(pk=experiment.pk).update(status="running", ended_at=None)
-    expire.fail_lost_runs(timezone.now())
+    Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard, ended_at=None)
+    jobs.fail_lost(Experiment, running.fail_lost)
     first.refresh_from_db()
     second.refresh_from_db()
     assert (first.status, second.status) == ("done", "failed")

@@ -1,6 +1,5 @@
 """A calibration over REST, as an operator's script asks for it and waits for it."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import redis
 from django.test import Client
 
 from controlplane.audit.models import AuditEntry
-from fleet import tasks
+from fleet import jobs, tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Pool, State
 from fleet.tests.calibration.rows import instance, measure_well
@@ -22,8 +21,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
-    queues = SimpleNamespace(send_task=lambda name, args, queue: found.append((name, args, queue)))
-    monkeypatch.setattr(tasks, "current_app", queues)
+    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
     return found
 
 
@@ -36,7 +34,7 @@ def test_it_is_taken_done_by_the_worker_of_the_instances_node_and_then_read(oper
     answer = ask(operator, seconds=30, reason="new driver", anyway=True)
     assert answer.status_code == 202, answer.content
     assert answer.json()["status"] == "queued"
-    assert sent == [("fleet.calibrate", (answer.json()["id"], True), "node.gpu-1")]
+    assert sent == [("fleet.calibrate", [answer.json()["id"]], "node.gpu-1")]
     assert AuditEntry.objects.get().reason == "new driver"
     tasks.calibrate(*sent[0][1])
     read = operator.get(f"{PATH}/calibration").json()
@@ -98,3 +96,21 @@ def test_a_viewer_reads_and_does_not_ask(viewer: Client) -> None:
     assert ask(viewer).status_code == 403
     assert viewer.get(f"{PATH}/calibration").status_code == 404
     assert not Calibration.objects.exists()
+
+
+def test_one_that_waits_or_runs_is_cancelled(operator: Client, sent: list[Any]) -> None:
+    instance()
+    ask(operator)
+    answer = operator.post(f"{PATH}/calibration/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert AuditEntry.objects.first().action == "instance.cancel_calibration"  # type: ignore[union-attr]
+    tasks.calibrate(*sent[0][1])
+    assert Calibration.objects.get().cause == "cancelled by operator-cast"
+    again = operator.post(f"{PATH}/calibration/cancel")
+    assert again.status_code == 409
+    assert again.json()["detail"] == "chat-0 is not being calibrated: there is nothing to cancel"
+
+
+def test_a_viewer_cancels_nothing(viewer: Client) -> None:
+    instance()
+    assert viewer.post(f"{PATH}/calibration/cancel").status_code == 403

@@ -1,14 +1,13 @@
 """The calibration on the page of an instance: the button, what was measured, and what speaks against it."""
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 from django.test import Client
 
-from fleet import tasks
+from fleet import jobs, tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Instance, Pool, State
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -22,7 +21,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
-    monkeypatch.setattr(tasks, "current_app", SimpleNamespace(send_task=lambda name, args, queue: found.append(args)))
+    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append(args))
     return found
 
 
@@ -67,6 +66,16 @@ def test_one_that_failed_says_why(operator: Client, sent: list[Any]) -> None:
     Instance.objects.update(state=State.FAILED)
     tasks.calibrate(*sent[0])
     assert "failed chat-0 is failed: it must be ready, or drained, to be measured" in read(operator)
+
+
+def test_one_that_waits_is_cancelled_on_the_page(operator: Client) -> None:
+    instance()
+    assert "Cancel calibration" in text_of(operator.post(f"{PATH}/calibrate", follow=True))
+    said = text_of(operator.post(f"{PATH}/calibration/cancel", follow=True))
+    assert "chat-0: calibration cancelled." in said
+    assert "cancelled by operator-cast" in said
+    assert "Cancel calibration" not in said
+    assert "nothing to cancel" in text_of(operator.post(f"{PATH}/calibration/cancel", follow=True))
 
 
 def test_what_cannot_be_measured_now_is_said(operator: Client, sent: list[Any]) -> None:

@@ -6,8 +6,9 @@ from django.utils import timezone
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.models import Draft
-from controlplane.previews.models import DONE, ENDED, Preview
+from controlplane.previews.models import Preview
 from controlplane.previews.tests.ready_made import preview
+from fleet.jobs import DONE, ENDED
 from router.policy.schema import document as documents
 
 

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
-from controlplane.previews import heartbeat, services
+from controlplane.previews import services
 from controlplane.previews.analysis import trust
+from controlplane.previews.models import Preview
+from fleet import jobs
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "previews.md").read_text()
@@ -24,9 +26,9 @@ def test_the_limits_are_those_of_the_code():
         f"at least {trust.LEAST_REQUESTS}",
         f"| {services.MAX_REQUESTS:,} | up to {services.MOST_REQUESTS:,}",
         f"The last {services.KEPT} of each policy",
-        f"after {heartbeat.LOST_S:.0f} s",
+        f"after {jobs.LOST_S:.0f} s",
         f"more than {trust.OLD_S / 3600:.0f} hours",
         f"more than {trust.MOST_DEVIATION * 100:.0f} %",
     ):
         assert figure in PAGE
-    assert services.AT_ONCE == 2
+    assert Preview.AT_ONCE == 2

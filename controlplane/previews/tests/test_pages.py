@@ -10,8 +10,9 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit
 from controlplane.previews import services
-from controlplane.previews.models import CANCELLED, FAILED, QUEUED, RUNNING, Preview
+from controlplane.previews.models import Preview
 from controlplane.previews.tests.rows import preview_of
+from fleet.jobs import CANCELLED, FAILED, QUEUED, RUNNING
 
 DRAFT = "/policies/default/draft"
 START = f"{DRAFT}/preview"

@@ -6,13 +6,16 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.previews import expire, heartbeat, running, services, subprocess
+from controlplane.jobs import expire
+from controlplane.previews import running, services, subprocess
 from controlplane.previews.analysis import compute
 from controlplane.previews.analysis.compute import Computed
-from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, RUNNING
+from controlplane.previews.models import Preview
 from controlplane.previews.selectors import as_dict
 from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import OTTO
+from fleet import jobs
+from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 
 pytestmark = pytest.mark.usefixtures("sent")
 NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}}, None, (), ())
@@ -112,7 +115,7 @@ def test_progress_is_written_while_it_runs(preview, monkeypatch):
 
 
 def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
+    monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
     def act(job, beat):
         services.cancel(preview, OTTO)
@@ -173,11 +176,11 @@ def later(seconds):
 
 
 def test_one_whose_worker_died_is_not_said_to_run_for_ever(preview):
-    services.claim(preview.pk)
-    expire.step(later(heartbeat.LOST_S - 1))
+    jobs.claim(Preview, preview.pk)
+    expire.step(later(jobs.LOST_S - 1))
     preview.refresh_from_db()
     assert preview.status == RUNNING
-    expire.step(later(heartbeat.LOST_S + 1))
+    expire.step(later(jobs.LOST_S + 1))
     preview.refresh_from_db()
     assert preview.status == FAILED
     assert "worker lost" in preview.cause
@@ -187,7 +190,7 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
     del sent[:]
     expire.step()
     assert sent == []
-    preview.sent_at = later(-expire.SENT_AGAIN_S - 1)
+    preview.sent_at = later(-jobs.SENT_AGAIN_S - 1)
     preview.save()
     expire.step()
     assert sent == [("previews.run", [preview.pk], "control")]
@@ -196,8 +199,8 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
 
 
 def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
-    services.claim(preview.pk)
+    jobs.claim(Preview, preview.pk)
     expire.step(later(20))
-    assert not services.end(preview.pk, DONE)
-    with pytest.raises(heartbeat.PreviewStopped):
-        heartbeat.PreviewHeartbeat(preview.pk).beat(1)
+    assert not running.end(preview, DONE)
+    with pytest.raises(jobs.Stopped):
+        jobs.Heartbeat(preview).beat(done=1)

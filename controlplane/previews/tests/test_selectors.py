@@ -9,17 +9,19 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.tests.conftest import WHY, edit
 from controlplane.previews import selectors, services
-from controlplane.previews.models import DONE
+from controlplane.previews.models import Preview
 from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import NOW, OTTO
+from fleet import jobs
+from fleet.jobs import DONE
 
 pytestmark = pytest.mark.usefixtures("sent")
 
 
 def done(policy, seed=1):
     made = services.start(policy, OTTO, Asked(seeds=(seed,), max_requests=20))
-    services.claim(made.pk)
-    services.end(made.pk, DONE)
+    jobs.claim(Preview, made.pk)
+    jobs.end(made, DONE)
     made.refresh_from_db()
     return made
 

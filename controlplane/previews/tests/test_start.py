@@ -7,10 +7,12 @@ from controlplane.audit.models import AuditEntry
 from controlplane.policies import services as policy_services
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.tests.conftest import edit
-from controlplane.previews import selectors, services
-from controlplane.previews.models import CANCELLED, DONE, FAILED, QUEUED, Preview
+from controlplane.previews import running, selectors, services
+from controlplane.previews.models import Preview
 from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import OTTO, sim_pool
+from fleet import jobs
+from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
 from router.contract import redis_keys
 
 pytestmark = pytest.mark.usefixtures("sent")
@@ -21,8 +23,8 @@ def start(policy, **asked):
 
 
 def ended(preview, status=DONE):
-    services.claim(preview.pk)
-    services.end(preview.pk, status)
+    jobs.claim(Preview, preview.pk)
+    jobs.end(preview, status)
     preview.refresh_from_db()
     return preview
 
@@ -198,7 +200,7 @@ def test_a_broker_that_is_away_leaves_it_queued(policy, draft, monkeypatch):
     def refuse(*_, **__):
         raise redis.ConnectionError("refused")
 
-    monkeypatch.setattr(services.celery, "send_task", refuse)
+    monkeypatch.setattr(jobs.current_app, "send_task", refuse)
     assert start(policy).status == QUEUED
 
 
@@ -208,18 +210,18 @@ def test_cancelling_ends_it_once(policy, draft):
     assert (made.status, made.cause) == (CANCELLED, "cancelled by otto")
     assert not services.cancel(made, OTTO)
     assert AuditEntry.objects.filter(action="preview.cancel").count() == 1
-    assert not services.claim(made.pk)
+    assert not jobs.claim(Preview, made.pk)
 
 
 def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, draft, sent):
     first, second, third = (start(policy, seeds=(seed,)) for seed in (1, 2, 3))
-    assert services.claim(first.pk)
-    assert services.claim(second.pk)
-    assert not services.claim(third.pk)
+    assert jobs.claim(Preview, first.pk)
+    assert jobs.claim(Preview, second.pk)
+    assert not jobs.claim(Preview, third.pk)
     del sent[:]
-    services.end(first.pk, DONE)
+    running.end(first, DONE)
     assert sent == [("previews.run", [third.pk], "control")]
-    assert services.claim(third.pk)
+    assert jobs.claim(Preview, third.pk)
 
 
 def test_what_comes_while_it_waits_is_not_played(policy, draft, record, live_redis):

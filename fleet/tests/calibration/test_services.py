@@ -1,11 +1,15 @@
 """A calibration is written down when it is asked for, and says how it went."""
 
+import asyncio
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 from django.utils import timezone
 
+from fleet import jobs
 from fleet.calibration import selectors, services
 from fleet.calibration.measure import CannotCalibrate
 from fleet.models import Calibration, Instance, InstanceEvent, Pool, State
@@ -100,10 +104,55 @@ def test_two_at_once_would_measure_each_other() -> None:
 def test_one_whose_worker_died_makes_room_for_another() -> None:
     instance()
     lost = services.ask_for("chat-0", "ada", 30)
-    age(lost, seconds=30 + services.LOST_S + 1)
+    jobs.claim(Calibration, lost.pk)
+    Calibration.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=jobs.LOST_S + 1))
     services.ask_for("chat-0", "bob")
     lost.refresh_from_db()
-    assert (lost.status, lost.cause) == ("failed", "whoever measured has ended without a word")
+    assert (lost.status, lost.cause) == ("failed", "worker lost: no heartbeat for 16 s")
+
+
+def measuring(act: Any) -> Any:
+    """A measurement that goes on until it is stopped, after `act`."""
+
+    async def measure(*words: Any, **options: Any) -> Any:
+        act(words)
+        await asyncio.sleep(30)
+
+    return measure
+
+
+def test_a_cancelled_one_stops_within_a_second_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance()
+    row = services.ask_for("chat-0", "ada")
+    monkeypatch.setattr(jobs, "BEAT_S", 0.05)
+    beats: list[str] = []
+
+    def beat(self: jobs.Heartbeat, **progress: Any) -> None:
+        if beats:
+            services.cancel(row, "bob")
+        beats.append(progress["step"])
+        write(self, **progress)
+
+    write = jobs.Heartbeat.beat
+    monkeypatch.setattr(jobs.Heartbeat, "beat", beat)
+    monkeypatch.setattr(services, "measure", measuring(lambda words: words[2]("round 1 of at most 9: 14 loads")))
+    began = time.monotonic()
+    assert not services.perform(row.pk)
+    assert time.monotonic() - began < 2
+    row.refresh_from_db()
+    assert (row.status, row.cause, row.step) == ("cancelled", "cancelled by bob", "")
+    assert beats[-1] == "round 1 of at most 9: 14 loads"
+    assert InstanceEvent.objects.get().text == "not calibrated: cancelled by bob"
+    assert services.ask_for("chat-0", "bob").pk != row.pk
+
+
+def test_one_that_has_ended_cannot_be_cancelled() -> None:
+    instance()
+    row = services.ask_for("chat-0", "ada")
+    services.perform(row.pk)
+    assert not services.cancel(row, "bob")
+    row.refresh_from_db()
+    assert row.status == "done"
 
 
 @pytest.mark.parametrize(

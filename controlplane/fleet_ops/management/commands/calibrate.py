@@ -28,20 +28,21 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="kept in the audit log")
 
     def handle(self, *args: object, **options: Any) -> None:
-        row = self._ask(options["instance"], options["reason"], options["seconds"])
+        row = self._ask(options["instance"], options["reason"], options["seconds"], anyway=options["anyway"])
         self.stdout.write(
             f"{row.instance} is loaded with requests of its own for up to {row.seconds:g} s: "
             "others that it gets meanwhile take longer, and its prefix cache is filled with what nobody asks for again"
         )
-        done = calibrations.perform(row.pk, lambda text: self.stdout.write(f"  {text}"), anyway=options["anyway"])
+        done = calibrations.perform(row.pk, lambda text: self.stdout.write(f"  {text}"))
         row.refresh_from_db()
         if not done:
             raise CommandError(f"{row.instance}: {row.cause}")
         self._show(row)
 
-    def _ask(self, name: str, reason: str, seconds: float) -> Calibration:
+    def _ask(self, name: str, reason: str, seconds: float, *, anyway: bool) -> Calibration:
+        actor = Actor("system", f"{getpass.getuser()} (manage.py)")
         try:
-            return actions.calibrate(name, Actor("system", f"{getpass.getuser()} (manage.py)"), reason, seconds)
+            return actions.calibrate(name, actor, reason, seconds, anyway=anyway)
         except Instance.DoesNotExist:
             known = ", ".join(selectors.instances().values_list("name", flat=True)) or "none yet"
             raise CommandError(f"no instance is named {name}; there are: {known}") from None

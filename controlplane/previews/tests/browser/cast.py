@@ -7,8 +7,9 @@ from controlplane.policies import selectors as policies
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Policy
 from controlplane.previews import running
-from controlplane.previews.models import RUNNING, Preview
+from controlplane.previews.models import Preview
 from controlplane.previews.tests.rows import preview_of
+from fleet.jobs import RUNNING
 from fleet.models import Pool
 
 OTTO = Actor("user", "otto")

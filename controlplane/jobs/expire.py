@@ -1,0 +1,21 @@
+"""Jobs that nobody works on: their worker died, or their message got lost. The life of a job is in fleet/jobs.py."""
+
+from datetime import datetime
+
+from controlplane.experiments import running as experiments
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.modes import ephemeral_pool
+from controlplane.previews import running as previews
+from controlplane.previews.models import Preview
+from fleet import jobs
+from fleet.calibration import services as calibrations
+from fleet.models import Calibration
+
+
+def step(now: datetime | None = None) -> None:
+    jobs.fail_lost(Experiment, experiments.fail_lost, now)
+    jobs.fail_lost(Preview, previews.fail, now)
+    jobs.fail_lost(Calibration, calibrations.fail, now)
+    for model in (Experiment, Preview, Calibration):
+        jobs.send_next(model, jobs.SENT_AGAIN_S)
+    ephemeral_pool.remove_abandoned()

@@ -1,0 +1,139 @@
+"""The life of everything that takes long: experiments, previews, calibrations.
+
+    queued ──claim──► running ──end──► done, failed
+      └───────cancel─────┴───────────► cancelled
+
+Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
+writes nothing more, and the first end counts.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, TypeVar
+
+import redis
+from celery import current_app
+from django.db import models
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
+ENDED = (DONE, FAILED, CANCELLED)
+
+BEAT_S = 0.5  # between two heartbeats, each of which also notices a cancellation
+LOST_S = 15.0  # a running job without a heartbeat for this long has lost its worker
+SENT_AGAIN_S = 10.0  # a job still queued after this long may have lost its message: Redis came back empty
+
+log = logging.getLogger(__name__)
+
+
+class Job(models.Model):
+    TASK: ClassVar[str]  # the Celery task that performs it, given its id
+    AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
+
+    status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
+    cause = models.TextField(blank=True)  # of a failure or a cancellation
+    actor = models.CharField(max_length=200)
+    sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
+    started_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def queue(self) -> str:
+        return "control"
+
+
+J = TypeVar("J", bound=Job)
+
+
+class Stopped(Exception):
+    """The job is no longer running: it was cancelled, or its worker was taken for lost."""
+
+
+def send(job: Job) -> None:
+    """Put the task on its queue. While the broker is away the job stays queued and is sent again later."""
+    try:
+        current_app.send_task(job.TASK, args=[job.pk], queue=job.queue)
+    except (OperationalError, redis.RedisError) as error:
+        log.warning("%s %s could not be sent: %s", job.TASK, job.pk, error)
+
+
+def send_next(model: type[Job], waited_s: float = 0.0) -> None:
+    """Send the first queued jobs for which there is room and whose task was last sent that long ago."""
+    queued = model._default_manager.filter(status=QUEUED)
+    now = timezone.now()
+    for job in queued.order_by("pk")[: _room(model)]:
+        if queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s)).update(sent_at=now):
+            send(job)
+
+
+def _room(model: type[Job]) -> int:
+    return max(0, model.AT_ONCE - model._default_manager.filter(status=RUNNING).count())
+
+
+def claim(model: type[J], job_id: int) -> J | None:
+    """The job, when this caller is the one to perform it."""
+    if not _room(model):
+        return None
+    now = timezone.now()
+    queued = model._default_manager.filter(pk=job_id, status=QUEUED)
+    if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now):
+        return None
+    return model._default_manager.get(pk=job_id)
+
+
+def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:
+    """Write down how a running job ended; False when it had ended before."""
+    running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING)
+    return bool(running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values))
+
+
+def cancel(job: Job, actor: str, **values: Any) -> bool:
+    """A queued job never starts, a running one stops at its next heartbeat; False when it had ended before."""
+    active = type(job)._default_manager.filter(pk=job.pk).exclude(status__in=ENDED)
+    ended = active.update(status=CANCELLED, cause=f"cancelled by {actor}", ended_at=timezone.now(), **values)
+    job.refresh_from_db()
+    return bool(ended)
+
+
+def fail_lost(model: type[J], fail: Callable[[J, str], object], now: datetime | None = None) -> None:
+    """`fail` ends each running job without a heartbeat, with the cause that it is given."""
+    now = now or timezone.now()
+    for job in model._default_manager.filter(status=RUNNING, heartbeat_at__lt=now - timedelta(seconds=LOST_S)):
+        silent_s = (now - (job.heartbeat_at or now)).total_seconds()
+        fail(job, f"worker lost: no heartbeat for {silent_s:.0f} s")
+
+
+def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
+    """The message of an expected error; any other error is logged and named with its type."""
+    if isinstance(error, expected):
+        return str(error)
+    log.error("job crashed", exc_info=error)
+    return f"{type(error).__name__}: {error}"
+
+
+class Heartbeat:
+    """Beaten often by the worker of a running job; writes every BEAT_S, and at once when the step changes."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING)
+        self._step = ""
+        self._written = float("-inf")
+
+    def beat(self, **progress: Any) -> None:
+        """`progress` names fields to write, `step` among them. Raises Stopped."""
+        now, step = time.monotonic(), progress.get("step", self._step)
+        if step != self._step or now - self._written >= BEAT_S:
+            self._step, self._written = step, now
+            self.write(timezone.now(), progress)
+
+    def write(self, at: datetime, progress: dict[str, Any]) -> None:
+        if not self._running.update(heartbeat_at=at, **progress):
+            raise Stopped
