@@ -8,9 +8,9 @@ from typing import Any
 from router.http import asgi
 from router.http.asgi import AsgiClient, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
-from router.http.pages import Pages
 from router.kv_events.listener import Listener
 from router.options import from_environment
+from router.serving.pages import Pages
 from router.serving.proxy import Proxy
 from router.source import PoolSource
 from router.tokenize.prompt import RENDERERS
