@@ -11,7 +11,7 @@ from router.contract.api_keys import UnreadableKeys, parse
 from router.options import arguments, source
 from router.tests.conftest import entry, key_entry
 from router.tests.engine import hang
-from router.tests.test_own_errors import code_of
+from router.tests.http.test_own_errors import code_of
 
 ALICE = "sk-weir-secret-alice"
 BOB = "sk-weir-secret-bob"

@@ -17,8 +17,8 @@ from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
 from router.tests.engine import USAGE, reply
+from router.tests.http.test_own_errors import code_of
 from router.tests.test_keys import ALICE, bearer, keyed
-from router.tests.test_own_errors import code_of
 
 USED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
 

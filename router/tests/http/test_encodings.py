@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from router.http.body import MAX_BODY
-from router.tests.test_own_errors import code_of
+from router.tests.http.test_own_errors import code_of
 
 PLAIN = json.dumps({"model": "llama", "prompt": "hello " * 50_000}).encode()
 

@@ -15,7 +15,7 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import break_off, engine, events, reply, stream, write_head
-from router.tests.test_process import client, start  # noqa: F401 - fixtures
+from router.tests.http.test_process import client, start  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

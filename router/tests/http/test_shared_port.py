@@ -8,7 +8,7 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import engine
-from router.tests.test_process import Process, free_port
+from router.tests.http.test_process import Process, free_port
 
 pytestmark = pytest.mark.slow
 

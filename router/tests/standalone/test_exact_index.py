@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from router.policy.schema import document
-from router.tests.test_standalone import Alone
+from router.tests.standalone.test_alone import Alone
 
 pytestmark = pytest.mark.slow
 

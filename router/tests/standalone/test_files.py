@@ -166,5 +166,5 @@ def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
 
 
 def test_the_policy_that_the_readme_names_is_the_default_one():
-    named = read_policy(Path(__file__).parents[2] / "examples" / "policy.json")
+    named = read_policy(Path(__file__).parents[3] / "examples" / "policy.json")
     assert document.parse(named.document) == document.parse(document.default())
