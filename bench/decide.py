@@ -189,7 +189,7 @@ def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str,
     for part, call in of_every_route(bench).items():
         yield "any", part, measure(call, rounds), rounds
     for strategy in options.strategy:
-        policy = document.parse({"route": {"name": strategy}, "flow": {"heavy": "offload"}})
+        policy = document.parse({"strategy": {"name": strategy}, "flow": {"heavy": "offload"}})
         for part, call in of_the_route(bench, policy).items():
             yield strategy, part, measure(call, rounds), rounds
     yield "any", "take up", measure(bench.taken_up, rounds), rounds
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()
     index_memory(1_000_000)
-    rows = [["route", "instances", "part", "p10 µs", "median µs", "p99 µs", "n"]]
+    rows = [["strategy", "instances", "part", "p10 µs", "median µs", "p99 µs", "n"]]
     medians = {}
     for size in options.instances:
         for strategy, part, taken, rounds in timed_at(size, options):

@@ -1,6 +1,5 @@
 """What a new version of a policy changes, in words."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ class ParameterChange:
     direction: str  # in words: "looser: more requests count as heavy"
 
 
-def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[ParameterChange, ...]:
+def diff(old: dict[str, Any], new: dict[str, Any]) -> tuple[ParameterChange, ...]:
     """Only what differs, in the order of the page. Neither document has to be valid: drafts are shown as they are."""
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
@@ -46,11 +45,11 @@ def _change(path: str, old: Any, new: Any, strategy: Any) -> ParameterChange:
 def _direction(path: str, old: Any, new: Any, strategy: Any) -> str:
     if path == STRATEGY_NAME.path:
         known = STRATEGIES.get(new) if isinstance(new, str) else None
-        return f"another rule: {known.summary}" if known else "not a known route"
+        return f"another strategy: {known.summary}" if known else "not a known strategy"
     if old is None:
-        return f"comes with the route {strategy}"
+        return f"comes with the strategy {strategy}"
     if new is None:
-        return f"goes with the old route; {strategy} does not use it"
+        return f"goes with the old strategy; {strategy} does not use it"
     if not is_number(old) or not is_number(new) or PARAMETERS[path].kind == "choice":
         return "changed"
     return PARAMETERS[path].up if new > old else PARAMETERS[path].down

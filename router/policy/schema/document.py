@@ -1,8 +1,4 @@
-"""The policy document: JSON in, `Policy` out, and every fault with its path, value and allowed range.
-
-InvalidDocument
-└── .errors: list[Problem(path, value, message)]
-"""
+"""The policy document: JSON in, `Policy` out, or InvalidDocument with every problem."""
 
 import hashlib
 import json
@@ -13,23 +9,16 @@ from typing import Any
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter, Rejected, accept, shown
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
-from router.policy.schema.problems import SCHEMA, PolicyProblem, crossed, unknown
+from router.policy.schema.problems import InvalidDocument, PolicyProblem, crossed, unknown
+from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Policy
 
 PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
 
 
-class InvalidDocument(ValueError):
-    """What is wrong with a document, every fault of it."""
-
-    def __init__(self, errors: list[PolicyProblem]) -> None:
-        super().__init__("; ".join(f"{error.path or 'document'}: {error.message}" for error in errors))
-        self.errors = errors
-
-
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
-    """The parameters of a document with this route, in the order of the page. InvalidDocument when it is unknown."""
+    """The parameters of a document with this strategy, in the order of the page. InvalidDocument when it is unknown."""
     known = accept(STRATEGY_NAME, strategy)
     if isinstance(known, Rejected):
         raise InvalidDocument([PolicyProblem(STRATEGY_NAME.path, known.shown, known.message)])
@@ -43,9 +32,10 @@ def default(strategy: str = STRATEGY_NAME.default) -> dict[str, Any]:
 
 
 def parse(document: object) -> Policy:
-    """The policy of a document; keys that are missing take their defaults. InvalidDocument holds every fault."""
+    """The policy of a document of any schema; missing keys take their defaults. InvalidDocument holds every problem."""
     if not isinstance(document, dict):
         raise InvalidDocument([PolicyProblem("", shown(document), "the document must be a JSON object")])
+    document = upgrade(document)
     expected = _expected(document)
     values: dict[str, Any] = {}
     problems: list[PolicyProblem] = []
@@ -67,32 +57,36 @@ def dump(policy: Policy) -> dict[str, Any]:
     return _nest(policy.values)
 
 
-def sha256(document: Mapping[str, Any]) -> str:
+def sha256(document: dict[str, Any]) -> str:
     """Of the canonical JSON: sorted keys, no blanks, ASCII."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def apply_overrides(document: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    """A copy with values replaced by dotted path: {"classes.heavy_new_tokens": 10000, "route.name": "lpwl"}.
+def apply_overrides(document: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """A copy with values replaced by dotted path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
 
-    Another route drops the parameters of the old one. Nothing is validated: `parse` does that.
+    Document and paths may be of an older schema. Another strategy drops the parameters of the old one. Nothing is
+    validated: `parse` does that.
     """
-    result = {section: dict(part) if isinstance(part, dict) else part for section, part in document.items()}
-    if STRATEGY_NAME.path in overrides and isinstance(result.get("route"), dict):
-        kept = _expected({"route": {"name": overrides[STRATEGY_NAME.path]}})
-        for key in list(result["route"]):
-            if f"route.{key}" in PARAMETERS and f"route.{key}" not in kept:
-                del result["route"][key]
-    for path, value in overrides.items():
+    changes = {upgrade_path(path): value for path, value in overrides.items()}
+    current = upgrade_if_known(document)
+    result = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
+    if STRATEGY_NAME.path in changes and isinstance(result.get("strategy"), dict):
+        kept = _expected({"strategy": {"name": changes[STRATEGY_NAME.path]}})
+        for key in list(result["strategy"]):
+            if f"strategy.{key}" in PARAMETERS and f"strategy.{key}" not in kept:
+                del result["strategy"][key]
+    for path, value in changes.items():
         section, _, key = path.partition(".")
         part = result.get(section)
         result[section] = {**(part if isinstance(part, dict) else {}), key: value} if key else value
     return result
 
 
-def values_of(document: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(document: dict[str, Any]) -> dict[str, Any]:
     """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
+    document = upgrade_if_known(document)
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     parameters = COMMON if isinstance(strategy, Rejected) else parameters_of(strategy)
     values = {parameter.path: _given(document, parameter) for parameter in parameters}
@@ -104,15 +98,15 @@ def values_of(document: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _expected(document: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The parameters that the document may have, by path: those of its route, of every route when it is not known."""
+def _expected(document: dict[str, Any]) -> dict[str, Parameter]:
+    """The parameters that the document may have, by path: those of its strategy, of every strategy when it is not known."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     if isinstance(strategy, Rejected):
         return PARAMETERS
     return {parameter.path: parameter for parameter in parameters_of(strategy)}
 
 
-def _given(document: Mapping[str, Any], parameter: Parameter) -> Any:
+def _given(document: dict[str, Any], parameter: Parameter) -> Any:
     section, _, key = parameter.path.partition(".")
     part = document.get(section)
     return part.get(key, parameter.default) if isinstance(part, dict) else parameter.default
@@ -138,5 +132,8 @@ __all__ = [
     "parameters_of",
     "parse",
     "sha256",
+    "upgrade",
+    "upgrade_if_known",
+    "upgrade_path",
     "values_of",
 ]

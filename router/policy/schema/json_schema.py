@@ -4,7 +4,7 @@ from typing import Any
 
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, STRATEGY_NAME
-from router.policy.schema.problems import SCHEMA
+from router.policy.schema.upgrade import SCHEMA
 from router.policy.strategies import STRATEGIES
 
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
@@ -23,20 +23,20 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             "schema": {"const": SCHEMA, "default": SCHEMA},
-            "route": {"oneOf": [_route(name) for name in STRATEGIES]},
+            "strategy": {"oneOf": [_strategy(name) for name in STRATEGIES]},
             **{section: _object(properties) for section, properties in sections.items()},
         },
     }
 
 
-def _route(name: str) -> dict[str, Any]:
+def _strategy(name: str) -> dict[str, Any]:
     strategy = STRATEGIES[name]
     own = {parameter.path.partition(".")[2]: _value(parameter) for parameter in strategy.parameters}
     return {
         "title": strategy.title,
         "description": strategy.summary,
         **_object({"name": {"const": name}, **own}),
-        # Only the default route may go without its name.
+        # Only the default strategy may go without its name.
         "required": [] if name == STRATEGY_NAME.default else ["name"],
     }
 

@@ -26,7 +26,7 @@ class Parameter:
     choices: tuple[Any, ...] = ()
     up: str = "higher"  # what a diff says of a raised value
     down: str = "lower"
-    strategies: tuple[str, ...] = ()  # the routes that read it; empty: every route
+    strategies: tuple[str, ...] = ()  # the strategies that read it; empty: all
 
     @property
     def allowed(self) -> str:

@@ -1,4 +1,4 @@
-"""Every parameter of a policy document, each defined once; those of a single route are in that route's file."""
+"""Every parameter of a policy document, each defined once; those of a single strategy are in its file."""
 
 from router.policy.schema.failure_parameters import FAILURE
 from router.policy.schema.parameter import Parameter
@@ -8,12 +8,12 @@ _KEEPS_SESSIONS = tuple(name for name, strategy in STRATEGIES.items() if strateg
 _LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strategy.offloads)
 
 STRATEGY_NAME = Parameter(
-    path="route.name",
-    title="Route",
+    path="strategy.name",
+    title="Strategy",
     kind="choice",
     default="adaptive_v1",
     choices=tuple(STRATEGIES),
-    raises="Another rule chooses the instance; its own parameters replace those of the old one.",
+    raises="Another strategy chooses the instance; its parameters replace those of the old one.",
 )
 
 CLASSES = (

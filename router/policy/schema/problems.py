@@ -10,12 +10,11 @@ from router.policy.schema.parameter import Parameter, number, shown
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
 
-SCHEMA = 1
-# By these a route compares instances: without any of them it would not.
+# The weights by which a strategy compares instances: at least one must be above 0.
 _WEIGHTS = (
-    ("route.hit_weight", "route.load_weight"),
+    ("strategy.hit_weight", "strategy.load_weight"),
     tuple(LLM_D_WEIGHTS.values()),
-    tuple(f"route.weight_{name}" for name in SCORERS),
+    tuple(f"strategy.weight_{name}" for name in SCORERS),
 )
 
 
@@ -26,14 +25,21 @@ class PolicyProblem:
     message: str  # holds the allowed range
 
 
+class InvalidDocument(ValueError):
+    """Everything that is wrong with a document."""
+
+    def __init__(self, errors: list[PolicyProblem]) -> None:
+        super().__init__("; ".join(f"{error.path or 'document'}: {error.message}" for error in errors))
+        self.errors = errors
+
+
 def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[PolicyProblem]:
-    """A wrong schema, sections and keys that nobody knows, sections that are no objects."""
+    """Unknown sections and keys, and sections that are no objects."""
     sections = {path.partition(".")[0] for path in expected}
     for section, part in document.items():
         if section == "schema":
-            if type(part) is not int or part != SCHEMA:  # true is not 1
-                yield PolicyProblem("schema", shown(part), f"must be {SCHEMA}: this version of Weir knows no other")
-        elif section not in sections:
+            continue  # `upgrade` has checked it
+        if section not in sections:
             yield PolicyProblem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
         elif not isinstance(part, dict):
             yield PolicyProblem(section, shown(part), "must be an object")
@@ -63,7 +69,7 @@ def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, 
             continue
         if path in PARAMETERS:
             owners = PARAMETERS[path].strategies
-            owned = f"route{'s' if len(owners) > 1 else ''} {' and '.join(owners)}"
+            owned = f"strateg{'ies' if len(owners) > 1 else 'y'} {' and '.join(owners)}"
             yield PolicyProblem(path, shown(value), f"is a parameter of the {owned}")
         else:
             yield PolicyProblem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")

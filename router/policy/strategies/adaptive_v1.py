@@ -46,7 +46,7 @@ def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> P
 
 def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
     """Without those that would lose too much of it, and how many they are, in words."""
-    limit = view.policy["route.heavy_cache_loss_max"]
+    limit = view.policy["strategy.heavy_cache_loss_max"]
     most = max(view.cached)
     if most - min(view.cached) <= limit:
         return view, ()
@@ -86,7 +86,7 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
 
 
 HEAVY_CACHE_LOSS_MAX = Parameter(
-    path="route.heavy_cache_loss_max",
+    path="strategy.heavy_cache_loss_max",
     title="Cached tokens that a heavy request may lose",
     kind="int",
     unit="tokens",

@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
     bound = binding(view)
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
-    hit, load = view.policy["route.hit_weight"], view.policy["route.load_weight"]
+    hit, load = view.policy["strategy.hit_weight"], view.policy["strategy.load_weight"]
     scores = [hit * new + load * ongoing for new, ongoing in zip(view.new, view.ongoing, strict=True)]
     place = least(view, scores, lambda: view.instances.running)
     reason = f"least sum of new and ongoing tokens: {scores[place]:,.0f}"
@@ -21,7 +21,7 @@ def rank(view: View) -> Pick:
 
 
 HIT_WEIGHT = Parameter(
-    path="route.hit_weight",
+    path="strategy.hit_weight",
     title="Weight of new tokens",
     kind="float",
     unit="ratio",
@@ -36,7 +36,7 @@ HIT_WEIGHT = Parameter(
     strategies=("cache_aware",),
 )
 LOAD_WEIGHT = Parameter(
-    path="route.load_weight",
+    path="strategy.load_weight",
     title="Weight of ongoing tokens",
     kind="float",
     unit="ratio",

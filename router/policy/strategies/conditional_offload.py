@@ -67,8 +67,8 @@ def _assumed(view: View) -> Rates:
     rates, policy = view.request.rates, view.policy
     return Rates(
         rates.prefill_tokens_per_s,
-        rates.kv_bytes_per_token or policy["route.assumed_kv_kib_per_token"] * 1024,
-        rates.transfer_bytes_per_s or policy["route.assumed_transfer_gb_per_s"] * 1e9,
+        rates.kv_bytes_per_token or policy["strategy.assumed_kv_kib_per_token"] * 1024,
+        rates.transfer_bytes_per_s or policy["strategy.assumed_transfer_gb_per_s"] * 1e9,
         rates.transfer_setup_s,
     )
 
@@ -82,7 +82,7 @@ def _unknown(rates: Rates) -> str:
 
 
 ASSUMED_TRANSFER = Parameter(
-    path="route.assumed_transfer_gb_per_s",
+    path="strategy.assumed_transfer_gb_per_s",
     title="Transfer speed until one is measured",
     kind="float",
     unit="GB/s",
@@ -96,7 +96,7 @@ ASSUMED_TRANSFER = Parameter(
     strategies=("conditional_offload",),
 )
 ASSUMED_KV = Parameter(
-    path="route.assumed_kv_kib_per_token",
+    path="strategy.assumed_kv_kib_per_token",
     title="KV of a token until it is known",
     kind="float",
     unit="KiB",

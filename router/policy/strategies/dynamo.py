@@ -23,7 +23,7 @@ def rank(view: View) -> Pick:
 
 def _credits(view: View) -> list[float]:
     """Cached tokens, those on slower tiers counting less; where the tiers are not known all are on the device."""
-    device, host, disk = (view.policy[f"route.{tier}_credit"] for tier in ("device", "host", "disk"))
+    device, host, disk = (view.policy[f"strategy.{tier}_credit"] for tier in ("device", "host", "disk"))
     tiers = view.request.held_tiers
     if tiers is None:
         return [device * cached for cached in view.cached]
@@ -46,7 +46,7 @@ def _held_blocks(instance: InstanceState, request_tokens: float) -> float:
 
 def _credit(tier: str, default: float, title: str) -> Parameter:
     return Parameter(
-        path=f"route.{tier}_credit",
+        path=f"strategy.{tier}_credit",
         title=title,
         kind="float",
         unit="ratio",

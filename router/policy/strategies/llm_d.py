@@ -6,7 +6,7 @@ from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
-WEIGHTS = {"prefix": "route.match_weight", "kv_free": "route.kv_weight", "queue": "route.queue_weight"}
+WEIGHTS = {"prefix": "strategy.match_weight", "kv_free": "strategy.kv_weight", "queue": "strategy.queue_weight"}
 
 
 def rank(view: View) -> Pick:
@@ -45,21 +45,21 @@ STRATEGY = Strategy(
     rank,
     parameters=(
         _weight(
-            "route.match_weight",
+            "strategy.match_weight",
             2.0,
             "Weight of the matching prefix",
             "Requests follow the cache further before load sends them elsewhere.",
             "class.hit_share_p50",
         ),
         _weight(
-            "route.kv_weight",
+            "strategy.kv_weight",
             1.0,
             "Weight of free KV",
             "Requests go more to instances whose KV is empty.",
             "instance.kv_usage_max",
         ),
         _weight(
-            "route.queue_weight",
+            "strategy.queue_weight",
             1.0,
             "Weight of a short queue",
             "Requests go more to instances where few wait.",

@@ -38,7 +38,7 @@ def _prefixes(view: View) -> Sequence[int]:
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
         return view.cached  # what a transfer takes is not known
-    ratio = view.policy["route.prefetch_ratio"]
+    ratio = view.policy["strategy.prefetch_ratio"]
     connectors, cached = view.instances.connector, view.cached
     best = max((own for one, own in zip(connectors, cached, strict=True) if one == STORE), default=0)
     if not best:
@@ -55,7 +55,7 @@ def _transfer_s(view: View, tokens: int) -> float:
 
 def _judged(view: View, request_class: RequestClass, scores: list[float], place: int, fetched: int) -> Pick:
     """Over the limit nobody takes it, unless nothing is before it: then waiting would not help."""
-    instance, limit = view.instances[place], view.policy["route.ttft_limit_s"]
+    instance, limit = view.instances[place], view.policy["strategy.ttft_limit_s"]
     told = [f"least time to the first token: {scores[place]:.2f} s"]
     if fetched:
         told.append(f"{fetched:,} tokens of the prefix come from the store")
@@ -73,7 +73,7 @@ def _judged(view: View, request_class: RequestClass, scores: list[float], place:
 
 
 PREFETCH_RATIO = Parameter(
-    path="route.prefetch_ratio",
+    path="strategy.prefetch_ratio",
     title="Prefixes are fetched when the best holds more than",
     kind="float",
     unit="ratio",
@@ -88,7 +88,7 @@ PREFETCH_RATIO = Parameter(
     strategies=("mooncake_conductor",),
 )
 TTFT_LIMIT_S = Parameter(
-    path="route.ttft_limit_s",
+    path="strategy.ttft_limit_s",
     title="Refuse when the first token would take more than",
     kind="float",
     unit="s",

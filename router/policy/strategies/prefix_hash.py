@@ -13,7 +13,7 @@ def rank(view: View) -> Pick:
     """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring:
     the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
     running = view.instances.running
-    most = ceil(view.policy["route.load_factor"] * (sum(running) + 1) / len(running))
+    most = ceil(view.policy["strategy.load_factor"] * (sum(running) + 1) / len(running))
     hashes = rendezvous(hash_of(str(view.request.prefix_key)), view.instances)
     scores = [
         place / MASK if requests < most else 1 + place / MASK for place, requests in zip(hashes, running, strict=True)
@@ -27,7 +27,7 @@ def rank(view: View) -> Pick:
 
 
 LOAD_FACTOR = Parameter(
-    path="route.load_factor",
+    path="strategy.load_factor",
     title="An instance takes at most its share times",
     kind="float",
     unit="ratio",

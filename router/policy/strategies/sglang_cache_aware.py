@@ -14,10 +14,10 @@ def rank(view: View) -> Pick:
     running = view.instances.running
     most, fewest = max(running), min(running)
     policy = view.policy
-    if most - fewest > policy["route.balance_abs"] and most > policy["route.balance_rel"] * fewest:
+    if most - fewest > policy["strategy.balance_abs"] and most > policy["strategy.balance_rel"] * fewest:
         return fewest_requests(view, request_class, (f"load is uneven: {fewest} to {most} requests",))
     longest = max(view.cached)
-    if longest > policy["route.match_share"] * view.request.prompt_tokens:
+    if longest > policy["strategy.match_share"] * view.request.prompt_tokens:
         place = least(view, view.new, lambda: running)
         reason = f"longest match: {longest:,} of {view.request.prompt_tokens:,} tokens"
         return Pick(view.instances[place], request_class, "longest_match", (reason,), view.instances, view.new)
@@ -25,7 +25,7 @@ def rank(view: View) -> Pick:
 
 
 BALANCE_ABS = Parameter(
-    path="route.balance_abs",
+    path="strategy.balance_abs",
     title="Load is uneven above a difference of",
     kind="int",
     unit="requests",
@@ -40,7 +40,7 @@ BALANCE_ABS = Parameter(
     strategies=("sglang_cache_aware",),
 )
 BALANCE_REL = Parameter(
-    path="route.balance_rel",
+    path="strategy.balance_rel",
     title="And above a ratio of",
     kind="float",
     unit="ratio",
@@ -55,7 +55,7 @@ BALANCE_REL = Parameter(
     strategies=("sglang_cache_aware",),
 )
 MATCH_SHARE = Parameter(
-    path="route.match_share",
+    path="strategy.match_share",
     title="Matches count above a share of",
     kind="float",
     unit="share",

@@ -27,7 +27,7 @@ def rank(view: View) -> Pick:
 
 def _costs(view: View) -> list[float]:
     """In tokens: attention makes a new token dearer the more context is before it; at L_eq it costs as much again."""
-    prompt, equal = view.request.prompt_tokens, view.policy["route.equal_cost_tokens"]
+    prompt, equal = view.request.prompt_tokens, view.policy["strategy.equal_cost_tokens"]
     # Of many instances only a few hold something else of the prompt than the others do.
     costs = {new: new + new * (prompt - new / 2) / equal for new in set(view.new)}
     return [costs[new] for new in view.new]
@@ -36,13 +36,13 @@ def _costs(view: View) -> list[float]:
 def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:
     request, policy, instance = view.request, view.policy, view.instances[home]
     cached = view.cached[home]
-    if cached <= policy["route.history_share"] * request.history_tokens:
+    if cached <= policy["strategy.history_share"] * request.history_tokens:
         return False, f"{instance.id} holds {cached:,} of the session's {request.history_tokens:,} tokens: not enough"
     rate = request.rates.prefill_tokens_per_s
     if not rate:
         return True, f"the session is on {instance.id}; how fast prompts are computed is not known yet"
-    limit = policy["route.slo_slack"] * (
-        policy["route.slo_base_s"] + policy["route.slo_per_1k_s"] * request.prompt_tokens / 1_000
+    limit = policy["strategy.slo_slack"] * (
+        policy["strategy.slo_base_s"] + policy["strategy.slo_per_1k_s"] * request.prompt_tokens / 1_000
     )
     takes = loads[home] / rate
     if takes <= limit:
@@ -65,7 +65,7 @@ def _least_product(view: View, loads: list[float], reasons: tuple[str, ...]) -> 
 
 
 EQUAL_COST_TOKENS = Parameter(
-    path="route.equal_cost_tokens",
+    path="strategy.equal_cost_tokens",
     title="Attention costs as much as the rest at a context of",
     kind="int",
     unit="tokens",
@@ -80,7 +80,7 @@ EQUAL_COST_TOKENS = Parameter(
     strategies=("smetric",),
 )
 HISTORY_SHARE = Parameter(
-    path="route.history_share",
+    path="strategy.history_share",
     title="A session stays above a cached share of its history of",
     kind="float",
     unit="share",
@@ -95,7 +95,7 @@ HISTORY_SHARE = Parameter(
     strategies=("smetric",),
 )
 SLO_SLACK = Parameter(
-    path="route.slo_slack",
+    path="strategy.slo_slack",
     title="Slack on the time to the first token",
     kind="float",
     unit="ratio",
@@ -110,7 +110,7 @@ SLO_SLACK = Parameter(
     strategies=("smetric",),
 )
 SLO_BASE_S = Parameter(
-    path="route.slo_base_s",
+    path="strategy.slo_base_s",
     title="First token allowed after",
     kind="float",
     unit="s",
@@ -125,7 +125,7 @@ SLO_BASE_S = Parameter(
     strategies=("smetric",),
 )
 SLO_PER_1K_S = Parameter(
-    path="route.slo_per_1k_s",
+    path="strategy.slo_per_1k_s",
     title="And for each 1,000 prompt tokens",
     kind="float",
     unit="s",

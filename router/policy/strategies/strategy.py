@@ -16,6 +16,6 @@ class Strategy:
     summary: str  # the rule in one sentence
     formula: str  # the rule in symbols, those of docs/policies.md
     rank: Callable[[View], Pick]
-    parameters: tuple[Parameter, ...] = ()  # its own, each with a path "route.…"
+    parameters: tuple[Parameter, ...] = ()  # its own, each with a path "strategy.…"
     affinity: bool = False  # whether it keeps sessions where they are
     offloads: bool = False  # whether it chooses by itself where a prompt is computed; else `flow.heavy` says so

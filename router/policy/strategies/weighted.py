@@ -14,11 +14,11 @@ Filter = Callable[[View], Sequence[bool]]  # who stays; empty when all do
 
 def rank(view: View) -> Pick:
     """Filters in their order, each skipped when it would leave nobody; then the picker by the weighted scores."""
-    weights = {name: view.policy[f"route.weight_{name}"] for name in SCORERS}
+    weights = {name: view.policy[f"strategy.weight_{name}"] for name in SCORERS}
     left, reasons = _filtered(view)
     scores = scored(left, weights)
     lacking = missing(scores, weights)
-    picker: str = view.policy["route.picker"]
+    picker: str = view.policy["strategy.picker"]
     place = PICKERS[picker](left, lacking, sum(weights.values()))
     rule = "weighted" if picker == "best" else picker
     return Pick(
@@ -38,15 +38,15 @@ def _filtered(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def short_queue(view: View) -> Sequence[bool]:
-    return _at_most(view.instances.waiting, view.policy["route.filter_waiting"])
+    return _at_most(view.instances.waiting, view.policy["strategy.filter_waiting"])
 
 
 def little_prefill(view: View) -> Sequence[bool]:
-    return _at_most(view.instances.prefill_tokens, view.policy["route.filter_prefill_tokens"])
+    return _at_most(view.instances.prefill_tokens, view.policy["strategy.filter_prefill_tokens"])
 
 
 def long_match(view: View) -> Sequence[bool]:
-    least = view.policy["route.filter_match_share"] * view.request.prompt_tokens
+    least = view.policy["strategy.filter_match_share"] * view.request.prompt_tokens
     return [cached >= least for cached in view.cached] if least > min(view.cached) else ()
 
 
@@ -63,7 +63,7 @@ FILTERS: dict[str, Filter] = {
 
 def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -> Parameter:
     return Parameter(
-        path=f"route.weight_{scorer}",
+        path=f"strategy.weight_{scorer}",
         title=title,
         kind="float",
         unit="ratio",
@@ -81,7 +81,7 @@ def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -
 
 FILTER_PARAMETERS = (
     Parameter(
-        path="route.filter_waiting",
+        path="strategy.filter_waiting",
         title="Leave out instances where more wait than",
         kind="int",
         unit="requests",
@@ -96,7 +96,7 @@ FILTER_PARAMETERS = (
         strategies=("weighted",),
     ),
     Parameter(
-        path="route.filter_prefill_tokens",
+        path="strategy.filter_prefill_tokens",
         title="Leave out instances with more prefill than",
         kind="int",
         unit="tokens",
@@ -111,7 +111,7 @@ FILTER_PARAMETERS = (
         strategies=("weighted",),
     ),
     Parameter(
-        path="route.filter_match_share",
+        path="strategy.filter_match_share",
         title="Leave out instances that hold less of the prompt than",
         kind="float",
         unit="share",
@@ -170,7 +170,7 @@ WEIGHTS = (
     ),
 )
 PICKER = Parameter(
-    path="route.picker",
+    path="strategy.picker",
     title="Picker",
     kind="choice",
     default="best",

@@ -49,6 +49,6 @@ def test_a_heavy_request_is_served_as_the_policy_says() -> None:
 
 
 def test_kv_usage_is_not_looked_at_when_the_limit_is_one() -> None:
-    policy = document.parse({"route": {"name": "least_requests"}, "load": {"kv_usage_max": 1}})
+    policy = document.parse({"strategy": {"name": "least_requests"}, "load": {"kv_usage_max": 1}})
     full, empty = InstanceState("full", kv_usage=1.0), InstanceState("empty", running=1)
     assert decide(RoutingRequest(1_000), [full, empty], policy, 0.5).instance == "full"

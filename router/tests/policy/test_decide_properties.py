@@ -14,12 +14,12 @@ from router.policy.types import CLASSES, Decision, InstanceState, Policy, Rates,
 
 NAMES = [f"demo-{number}" for number in range(8)]
 POLICIES = [document.parse(document.default(strategy)) for strategy in STRATEGIES] + [
-    document.parse({"route": {"name": "adaptive_v1", "heavy_cache_loss_max": 10_000}}),
-    document.parse({"route": {"name": "cache_aware", "hit_weight": 3, "load_weight": 0.5}}),
-    document.parse({"route": {"name": "session_sticky"}, "affinity": {"break_ratio": 1, "break_floor_tokens": 0}}),
-    document.parse({"route": {"name": "least_requests"}, "flow": {"heavy": "offload"}}),
-    document.parse({"route": {"name": "mooncake_conductor", "ttft_limit_s": 5}, "flow": {"heavy": "offload"}}),
-    document.parse({"route": {"name": "weighted", "filter_waiting": 1, "weight_requests": 1, "weight_session": 3}}),
+    document.parse({"strategy": {"name": "adaptive_v1", "heavy_cache_loss_max": 10_000}}),
+    document.parse({"strategy": {"name": "cache_aware", "hit_weight": 3, "load_weight": 0.5}}),
+    document.parse({"strategy": {"name": "session_sticky"}, "affinity": {"break_ratio": 1, "break_floor_tokens": 0}}),
+    document.parse({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}),
+    document.parse({"strategy": {"name": "mooncake_conductor", "ttft_limit_s": 5}, "flow": {"heavy": "offload"}}),
+    document.parse({"strategy": {"name": "weighted", "filter_waiting": 1, "weight_requests": 1, "weight_session": 3}}),
 ]
 DRAWN = ("random", "power_of_two")  # routes whose choice is the draw's
 # Few different figures, so that ties are common.

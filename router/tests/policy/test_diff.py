@@ -59,11 +59,15 @@ def test_true_and_one_are_not() -> None:
 
 def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
     changes = {change.path: change for change in diff(document.default(), changed(route__name="cache_aware"))}
-    assert changes["route.name"].direction.startswith("another rule: The session's instance unless it is overloaded")
-    assert changes["route.heavy_cache_loss_max"].new is None
-    assert changes["route.heavy_cache_loss_max"].direction == "goes with the old route; cache_aware does not use it"
-    assert changes["route.hit_weight"].old is None
-    assert changes["route.hit_weight"].direction == "comes with the route cache_aware"
+    assert changes["strategy.name"].direction.startswith(
+        "another strategy: The session's instance unless it is overloaded"
+    )
+    assert changes["strategy.heavy_cache_loss_max"].new is None
+    assert (
+        changes["strategy.heavy_cache_loss_max"].direction == "goes with the old strategy; cache_aware does not use it"
+    )
+    assert changes["strategy.hit_weight"].old is None
+    assert changes["strategy.hit_weight"].direction == "comes with the strategy cache_aware"
 
 
 def test_a_choice_is_just_changed() -> None:
@@ -72,9 +76,9 @@ def test_a_choice_is_just_changed() -> None:
 
 
 def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
-    draft = {"route": {"name": "nope"}, "classes": {"typo": 1}, "failure": 5}
+    draft = {"strategy": {"name": "nope"}, "classes": {"typo": 1}, "failure": 5}
     told = {change.path: change.direction for change in diff(document.default(), draft)}
-    assert told["route.name"] == "not a known route"
+    assert told["strategy.name"] == "not a known strategy"
     assert told["classes.typo"] == "not a known parameter"
     assert told["failure"] == "not a known parameter"
 
@@ -90,4 +94,4 @@ def test_a_diff_holds_exactly_what_differs(old: dict[str, Any], new: dict[str, A
 
 @given(JSON, JSON)
 def test_any_two_objects_can_be_compared(old: Any, new: Any) -> None:
-    diff({"route": old, "classes": new}, {"route": new, "x": old})
+    diff({"strategy": old, "classes": new}, {"strategy": new, "x": old})

@@ -48,7 +48,7 @@ def test_the_default_route_is_adaptive_v1_with_the_thresholds_of_the_design() ->
 
 def test_missing_keys_and_sections_take_their_defaults() -> None:
     assert document.parse({}) == document.parse(document.default())
-    policy = document.parse({"route": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
+    policy = document.parse({"strategy": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
     assert policy.strategy == "lpwl"
     assert policy["classes.heavy_new_tokens"] == 10_000
     assert policy["failure.retries"] == 2
@@ -59,9 +59,11 @@ def test_a_document_must_be_an_object(value: object) -> None:
     assert faults(value) == {"": "the document must be a JSON object"}
 
 
-@pytest.mark.parametrize("schema", [2, 0, True, 1.0, "1", None])
+@pytest.mark.parametrize("schema", [3, 0, True, 1.0, "1", None])
 def test_another_schema_is_refused(schema: object) -> None:
-    assert faults({"schema": schema}) == {"schema": "must be 1: this version of Weir knows no other"}
+    assert faults({"schema": schema, "flow": 5}) == {
+        "schema": f"{json.dumps(schema)} is not a schema of policy documents: allowed is 1 to 2"
+    }
 
 
 def test_an_unknown_key_suggests_the_near_one() -> None:
@@ -76,19 +78,22 @@ def test_an_unknown_key_that_is_near_nothing_lists_what_there_is() -> None:
 
 
 def test_a_parameter_of_another_route_names_its_owner() -> None:
-    assert faults({"route": {"name": "lpwl", "hit_weight": 1}}) == {
-        "route.hit_weight": "is a parameter of the route cache_aware"
+    assert faults({"strategy": {"name": "lpwl", "hit_weight": 1}}) == {
+        "strategy.hit_weight": "is a parameter of the strategy cache_aware"
     }
 
 
 def test_an_unknown_route_is_one_fault_and_its_parameters_are_none() -> None:
-    found = faults({"route": {"name": "lpwll", "hit_weight": 1}})
-    assert list(found) == ["route.name"]
-    assert "lpwl" in found["route.name"]
+    found = faults({"strategy": {"name": "lpwll", "hit_weight": 1}})
+    assert list(found) == ["strategy.name"]
+    assert "lpwl" in found["strategy.name"]
 
 
 def test_a_section_that_is_no_object_is_named() -> None:
-    assert faults({"classes": 5, "route": "lpwl"}) == {"classes": "must be an object", "route": "must be an object"}
+    assert faults({"classes": 5, "strategy": "lpwl"}) == {
+        "classes": "must be an object",
+        "strategy": "must be an object",
+    }
 
 
 def test_every_fault_is_told_at_once_with_path_value_and_range() -> None:
@@ -117,9 +122,9 @@ def test_crossed_thresholds_are_not_told_where_one_is_wrong_by_itself() -> None:
 
 
 def test_weights_that_are_both_zero_are_refused_at_both() -> None:
-    found = faults({"route": {"name": "cache_aware", "hit_weight": 0, "load_weight": 0}})
-    assert set(found) == {"route.hit_weight", "route.load_weight"}
-    assert document.parse({"route": {"name": "cache_aware", "hit_weight": 0}})["route.hit_weight"] == 0
+    found = faults({"strategy": {"name": "cache_aware", "hit_weight": 0, "load_weight": 0}})
+    assert set(found) == {"strategy.hit_weight", "strategy.load_weight"}
+    assert document.parse({"strategy": {"name": "cache_aware", "hit_weight": 0}})["strategy.hit_weight"] == 0
 
 
 def test_a_huge_document_is_not_looked_through_to_its_end() -> None:
@@ -161,14 +166,14 @@ def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
 
 
 def test_an_override_of_the_route_drops_what_the_new_one_does_not_have() -> None:
-    changed = document.apply_overrides(document.default(), {"route.name": "cache_aware", "route.hit_weight": 2})
-    assert changed["route"] == {"name": "cache_aware", "hit_weight": 2}
+    changed = document.apply_overrides(document.default(), {"strategy.name": "cache_aware", "strategy.hit_weight": 2})
+    assert changed["strategy"] == {"name": "cache_aware", "hit_weight": 2}
     assert document.parse(changed).strategy == "cache_aware"
 
 
 def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them() -> None:
-    changed = document.apply_overrides({"route": {"typo": 1, "heavy_cache_loss_max": 5}}, {"route.name": "lpwl"})
-    assert list(faults(changed)) == ["route.typo"]
+    changed = document.apply_overrides({"strategy": {"typo": 1, "heavy_cache_loss_max": 5}}, {"strategy.name": "lpwl"})
+    assert list(faults(changed)) == ["strategy.typo"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them
         ({"clases.heavy_new_tokens": 1}, "clases"),
         ({"classes.heavy.tokens": 1}, "classes.heavy.tokens"),
         ({"classes": 7}, "classes"),
-        ({"route.name": ["lpwl"]}, "route.name"),
+        ({"strategy.name": ["lpwl"]}, "strategy.name"),
         ({"": 1}, ""),
     ],
 )

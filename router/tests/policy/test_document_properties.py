@@ -60,7 +60,7 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
         section, _, key = parameter.path.partition(".")
         if draw(st.booleans()):
             result[section][key] = draw(values_of(parameter))
-    classes, weights = result["classes"], result["route"]
+    classes, weights = result["classes"], result["strategy"]
     if classes["warm_new_tokens"] >= classes["heavy_new_tokens"]:
         classes["warm_new_tokens"] = classes["heavy_new_tokens"] - 1
     for one in WEIGHTS[strategy]:
@@ -107,18 +107,18 @@ def test_a_valid_document_is_taken_and_dumping_it_changes_nothing(value: dict[st
 @settings(max_examples=300)
 def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dict[str, Any]) -> None:
     if not faults(value):
-        assert checker.valid(document.json_schema(), value)
+        assert checker.valid(document.json_schema(), document.upgrade(value))
     elif checker.valid(document.json_schema(), value):
         with_defaults = document.values_of(value)
         classes = with_defaults["classes.warm_new_tokens"] >= with_defaults["classes.heavy_new_tokens"]
-        owned = [[f"route.{name}" for name in names] for names in WEIGHTS.values() if names]
+        owned = [[f"strategy.{name}" for name in names] for names in WEIGHTS.values() if names]
         assert classes or any(all(with_defaults.get(path) == 0 for path in paths) for paths in owned)
 
 
 @given(JSON, st.sampled_from(sorted(PARAMETERS)))
 def test_what_one_parameter_refuses_the_document_refuses_at_its_path(value: Any, path: str) -> None:
     section, _, key = path.partition(".")
-    owner = PARAMETERS[path].strategies[:1] if section == "route" and key != "name" else ()
+    owner = PARAMETERS[path].strategies[:1] if section == "strategy" and key != "name" else ()
     changed = document.apply_overrides(document.default(*owner), {path: value})
     if isinstance(accept(PARAMETERS[path], value), Rejected):
         assert path in [problem.path for problem in faults(changed)]

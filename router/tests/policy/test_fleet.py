@@ -58,7 +58,7 @@ def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
     """And what it has decided does not change with it."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))
-    policies = [document.parse({"route": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]
+    policies = [document.parse({"strategy": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]
     made = []
     for turn in range(300):
         place = rng.randrange(7)

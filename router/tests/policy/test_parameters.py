@@ -55,10 +55,10 @@ def test_a_raised_and_a_lowered_value_are_told_apart_in_words() -> None:
 def test_a_route_owns_its_parameters_by_name() -> None:
     for strategy in STRATEGIES.values():
         for parameter in strategy.parameters:
-            assert parameter.path.startswith("route.")
+            assert parameter.path.startswith("strategy.")
             assert strategy.name in parameter.strategies
             assert all(parameter in STRATEGIES[name].parameters for name in parameter.strategies)
-    assert all(not parameter.path.startswith("route.") for parameter in COMMON)
+    assert all(not parameter.path.startswith("strategy.") for parameter in COMMON)
     assert STRATEGY_NAME.choices == tuple(STRATEGIES)
 
 

@@ -20,9 +20,9 @@ def test_the_default_of_every_route_fits_the_schema(strategy: str) -> None:
     [
         {"classes": {"heavy_new_tokens": 1}},
         {"classes": {"typo": 1}},
-        {"route": {"name": "lpwl", "hit_weight": 1}},
-        {"route": {"hit_weight": 1}},
-        {"schema": 2},
+        {"strategy": {"name": "lpwl", "hit_weight": 1}},
+        {"strategy": {"hit_weight": 1}},
+        {"schema": 3},
         {"admission": {"refuse_status": 500}},
     ],
 )
@@ -33,7 +33,7 @@ def test_the_schema_refuses_what_the_parser_refuses(value: object) -> None:
 def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() -> None:
     text = json.dumps(document.json_schema())
     for parameter in PARAMETERS.values():
-        if parameter.path != "route.name":
+        if parameter.path != "strategy.name":
             assert json.dumps(parameter.title) in text
             assert json.dumps(parameter.raises) in text
     heavy = document.json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]

@@ -93,7 +93,7 @@ def test_a_policy_may_be_yaml_and_has_the_same_hash(tmp_path, name):
         ("a: &x 1\nb: *x", "not YAML: line 2, column 4: aliases (*name) are not allowed"),
         ("[" * 51, "not YAML: line 1, column 51: nested deeper than 50"),
         ("{[a]: 1}", "not YAML: line 1, column 2: ['a'] cannot be a key"),
-        ("schema: 1\nroute: {name: magic}", "route.name: "),
+        ("schema: 1\nroute: {name: magic}", "strategy.name: "),
         ("", "document: the document must be a JSON object"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_is_no_policy_in_yaml_is_told(tmp_path, content, says):
         ('{"schema": 1, "schema": 1}', "not JSON: the key 'schema' is given twice"),
         ("[" * 100_000, "not JSON: "),
         ("[]", "document: the document must be a JSON object"),
-        ('{"schema": 1, "route": {"name": "magic"}}', "route.name: "),
+        ('{"schema": 1, "strategy": {"name": "magic"}}', "strategy.name: "),
         ('{"schema": 1, "classes": {"heavy_new_tokens": -1}}', "classes.heavy_new_tokens: "),
         (json.dumps({"schema": 1, **{f"k{i}": 1 for i in range(9)}}), "; and 6 more"),
     ],

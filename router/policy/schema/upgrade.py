@@ -1,0 +1,49 @@
+"""Documents and parameter paths of older schemas, brought to the current schema. Pure.
+
+A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
+schema is one more function in `STEPS`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from router.policy.schema.parameter import quoted, shown
+from router.policy.schema.problems import InvalidDocument, PolicyProblem
+
+SCHEMA = 2
+Document = dict[str, Any]
+
+
+def _rename_route(document: Document) -> Document:
+    """1 → 2: the section `route` is called `strategy`."""
+    if "strategy" in document:
+        return document  # with both, `parse` reports the old one as unknown
+    return {upgrade_path(section): part for section, part in document.items()}
+
+
+STEPS: dict[int, Callable[[Document], Document]] = {1: _rename_route}
+
+
+def upgrade(document: Document) -> Document:
+    """The document in the current schema, its values unchecked. InvalidDocument when its schema is unknown."""
+    schema = document.get("schema", 1 if "route" in document else SCHEMA)
+    if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
+        message = f"{quoted(schema)} is not a schema of policy documents: allowed is {min(STEPS)} to {SCHEMA}"
+        raise InvalidDocument([PolicyProblem("schema", shown(schema), message)])
+    for step in range(schema, SCHEMA):
+        document = {**STEPS[step](document), "schema": step + 1}
+    return document
+
+
+def upgrade_if_known(document: Document) -> Document:
+    """For showing a document that may be wrong."""
+    try:
+        return upgrade(document)
+    except InvalidDocument:
+        return document
+
+
+def upgrade_path(path: str) -> str:
+    """The path that a parameter has in the current schema. Paths carry no schema: no path may get a second meaning."""
+    section, dot, key = path.partition(".")
+    return f"strategy{dot}{key}" if section == "route" else path

@@ -1,0 +1,84 @@
+"""Documents, parameter paths and receipts of schema 1 mean in schema 2 what they meant; goldens are of that time."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.policy import replay
+from router.policy.schema import document
+from router.policy.schema.diff import diff
+from router.policy.schema.document import InvalidDocument
+from router.policy.strategies import STRATEGIES
+
+OLD = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "golden/schema_1").glob("*.json")}
+
+
+@pytest.fixture(params=sorted(OLD))
+def old(request: pytest.FixtureRequest) -> dict[str, Any]:
+    made: dict[str, Any] = OLD[request.param]
+    return made
+
+
+def test_there_is_an_old_document_of_every_strategy_of_that_time() -> None:
+    assert len(OLD) == 19
+    assert set(OLD) <= set(STRATEGIES)
+
+
+def test_an_old_document_is_upgraded_and_itself_left_alone(old: dict[str, Any]) -> None:
+    before = json.dumps(old["document"])
+    assert document.upgrade(old["document"]) == old["upgraded"]
+    assert json.dumps(old["document"]) == before
+    assert document.sha256(old["document"]) == old["sha256"]
+
+
+def test_an_upgrade_of_an_upgraded_document_changes_nothing(old: dict[str, Any]) -> None:
+    assert document.upgrade(old["upgraded"]) == old["upgraded"]
+
+
+def test_an_old_document_is_parsed_as_its_upgrade(old: dict[str, Any]) -> None:
+    policy = document.parse(old["document"])
+    assert policy == document.parse(old["upgraded"])
+    assert document.dump(policy).items() >= old["upgraded"].items()
+
+
+def test_the_upgrade_is_no_difference(old: dict[str, Any]) -> None:
+    assert diff(old["document"], old["upgraded"]) == ()
+    assert diff(old["upgraded"], old["document"]) == ()
+
+
+def test_an_old_receipt_is_decided_again_under_its_old_policy(old: dict[str, Any]) -> None:
+    """Reasons are text for people, which may be worded otherwise by now."""
+    receipt = replay.upgraded(old["receipt"])
+    decided = replay.outcome(replay.situation(receipt).decide(document.parse(old["receipt_policy"])))
+    assert set(replay.recorded(receipt).differences(decided)) <= {"reasons"}
+
+
+def test_old_paths_change_a_new_document_and_new_paths_an_old_one() -> None:
+    new, old = document.default("cache_aware"), OLD["cache_aware"]["document"]
+    assert document.apply_overrides(new, {"route.hit_weight": 3})["strategy"]["hit_weight"] == 3
+    assert document.apply_overrides(old, {"strategy.hit_weight": 3})["strategy"]["hit_weight"] == 3
+    for path in ("route.name", "strategy.name"):
+        assert document.apply_overrides(old, {path: "lpwl"})["strategy"] == {"name": "lpwl"}
+    assert document.apply_overrides(new, {"route": {"name": "lpwl"}})["strategy"] == {"name": "lpwl"}
+
+
+def test_a_document_without_a_schema_is_old_when_it_has_a_route() -> None:
+    assert document.parse({"route": {"name": "lpwl"}}) == document.parse({"strategy": {"name": "lpwl"}})
+    assert document.parse({"schema": 1}) == document.parse({})
+
+
+def test_a_document_with_both_names_is_refused() -> None:
+    with pytest.raises(InvalidDocument, match="route: unknown section"):
+        document.parse({"route": {"name": "lpwl"}, "strategy": {"name": "lpwl"}})
+
+
+def test_a_current_document_with_the_old_name_is_refused() -> None:
+    with pytest.raises(InvalidDocument, match="route: unknown section"):
+        document.parse({"schema": 2, "route": {"name": "lpwl"}})
+
+
+def test_a_document_of_an_unknown_schema_can_be_compared() -> None:
+    (change,) = diff(document.default(), {**document.default(), "schema": 9, "flow": {"heavy": "offload"}})
+    assert change.path == "flow.heavy"
