@@ -16,6 +16,7 @@ from router.contract.codec import SCHEMA
 from router.contract.pools import is_ephemeral
 from router.contract.router_status import WINDOW_S
 from router.contract.staleness import ROUTER_GONE_S
+from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]
@@ -254,7 +255,7 @@ def _policy(now: float, pool: str, inputs: Inputs) -> dict[str, Any]:
         "policy": live.get("policy"),
         "version": live.get("version"),
         "published_at": live.get("published_at"),
-        "route": document.get("route", {}).get("name"),
+        "strategy": upgrade_if_known(document).get("strategy", {}).get("name"),
         "classes": document.get("classes") or {},
         "routers": len(running),
         "acknowledged": sum(version == live.get("version") for version in running),

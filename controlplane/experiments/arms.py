@@ -1,6 +1,6 @@
-"""From what was asked for to policy documents: a route, a version of a policy, or one of them with changes."""
+"""From what was asked for to policy documents: a strategy, a version of a policy, or one of them with changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,18 +19,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What one arm routes by, settled when the experiment is started."""
+    """The policy of one arm, settled when the experiment is started."""
 
     name: str
-    policy: str  # empty for a route's default document
+    policy: str  # empty for a strategy's default document
     version: int  # of the policy, 0 without one
-    route: str
+    strategy: str
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def upgraded(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored arm with the names of today: before policy schema 2 its strategy was called `route`."""
+    made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
+    return {**made, "overrides": {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}}
 
 
 # (policy, version or None for the live one) → (number, document); LookupError in words when there is none.
@@ -53,10 +59,10 @@ def resolve(asked: Sequence[str | ArmIn], versions: Versions, own_policy: str) -
 
 
 def _from_text(text: str, path: str) -> ArmIn | Fault:
-    """A route, a policy (its live version), policy@live or policy@number."""
+    """A strategy, a policy (its live version), policy@live or policy@number."""
     policy, at, version = text.partition("@")
     if not at:
-        return ArmIn.model_construct(route=text) if text in STRATEGIES else ArmIn.model_construct(policy=text)
+        return ArmIn.model_construct(strategy=text) if text in STRATEGIES else ArmIn.model_construct(policy=text)
     if version == "live":
         return ArmIn.model_construct(policy=policy)
     if not (version.isascii() and version.isdigit() and 0 < len(version) < 10):
@@ -68,7 +74,7 @@ def _resolve(item: str | ArmIn, path: str, versions: Versions, own_policy: str) 
     asked = item if isinstance(item, ArmIn) else _from_text(item, path)
     if isinstance(asked, Fault):
         return [asked]
-    if not asked.policy and not asked.route:
+    if not asked.policy and not asked.strategy:
         asked = asked.model_copy(update={"policy": own_policy})
     base = _base(asked, path, versions)
     if isinstance(base, Fault):
@@ -88,19 +94,19 @@ def _resolve(item: str | ArmIn, path: str, versions: Versions, own_policy: str) 
 
 def _base(asked: ArmIn, path: str, versions: Versions) -> tuple[int, dict[str, Any]] | Fault:
     """(version, document) that the overrides apply to."""
-    if bool(asked.policy) == bool(asked.route):
-        return Fault(path, asked.policy or None, f"a policy, or a route: one of {', '.join(STRATEGIES)}")
-    if asked.route:
-        if asked.route not in STRATEGIES:
-            return Fault(f"{path}.route", asked.route, f"allowed are {', '.join(STRATEGIES)}")
-        return 0, documents.default(asked.route)
+    if bool(asked.policy) == bool(asked.strategy):
+        return Fault(path, asked.policy or None, f"a policy, or a strategy: one of {', '.join(STRATEGIES)}")
+    if asked.strategy:
+        if asked.strategy not in STRATEGIES:
+            return Fault(f"{path}.strategy", asked.strategy, f"allowed are {', '.join(STRATEGIES)}")
+        return 0, documents.default(asked.strategy)
     try:
         return versions(asked.policy, asked.version)
     except LookupError as error:
-        return Fault(path, asked.policy, f"{error.args[0]}; routes are {', '.join(STRATEGIES)}")
+        return Fault(path, asked.policy, f"{error.args[0]}; strategies are {', '.join(STRATEGIES)}")
 
 
 def _name(asked: ArmIn, number: int) -> str:
-    base = asked.route or f"{asked.policy}@{number}"
+    base = asked.strategy or f"{asked.policy}@{number}"
     changes = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in asked.overrides.items())
     return f"{base} {changes}"[:60].strip() if changes else base

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
@@ -56,14 +56,19 @@ class Strict(BaseModel):
 
 
 class ArmIn(Strict):
-    """A policy under test: a published version or a route's default document, with changes."""
+    """A policy under test: a published version or a strategy's default document, with changes."""
 
     name: str = Field("", max_length=60, description="Left out: made from the rest")
     policy: str = Field(
         "", max_length=63, description="A policy; with `version`, or its live version. Left out: the pool's"
     )
     version: int | None = Field(None, ge=1, le=SEED_MAX)
-    route: str = Field("", max_length=60, description="A route's default document, instead of a policy")
+    strategy: str = Field(
+        "",
+        max_length=60,
+        validation_alias=AliasChoices("strategy", "route"),
+        description="A strategy's default document, instead of a policy. Its older name `route` is accepted too",
+    )
     overrides: dict[str, Any] = Field({}, examples=[{"classes.heavy_new_tokens": 10000}])
 
 
@@ -105,7 +110,7 @@ class ExperimentIn(Strict):
     arms: list[str | ArmIn] = Field(
         min_length=1,
         max_length=ARMS_MAX,
-        description="A route, policy@version, or an object",
+        description="A strategy, policy@version, or an object",
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)

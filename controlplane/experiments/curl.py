@@ -41,7 +41,7 @@ def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
 def example_body() -> dict[str, Any]:
     """An experiment that any fresh installation can run in two minutes."""
     return {
-        "name": "Three routes on agentic sessions",
+        "name": "Three strategies on agentic sessions",
         "trace": "agentic-demo",
         "pool": "demo",
         "duration_s": 300,

@@ -47,7 +47,8 @@ class Experiment(Job):
     duration_s = models.FloatField()  # window from the trace's start, in trace time
     time_scale = models.FloatField()  # engines and trace run this many times faster than real time
     seeds = models.JSONField()  # [int, …]
-    arms = models.JSONField()  # [{name, policy, version, route, overrides, document, sha256}, …], as validated
+    # [{name, policy, version, strategy, overrides, document, sha256}, …], as validated; older ones: arms.upgraded
+    arms = models.JSONField()
     expect = models.JSONField(default=list)  # [{metric, class, arm, min, max}, …] for the JUnit report
     body = models.JSONField(default=dict)  # as asked for, to start the same again
     cancelled_by = models.CharField(max_length=200, blank=True)

@@ -5,6 +5,8 @@ from typing import Any, NoReturn
 from django.db import models
 from django.utils import timezone
 
+from router.policy.schema.document import upgrade_if_known
+
 
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
@@ -36,7 +38,7 @@ class PolicyVersion(models.Model):
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
     document = models.JSONField()
-    sha256 = models.CharField(max_length=64)  # of the canonical document
+    sha256 = models.CharField(max_length=64)  # of the canonical document as stored, whatever its schema
     reason = models.TextField()
     actor_kind = models.CharField(max_length=8)
     actor_name = models.CharField(max_length=200)
@@ -56,6 +58,11 @@ class PolicyVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.policy.name} v{self.number}"
+
+    @property
+    def upgraded(self) -> dict[str, Any]:
+        """The document in the current schema: what is shown, compared and drafted from."""
+        return upgrade_if_known(self.document)
 
     @property
     def label(self) -> str:
@@ -81,6 +88,11 @@ class Draft(models.Model):
 
     def __str__(self) -> str:
         return f"draft of {self.policy.name}, revision {self.revision}"
+
+    @property
+    def upgraded(self) -> dict[str, Any]:
+        """The document in the current schema; a draft is stored in it with its next change."""
+        return upgrade_if_known(self.document)
 
     @property
     def etag(self) -> str:

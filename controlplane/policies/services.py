@@ -121,11 +121,11 @@ def publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None =
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, None)
-    check_etag(draft, if_match, draft.document)
-    document = check_document(draft.document)
+    check_etag(draft, if_match, draft.upgraded)
+    document = check_document(draft.upgraded)
     live = selectors.live_version(policy)
     check_base(draft, live)
-    if documents.sha256(document) == live.sha256:
+    if document == live.upgraded:
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     return _publish(policy, live, document, actor, reason, draft=draft)
 
@@ -138,9 +138,9 @@ def check_base(draft: Draft, live: PolicyVersion) -> None:
     raise Conflict(
         f"v{live.number} was published by {live.actor_name} meanwhile; this draft started from v{draft.based_on}",
         kind="live",
-        base=base.document if base else None,
-        theirs=live.document,
-        mine=draft.document,
+        base=base.upgraded if base else None,
+        theirs=live.upgraded,
+        mine=draft.upgraded,
         current=live.etag,
     )
 
@@ -153,15 +153,15 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
         raise Conflict(
             f"v{live.number} was published by {live.actor_name} meanwhile",
             kind="stale",
-            base=live.document,
-            theirs=live.document,
-            mine=target.document,
+            base=live.upgraded,
+            theirs=live.upgraded,
+            mine=target.upgraded,
             current=live.etag,
         )
-    if target.sha256 == live.sha256:
+    if target.upgraded == live.upgraded:
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
     # Limits may have become narrower since: what is not valid today must not reach a router.
-    document = check_document(target.document)
+    document = check_document(target.upgraded)
     return _publish(policy, live, document, actor, reason, rollback_of=to_number)
 
 
@@ -199,7 +199,7 @@ def _store(
     try:
         with transaction.atomic():
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
-                raise moved(policy, draft.document)
+                raise moved(policy, draft.upgraded)
             version = _add_version(
                 policy,
                 live.number + 1,
@@ -211,14 +211,14 @@ def _store(
                 draft_etag=draft.etag if draft else "",
             )
             action = "policy.publish" if rollback_of is None else "policy.rollback"
-            audit.record(actor, action, f"policy {policy.name} v{version.number}", reason, live.document, document)
+            audit.record(actor, action, f"policy {policy.name} v{version.number}", reason, live.upgraded, document)
     except IntegrityError:
         winner = selectors.live_version(policy)
         raise Conflict(
             f"v{winner.number} was published by {winner.actor_name} a moment earlier",
             kind="live",
-            base=live.document,
-            theirs=winner.document,
+            base=live.upgraded,
+            theirs=winner.upgraded,
             mine=document,
             current=winner.etag,
         ) from None
@@ -234,7 +234,7 @@ def _tell_routers(version: PolicyVersion, waiter: acks.AckWaiter | None) -> Publ
             raise redis.ConnectionError("no subscription")
         routers = acks.live_routers() if pools else []
         for pool in pools:
-            publishing.put(pool, policy.name, version.number, version.document)
+            publishing.put(pool, policy.name, version.number, version.document, version.sha256)
         heard = waiter.wait(version.number, pools, routers, since)
     except redis.RedisError as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))

@@ -17,7 +17,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.permissions import can_operate, who_can
 from controlplane.policies import selectors, services
-from controlplane.policies.drafts.editor import pretty, route_of, sections
+from controlplane.policies.drafts.editor import pretty, sections, strategy_of
 from controlplane.policies.drafts.values import shown
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
@@ -74,21 +74,27 @@ def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
             {
                 "policy": policy,
                 "live": live,
-                "route": STRATEGIES[route_of(live.document)].title,
+                "strategy": STRATEGIES[strategy_of(live.upgraded)].title,
                 "scope": scope,
                 "draft": selectors.open_draft(policy),
                 "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
             }
         )
-    return {"rows": rows, "orphans": selectors.orphans(), "routes": STRATEGIES.values(), **permissions(request), **more}
+    return {
+        "rows": rows,
+        "orphans": selectors.orphans(),
+        "strategies": STRATEGIES.values(),
+        **permissions(request),
+        **more,
+    }
 
 
 @operator_required
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
-    typed = {key: request.POST.get(key, "") for key in ("name", "route", "reason")}
+    typed = {key: request.POST.get(key, "") for key in ("name", "strategy", "reason")}
     try:
-        document = services.default_document(typed["route"])
+        document = services.default_document(typed["strategy"])
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
     except PolicyInvalid as error:
         errors = {fault.path.partition(".")[0]: fault.message for fault in error.errors}
@@ -109,8 +115,8 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "policy": policy,
         "live": live,
         "scope": scope,
-        "route": STRATEGIES[route_of(live.document)],
-        "sections": sections(live.document, live.document, policy_metrics(scope.pools)),
+        "strategy": STRATEGIES[strategy_of(live.upgraded)],
+        "sections": sections(live.upgraded, live.upgraded, policy_metrics(scope.pools)),
         "draft": selectors.open_draft(policy),
         "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
         "history": _history(policy),
@@ -133,7 +139,7 @@ def _history(policy: Policy) -> list[dict[str, Any]]:
         for version, end in zip(versions, ends, strict=False)
     ]
     for (newer, older), row in zip(pairwise(versions), rows, strict=False):
-        row["changes"] = changes(older.document, newer.document)
+        row["changes"] = changes(older.upgraded, newer.upgraded)
     return rows[:HISTORY]
 
 
@@ -149,7 +155,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "live": live,
         "is_live": version.number == live.number,
         "before": before,
-        "changes": changes(before.document, version.document) if before else [],
+        "changes": changes(before.upgraded, version.upgraded) if before else [],
         "raw": pretty(version.document),
         "scope": scope,
         "ack": selectors.acknowledgement(policy.name, version.number, scope.pools),
@@ -190,8 +196,8 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
         "old": old,
         "new": new,
         "versions": selectors.history(policy).select_related("policy")[:HISTORY],
-        "changes": changes(old.document, new.document),
-        "raw": raw_diff(old.document, new.document, old.label, new.label),
+        "changes": changes(old.upgraded, new.upgraded),
+        "raw": raw_diff(old.upgraded, new.upgraded, old.label, new.label),
     }
     return render(request, "policies/compare.html", context)
 
@@ -253,8 +259,8 @@ def _confirm_rollback(
         "live": live,
         "target": target,
         "next": f"v{live.number + 1}",
-        "changes": changes(live.document, target.document),
-        "raw": raw_diff(live.document, target.document, live.label, target.label),
+        "changes": changes(live.upgraded, target.upgraded),
+        "raw": raw_diff(live.upgraded, target.upgraded, live.label, target.label),
         "reason": request.POST.get("reason") or default_reason(live, target),
         "scope": scope_of(policy),
         "draft": selectors.open_draft(policy),

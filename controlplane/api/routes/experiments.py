@@ -12,6 +12,7 @@ from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
+from controlplane.experiments.arms import upgraded
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
@@ -23,9 +24,9 @@ router = Router(tags=["experiments"])
 
 class ArmOut(Schema):
     name: str
-    policy: str = Field(description="Empty for a route's default document")
+    policy: str = Field(description="Empty for a strategy's default document")
     version: int = Field(description="Policy version; 0 without one")
-    route: str
+    strategy: str
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
@@ -110,9 +111,10 @@ class ResultsOut(Schema):
 
 
 def experiment_out(experiment: Experiment) -> dict[str, Any]:
-    plain = ExperimentOut.model_fields.keys() - {"progress", "runs"}
+    plain = ExperimentOut.model_fields.keys() - {"arms", "progress", "runs"}
     return {
         **{name: getattr(experiment, name) for name in plain},
+        "arms": [upgraded(arm) for arm in experiment.arms],
         "progress": selectors.progress_of(experiment),
         "runs": [run_out(run) for run in experiment.runs.all()],
     }

@@ -66,7 +66,7 @@ def get_schema(request: HttpRequest) -> Any:
 def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
     require(request, "policy:write")
     require(request, "policy:publish")
-    document = payload.document if payload.document is not None else services.default_document(payload.route)
+    document = payload.document if payload.document is not None else services.default_document(payload.strategy)
     made = services.create_policy(payload.name, document, actor_of(request), payload.reason)
     return Status(201, publication_out(made))
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
+from pydantic import AliasChoices
 
 from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
@@ -20,7 +21,7 @@ class VersionOut(Schema):
     policy: str
     number: int
     sha256: str
-    document: dict[str, Any]
+    document: dict[str, Any] = Field(description="As published; older versions may be of an older schema")
     reason: str
     actor: ActorOut
     published_at: datetime
@@ -91,7 +92,7 @@ class ParameterOut(Schema):
     choices: list[Any]
     raises: str
     metric: str
-    routes: list[str]
+    strategies: list[str]
 
 
 class PolicySchemaOut(Schema):
@@ -102,8 +103,13 @@ class PolicySchemaOut(Schema):
 class PolicyIn(Body):
     name: str = Field(max_length=50, examples=["night"])
     reason: str = Field(max_length=services.REASON_MAX)
-    document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `route`")
-    route: str = Field("adaptive_v1", max_length=60)
+    document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `strategy`")
+    strategy: str = Field(
+        "adaptive_v1",
+        max_length=60,
+        validation_alias=AliasChoices("strategy", "route"),
+        description="Its older name `route` is accepted too",
+    )
 
 
 class DraftPatch(Body):
@@ -128,8 +134,8 @@ def version_out(version: PolicyVersion) -> dict[str, Any]:
 
 
 def draft_out(draft: Draft) -> dict[str, Any]:
-    fields = ("etag", "revision", "based_on", "document", "opened_by", "updated_by", "updated_at")
-    return {"policy": draft.policy.name, **{name: getattr(draft, name) for name in fields}}
+    fields = ("etag", "revision", "based_on", "opened_by", "updated_by", "updated_at")
+    return {"policy": draft.policy.name, "document": draft.upgraded, **{name: getattr(draft, name) for name in fields}}
 
 
 def policy_out(policy: Policy) -> dict[str, Any]:

@@ -35,10 +35,10 @@ def test_the_schema_comes_with_every_parameter(ci, db):
 def test_a_policy_is_created_from_a_document_or_a_route(policy, ci):
     document = documents.apply_overrides(documents.default("lpwl"), {"failure.retries": 4})
     first = ci.post("/policies", {"name": "night", "reason": WHY, "document": document})
-    second = ci.post("/policies", {"name": "day", "reason": WHY, "route": "round_robin"})
+    second = ci.post("/policies", {"name": "day", "reason": WHY, "strategy": "round_robin"})
     assert [first.status_code, second.status_code] == [201, 201]
     assert first.json()["version"]["document"] == document
-    assert second.json()["version"]["document"]["route"] == {"name": "round_robin"}
+    assert second.json()["version"]["document"]["strategy"] == {"name": "round_robin"}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_policy_is_created_from_a_document_or_a_route(policy, ci):
         ({"name": "default", "reason": WHY}, 409, None),
         ({"name": "No Good", "reason": WHY}, 422, "name"),
         ({"name": "night", "reason": "short"}, 422, "reason"),
-        ({"name": "night", "reason": WHY, "route": "nowhere"}, 422, "route.name"),
+        ({"name": "night", "reason": WHY, "strategy": "nowhere"}, 422, "strategy.name"),
         ({"name": "night", "reason": WHY, "document": {"classes": {"heavy_new_tokens": "x"}}}, 422,
          "classes.heavy_new_tokens"),
         ({"name": "night", "reason": WHY, "document": 5}, 422, "document"),

@@ -53,7 +53,7 @@ class FakeFleet:
 
     def write_policy(self, at: float) -> None:
         document = {
-            "route": {"name": "adaptive_v1"},
+            "strategy": {"name": "adaptive_v1"},
             "classes": {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000},
         }
         value = {

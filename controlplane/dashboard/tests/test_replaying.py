@@ -67,7 +67,7 @@ def test_the_command_decides_by_another_policy(kept: FakeFleet, by: tuple[str, .
 
 def test_the_command_decides_by_a_document_in_a_file(kept: FakeFleet, tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
-    file.write_text(json.dumps({"route": {"name": "lpwl"}}))
+    file.write_text(json.dumps({"strategy": {"name": "lpwl"}}))
     assert f"now, by {file}" in explained("req-1", "--file", str(file))
 
 
@@ -110,7 +110,8 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(kept: FakeFleet, argume
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "is not JSON"), ('{"route": {"name": "x"}}', "route.name"), ("[]", "must be a JSON object")]
+    ("text", "why"),
+    [("{", "is not JSON"), ('{"strategy": {"name": "x"}}', "strategy.name"), ("[]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_policy_is_refused(kept: FakeFleet, tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "policy.json"

@@ -10,6 +10,7 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
+from controlplane.experiments.arms import upgraded
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, version_of
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
@@ -55,7 +56,9 @@ def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Hea
 
 def put_policy(run: Run, arm: dict[str, Any]) -> None:
     """Also again, when Redis has lost it."""
-    publish.put(run.pool_name, arm["policy"] or arm["route"], version_of(arm), arm["document"])
+    publish.put(
+        run.pool_name, arm["policy"] or upgraded(arm)["strategy"], version_of(arm), arm["document"], arm["sha256"]
+    )
 
 
 def keep_policy(run: Run, arm: dict[str, Any]) -> None:

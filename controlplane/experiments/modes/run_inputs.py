@@ -27,7 +27,7 @@ def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], cont
 
 
 def version_of(arm: dict[str, Any]) -> int:
-    """The version that routers are told; a route's default document counts as the first."""
+    """The version that routers are told; a strategy's default document counts as the first."""
     return int(arm["version"]) or 1
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
+from controlplane.experiments.arms import upgraded
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import comparison, records, summarize, validity
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
@@ -103,7 +104,7 @@ def _arm(arm: dict[str, Any], runs: Sequence[Run], read: dict[int, list[Record]]
     whole = summarize.run_figures(together, [])
     started = any(read[run.pk] for run in runs)
     return {
-        **{key: arm[key] for key in ("name", "policy", "version", "route", "overrides", "sha256")},
+        **{key: upgraded(arm)[key] for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},
         **whole,
         **summarize.pooled(each),
         "partial": started and any(run.status != DONE for run in runs),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.experiments.arms import upgraded
 from controlplane.experiments.results.comparison import value_of
 from controlplane.experiments.results.metrics import METRICS, Metric
 from controlplane.experiments.results.report import shown
@@ -125,7 +126,8 @@ def arm_looks(arms: Sequence[Mapping[str, Any]], partial: Mapping[str, bool]) ->
 
 
 def what_of(arm: Mapping[str, Any]) -> str:
-    base = f"{arm['policy']} v{arm['version']}" if arm["policy"] else f"default document of {arm['route']}"
+    arm = upgraded(arm)
+    base = f"{arm['policy']} v{arm['version']}" if arm["policy"] else f"default document of {arm['strategy']}"
     changes = ", ".join(f"{path} = {value}" for path, value in arm["overrides"].items())
     return f"{base}; {changes}" if changes else base
 
@@ -142,7 +144,7 @@ class Setting:
 
 
 def settings_of(arms: Sequence[Mapping[str, Any]]) -> list[Setting]:
-    """Every parameter that some arm has; a dash where an arm's route does not know it."""
+    """Every parameter that some arm has; a dash where an arm's strategy does not know it."""
     values = [values_of(arm["document"]) for arm in arms]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]

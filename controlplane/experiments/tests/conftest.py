@@ -118,15 +118,15 @@ def write_records(run: Run, found: list[Record]) -> None:
     appender.close()
 
 
-def arm_of(route: str) -> dict[str, Any]:
+def arm_of(strategy: str) -> dict[str, Any]:
     from router.policy.schema import document
 
-    whole = document.default(route)
+    whole = document.default(strategy)
     return {
-        "name": route,
+        "name": strategy,
         "policy": "",
         "version": 0,
-        "route": route,
+        "strategy": strategy,
         "overrides": {},
         "document": whole,
         "sha256": document.sha256(whole),

@@ -68,12 +68,12 @@ def test_warnings_stand_beside_the_comparison_that_they_are_about(otto_client, e
 def test_parameters_that_differ_are_shown_first(otto_client, ended):
     page = otto_client.get(f"/experiments/{ended().pk}/").content.decode()
     assert "Parameters that differ between the arms" in page
-    assert "route.name" in page
+    assert "strategy.name" in page
 
 
 def test_a_ratio_is_shown_without_a_unit():
     settings = {each.path: each for each in presenting.settings_of([{"document": default("cache_aware")}])}
-    weight = settings["route.hit_weight"]
+    weight = settings["strategy.hit_weight"]
     assert (weight.values, weight.unit) == (("1",), "")
 
 
@@ -91,7 +91,7 @@ def test_a_failed_run_shows_its_cause_step_and_log_and_its_figures_as_partial(ve
 def test_the_form_starts_the_same_experiment_as_the_api(otto_client, demo_pool, sent):
     form = {"name": "A vs B", "trace": "agentic-demo", "pool": "demo", "mode": "replay", "duration_s": "60"}
     form |= {"time_scale": "10", "load_factor": "1", "seeds": "1, 2", "pacing": "auto", "arm": ["round_robin", "lpwl"]}
-    form["more_arms"] = '{"name": "T10k", "route": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10000}}'
+    form["more_arms"] = '{"name": "T10k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10000}}'
     answer = otto_client.post("/experiments/new", form)
     made = Experiment.objects.get()
     assert answer.headers["Location"] == f"/experiments/{made.pk}/"

@@ -60,13 +60,13 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"trace": "../../etc/passwd"}, "trace", "there is no trace"),
         ({"pool": "prod"}, "pool", "there are demo, real"),
         ({"pool": "real"}, "time_scale", "allowed is 1"),
-        ({"arms": ["fastest"]}, "arms.0", "routes are round_robin"),
+        ({"arms": ["fastest"]}, "arms.0", "strategies are round_robin"),
         ({"arms": ["default@99"]}, "arms.0", "no version 99"),
         ({"arms": ["default@new"]}, "arms.0", "a version's number, or live"),
         ({"arms": ["round_robin", "round_robin"]}, "arms.1.name", "a name of its own"),
-        ({"arms": [{"route": "lpwl", "policy": "default"}]}, "arms.0", "a policy, or a route"),
+        ({"arms": [{"strategy": "lpwl", "policy": "default"}]}, "arms.0", "a policy, or a strategy"),
         (
-            {"arms": [{"route": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10}}]},
+            {"arms": [{"strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10}}]},
             "arms.0.overrides.classes.heavy_new_tokens",
             "",
         ),
@@ -103,7 +103,7 @@ def test_arms_are_routes_versions_and_changes_of_them(ci, demo_pool, sent, defau
         "default@1",
         "default",
         {"name": "T10k", "policy": "default", "overrides": {"classes.heavy_new_tokens": 10000}},
-        {"route": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 40000}},
+        {"strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 40000}},
     ]
     answer = ci.post("/experiments", body(arms=arms[:2] + arms[3:]))
     assert answer.status_code == 201, answer.content

@@ -28,9 +28,9 @@ def check_document(document: object) -> dict[str, Any]:
         raise _refused(error) from None
 
 
-def default_document(route: str) -> dict[str, Any]:
+def default_document(strategy: str) -> dict[str, Any]:
     try:
-        return documents.default(route)
+        return documents.default(strategy)
     except documents.InvalidDocument as error:
         raise _refused(error) from None
 

@@ -14,7 +14,7 @@ from router.policy.schema.parameters import STRATEGY_NAME
 from router.policy.strategies import STRATEGIES, Strategy
 
 SECTIONS = {
-    "route": "Route",
+    "strategy": "Strategy",
     "classes": "Request classes",
     "affinity": "Session affinity",
     "load": "Load",
@@ -25,7 +25,7 @@ SECTIONS = {
 
 
 def _named(path: str, value: Any, unit: str) -> str:
-    """Routes by their titles, as in the select."""
+    """Strategies by their titles, as in the select."""
     if path == STRATEGY_NAME.path and value in STRATEGIES:
         return STRATEGIES[value].title
     return shown(value, unit)
@@ -82,17 +82,17 @@ class Section:
     formula: str = ""
 
 
-def route_of(document: Mapping[str, Any]) -> str:
-    name = (document.get("route") or {}).get("name")
+def strategy_of(document: Mapping[str, Any]) -> str:
+    name = (document.get("strategy") or {}).get("name")
     return name if name in STRATEGIES else str(STRATEGY_NAME.default)
 
 
-def overrides(posted: Mapping[str, str], current_route: str) -> dict[str, Any]:
-    """The values of a posted form by path; fields of a route that was just left behind are not taken."""
-    route = posted.get(STRATEGY_NAME.path, current_route)
-    known = parameters_of(route if route in STRATEGIES else current_route)
+def overrides(posted: Mapping[str, str], current: str) -> dict[str, Any]:
+    """The values of a posted form by path; fields of a strategy that was just left are not taken."""
+    strategy = posted.get(STRATEGY_NAME.path, current)
+    known = parameters_of(strategy if strategy in STRATEGIES else current)
     found = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
-    return {STRATEGY_NAME.path: route, **found} if STRATEGY_NAME.path in posted else found
+    return {STRATEGY_NAME.path: strategy, **found} if STRATEGY_NAME.path in posted else found
 
 
 def sections(
@@ -102,11 +102,11 @@ def sections(
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
-    """The fields of the draft's route by section; `posted` keeps what a person typed where it was refused."""
+    """The fields of the draft's strategy by section; `posted` keeps what a person typed where it was refused."""
     drafted, lived = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
     grouped: dict[str, list[PolicyField]] = {}
-    for parameter in parameters_of(route_of(draft)):
+    for parameter in parameters_of(strategy_of(draft)):
         path = parameter.path
         value = drafted.get(path, parameter.default)
         field = PolicyField(
@@ -118,14 +118,14 @@ def sections(
             figure=figures.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)
-    return tuple(_section(name, tuple(fields), STRATEGIES[route_of(draft)]) for name, fields in grouped.items())
+    return tuple(_section(name, tuple(fields), STRATEGIES[strategy_of(draft)]) for name, fields in grouped.items())
 
 
 def _section(name: str, fields: tuple[PolicyField, ...], strategy: Strategy) -> Section:
     title = SECTIONS.get(name, name)
     return (
         Section(name, title, fields, strategy.summary, strategy.formula)
-        if name == "route"
+        if name == "strategy"
         else Section(name, title, fields)
     )
 

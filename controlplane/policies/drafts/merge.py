@@ -6,15 +6,15 @@ from typing import Any
 from controlplane.audit.differences import differences, flatten
 from controlplane.policies.errors import Dispute
 
-ROUTE = "route.name"
+STRATEGY = "strategy.name"
 
 
 def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:
-    """Every field in which mine and theirs differ now, with what it was before. Two routes are one dispute: the
+    """Every field in which mine and theirs differ now, with what it was before. Two strategies are one dispute: the
     parameters of one make no sense with the other."""
     was, found = flatten(base), differences(theirs, mine)
-    if ROUTE in found:
-        found = {path: pair for path, pair in found.items() if path == ROUTE or not path.startswith("route.")}
+    if STRATEGY in found:
+        found = {path: pair for path, pair in found.items() if path == STRATEGY or not path.startswith("strategy.")}
     return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in found.items())
 
 
@@ -23,7 +23,7 @@ def merged(theirs: dict[str, Any], mine: dict[str, Any], take_mine: Iterable[str
     result = {key: dict(part) if isinstance(part, dict) else part for key, part in theirs.items()}
     for path in take_mine:
         section, _, key = path.partition(".")
-        if path == ROUTE:
+        if path == STRATEGY:
             result[section] = dict(mine[section])
         else:
             result[section][key] = mine[section][key]

@@ -24,7 +24,7 @@ def open_draft(policy: Policy, actor: Actor) -> Draft:
     draft, created = Draft.objects.get_or_create(
         policy=policy,
         defaults={
-            "document": live.document,
+            "document": live.upgraded,
             "based_on": live.number,
             "opened_by": actor.name,
             "updated_by": actor.name,
@@ -46,7 +46,7 @@ def save_draft(
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, document)
-    if document == draft.document and based_on in (None, draft.based_on):
+    if document == draft.upgraded and based_on in (None, draft.based_on):
         return draft  # sent twice, or the same change by two people: there is nothing to lose
     check_etag(draft, if_match, document)
     changes: dict[str, Any] = {
@@ -76,7 +76,7 @@ def patch_draft(
         draft = selectors.open_draft(policy)
         if draft is None:
             raise gone(policy, None)
-        document = documents.apply_overrides(draft.document, overrides)
+        document = documents.apply_overrides(draft.upgraded, overrides)
         try:
             return save_draft(policy, document, actor, if_match=if_match or draft.etag, based_on=based_on)
         except Conflict:
@@ -101,7 +101,7 @@ def discard_draft(policy: Policy, actor: Actor, *, if_match: str | None = None) 
         deleted, _ = Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()
         if not deleted:
             raise moved(policy, None)
-        audit.record(actor, "policy.discard_draft", f"policy {policy.name}", "", draft.document, None)
+        audit.record(actor, "policy.discard_draft", f"policy {policy.name}", "", draft.upgraded, None)
 
 
 def check_etag(draft: Draft, if_match: str | None, mine: dict[str, Any] | None) -> None:
@@ -117,8 +117,8 @@ def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
     return Conflict(
         f"The draft was saved by {draft.updated_by} meanwhile (revision {draft.revision})",
         kind="draft",
-        base=base.document if base else None,
-        theirs=draft.document,
+        base=base.upgraded if base else None,
+        theirs=draft.upgraded,
         mine=mine,
         current=draft.etag,
     )
@@ -129,7 +129,7 @@ def gone(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
     return Conflict(
         f"There is no open draft of {policy.name}; v{live.number} by {live.actor_name} is live",
         kind="gone",
-        theirs=live.document,
+        theirs=live.upgraded,
         mine=mine,
         current=live.etag,
     )

@@ -15,13 +15,13 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
 from controlplane.policies.drafts import conflicts
-from controlplane.policies.drafts.editor import overrides, route_of, sections
+from controlplane.policies.drafts.editor import overrides, sections, strategy_of
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.publication.scope import scope_of
 from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
-from router.policy.schema.document import apply_overrides
+from router.policy.schema.document import apply_overrides, upgrade_path
 
 
 @operator_required
@@ -56,13 +56,13 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 def save(request: HttpRequest, policy: Policy) -> Draft:
     """Store what was typed on top of what the person had before them. Conflict carries the whole of it as `mine`."""
-    base = conflicts.loaded(request) or selectors.live_version(policy).document
-    typed = apply_overrides(base, overrides(_flat(request), route_of(base)))
+    base = conflicts.loaded(request) or selectors.live_version(policy).upgraded
+    typed = apply_overrides(base, overrides(_flat(request), strategy_of(base)))
     return services.save_draft(policy, typed, actor_of(request), if_match=request.POST.get("etag") or None)
 
 
 def _flat(request: HttpRequest) -> dict[str, str]:
-    return {key: str(value)[:200] for key, value in request.POST.items()}
+    return {upgrade_path(key): str(value)[:200] for key, value in request.POST.items()}
 
 
 def refused(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpResponse:
@@ -82,7 +82,7 @@ def editor_context(
 ) -> dict[str, Any]:
     policy = draft.policy
     live, scope = selectors.live_version(policy), scope_of(policy)
-    parts = sections(draft.document, live.document, policy_metrics(scope.pools), posted, errors)
+    parts = sections(draft.upgraded, live.upgraded, policy_metrics(scope.pools), posted, errors)
     on_page = {field.path for part in parts for field in part.fields}
     return {
         "policy": policy,
@@ -94,7 +94,7 @@ def editor_context(
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
         # After a refusal the form still stands on what the person loaded, so that a second save tells a conflict.
         "etag": (posted or {}).get("etag") or draft.etag,
-        "loaded": (posted or {}).get("loaded") or json.dumps(draft.document),
+        "loaded": (posted or {}).get("loaded") or json.dumps(draft.upgraded),
         "watch": watch_url(draft),
         "moved": draft.based_on != live.number,
         **permissions(request),
@@ -124,15 +124,15 @@ def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
         context["marks"]["errors"] = context["errors"]
         return context
     context["marks"]["kept"] = True
-    context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.document), "watch": watch_url(draft)}
-    return {**context, "changes": changes(selectors.live_version(policy).document, draft.document)}
+    context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.upgraded), "watch": watch_url(draft)}
+    return {**context, "changes": changes(selectors.live_version(policy).upgraded, draft.upgraded)}
 
 
 def saved_response(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
     response = render(request, template, {**context})
     before = conflicts.loaded(request)
-    if before and "draft" in context and route_of(context["draft"].document) != route_of(before):
-        response.headers["HX-Refresh"] = "true"  # another route has other fields
+    if before and "draft" in context and strategy_of(context["draft"].upgraded) != strategy_of(before):
+        response.headers["HX-Refresh"] = "true"  # another strategy has other fields
     return response
 
 
@@ -172,8 +172,8 @@ def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str,
         "live": live,
         "next": f"v{live.number + 1}",
         "moved": draft.based_on != live.number,
-        "changes": changes(live.document, draft.document),
-        "raw": raw_diff(live.document, draft.document, live.label, "draft"),
+        "changes": changes(live.upgraded, draft.upgraded),
+        "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
         "scope": scope_of(draft.policy),
         "reason": request.POST.get("reason", ""),
         **more,

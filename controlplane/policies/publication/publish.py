@@ -5,16 +5,15 @@ from typing import Any
 
 from fleet.redis import connect
 from router.contract import codec, redis_keys
-from router.policy.schema.document import sha256
 
 
-def put(pool: str, policy_name: str, version: int, document: dict[str, Any]) -> None:
+def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha256: str) -> None:
     """Let routers serve `pool` by this document from now on; raises redis.RedisError when Redis is away."""
     value = {
         "pool": pool,
         "policy": policy_name,
         "version": version,
-        "sha256": sha256(document),
+        "sha256": sha256,
         "document": document,
         "rollout": {"mode": "full"},
         "published_at": time.time(),

@@ -24,7 +24,7 @@ def republish_missing() -> list[str]:
     for pool, name in sorted(wanted.items()):
         version = live.get(name)
         if version is not None and not (pool in listed and _holds(held[pool], version)):
-            publish.put(pool, name, version.number, version.document)
+            publish.put(pool, name, version.number, version.document, version.sha256)
             changed.append(pool)
     for pool in sorted(_strays(listed - set(wanted))):
         publish.remove(pool)

@@ -95,8 +95,8 @@ def test_a_save_that_loses_the_race_for_the_row_is_a_conflict(policy, monkeypatc
 
 def test_another_route_brings_its_own_parameters(policy):
     services.open_draft(policy, OTTO)
-    draft = services.patch_draft(policy, {"route.name": "lpwl"}, OTTO)
-    assert draft.document["route"] == {"name": "lpwl"}
+    draft = services.patch_draft(policy, {"strategy.name": "lpwl"}, OTTO)
+    assert draft.document["strategy"] == {"name": "lpwl"}
 
 
 def test_discarding_keeps_the_document_in_the_audit_log(policy):

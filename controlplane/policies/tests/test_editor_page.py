@@ -67,10 +67,10 @@ def test_after_a_refusal_a_conflict_is_still_noticed(form, policy, otto_client):
 
 
 def test_another_route_shows_its_own_fields(form, policy, otto_client):
-    otto_client.post(DRAFT, {**form, "route.name": "cache_aware"})
+    otto_client.post(DRAFT, {**form, "strategy.name": "cache_aware"})
     paths = set(form_of(otto_client.get(DRAFT)))
     assert {p.path for p in documents.parameters_of("cache_aware")} <= paths
-    assert "route.heavy_cache_loss_max" not in paths
+    assert "strategy.heavy_cache_loss_max" not in paths
 
 
 def test_two_people_on_one_draft_choose_field_by_field(form, policy, otto_client):
@@ -176,7 +176,7 @@ def test_autosave_tells_of_a_conflict_without_overwriting(form, policy, otto_cli
 
 
 def test_autosave_of_another_route_loads_its_fields(form, otto_client):
-    answer = otto_client.post(f"{DRAFT}/autosave", {**form, "route.name": "lpwl"})
+    answer = otto_client.post(f"{DRAFT}/autosave", {**form, "strategy.name": "lpwl"})
     assert answer.headers["HX-Refresh"] == "true"
 
 
@@ -260,7 +260,7 @@ def test_a_draft_can_be_discarded(form, policy, otto_client):
     assert selectors.open_draft(policy) is None
 
 
-@pytest.mark.parametrize("loaded", ["", "not json", "[]", '{"route": 5}', "[" * 5000])
+@pytest.mark.parametrize("loaded", ["", "not json", "[]", '{"strategy": 5}', "[" * 5000])
 def test_a_tampered_hidden_field_is_harmless(form, policy, otto_client, loaded):
     answer = otto_client.post(DRAFT, {**form, "loaded": loaded, "classes.heavy_new_tokens": "9000"})
     assert answer.status_code == 302

@@ -4,7 +4,7 @@ from controlplane.audit.differences import differences, flatten
 from controlplane.policies.drafts.merge import disputes, merged, suggestion
 from controlplane.policies.errors import Dispute
 
-BASE = {"schema": 1, "route": {"name": "a", "x": 1}, "classes": {"warm": 1, "heavy": 9}}
+BASE = {"schema": 1, "strategy": {"name": "a", "x": 1}, "classes": {"warm": 1, "heavy": 9}}
 
 
 def variant(**classes: int) -> dict:
@@ -12,7 +12,7 @@ def variant(**classes: int) -> dict:
 
 
 def test_a_document_is_flattened_by_path_without_its_schema():
-    assert flatten(BASE) == {"route.name": "a", "route.x": 1, "classes.warm": 1, "classes.heavy": 9}
+    assert flatten(BASE) == {"strategy.name": "a", "strategy.x": 1, "classes.warm": 1, "classes.heavy": 9}
 
 
 def test_fields_that_only_one_side_has_are_differences():
@@ -28,8 +28,8 @@ def test_a_dispute_holds_all_three_values():
 
 
 def test_two_routes_are_one_dispute():
-    mine = {**BASE, "route": {"name": "b", "y": 2}}
-    assert [d.path for d in disputes(BASE, BASE, mine)] == ["route.name"]
+    mine = {**BASE, "strategy": {"name": "b", "y": 2}}
+    assert [d.path for d in disputes(BASE, BASE, mine)] == ["strategy.name"]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_merging_takes_only_the_named_fields():
 
 
 def test_taking_a_route_takes_its_parameters():
-    mine = {**BASE, "route": {"name": "b", "y": 2}}
-    assert merged(variant(warm=5), mine, ["route.name"])["route"] == {"name": "b", "y": 2}
+    mine = {**BASE, "strategy": {"name": "b", "y": 2}}
+    assert merged(variant(warm=5), mine, ["strategy.name"])["strategy"] == {"name": "b", "y": 2}
 
 
 def test_merging_leaves_its_arguments_alone():

@@ -125,7 +125,7 @@ def test_what_does_not_exist_is_not_found(redis_away, policy, otto_client, path)
 
 
 def test_a_policy_is_made_on_the_list(redis_away, policy, otto_client):
-    form = {"name": "night", "route": "lpwl", "reason": "for the batch window"}
+    form = {"name": "night", "strategy": "lpwl", "reason": "for the batch window"}
     assert otto_client.post("/policies/new", form).headers["Location"] == "/policies/night/"
 
 
@@ -135,15 +135,15 @@ def test_a_policy_is_made_on_the_list(redis_away, policy, otto_client):
         ("name", "Night shift", 422, "small letters"),
         ("name", "default", 409, "already"),
         ("reason", "short", 422, "10 to 500"),
-        ("route", "nowhere", 422, "allowed is one of"),
+        ("strategy", "nowhere", 422, "allowed is one of"),
     ],
 )
 def test_a_refused_policy_keeps_what_was_typed(redis_away, policy, otto_client, field, value, status, said):
-    form = {"name": "night", "route": "lpwl", "reason": "for the batch window", field: value}
+    form = {"name": "night", "strategy": "lpwl", "reason": "for the batch window", field: value}
     answer = otto_client.post("/policies/new", form)
     assert answer.status_code == status
     assert said in answer.content.decode()
-    if field != "route":
+    if field != "strategy":
         assert f'value="{value}"' in answer.content.decode()
 
 

@@ -8,6 +8,7 @@ from controlplane.policies.publication import acks, publish
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
 from router.contract import codec, redis_keys
+from router.policy.schema import document as documents
 
 
 def in_redis(live_redis, pool: str = "demo"):
@@ -219,7 +220,7 @@ def test_the_default_policy_is_made_once(redis_away, policy):
 
 def test_experiments_publish_and_remove_their_own_pools(live_redis):
     document = services.default_document("lpwl")
-    publish.put("exp-7-a", "lpwl", 1, document)
+    publish.put("exp-7-a", "lpwl", 1, document, documents.sha256(document))
     assert in_redis(live_redis, "exp-7-a")["document"] == document
     publish.remove("exp-7-a")
     assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None

@@ -65,8 +65,8 @@ def test_what_is_no_usable_number_is_left_for_the_documents_check(text):
 
 def test_choices_keep_their_type():
     assert typed(PARAMETERS["admission.refuse_status"], "503") == 503
-    assert typed(PARAMETERS["route.name"], "lpwl") == "lpwl"
-    assert typed(PARAMETERS["route.name"], "nonsense") == "nonsense"
+    assert typed(PARAMETERS["strategy.name"], "lpwl") == "lpwl"
+    assert typed(PARAMETERS["strategy.name"], "nonsense") == "nonsense"
 
 
 @given(st.floats(min_value=0, max_value=1))

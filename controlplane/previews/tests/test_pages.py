@@ -138,7 +138,7 @@ def test_in_place_a_wrong_value_marks_its_field_and_starts_nothing(draft, starte
 
 
 def test_in_place_another_route_loads_its_fields(draft, started, otto_client):
-    typed = {**form_of(otto_client.get(DRAFT)), "route.name": "lpwl"}
+    typed = {**form_of(otto_client.get(DRAFT)), "strategy.name": "lpwl"}
     answer = otto_client.post(START, typed, headers={"HX-Request": "true"})
     assert answer.headers["HX-Refresh"] == "true"
     assert len(started) == 1

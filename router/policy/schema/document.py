@@ -99,7 +99,7 @@ def values_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expected(document: dict[str, Any]) -> dict[str, Parameter]:
-    """The parameters that the document may have, by path: those of its strategy, of every strategy when it is not known."""
+    """The parameters that the document may have, by path: all of them when its strategy is unknown."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     if isinstance(strategy, Rejected):
         return PARAMETERS

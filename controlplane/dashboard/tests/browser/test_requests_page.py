@@ -43,7 +43,7 @@ def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: 
 def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, open_page: Any) -> None:
     making = open_page("otto").goto("/policies/")
     making.fill("#new-name", "replayed")
-    making.select_option("#new-route", "least_requests")
+    making.select_option("#new-strategy", "least_requests")
     making.fill("#new-reason", "for one browser test")
     making.click("text=Make policy")
     making.wait_for_url("**/policies/replayed/")

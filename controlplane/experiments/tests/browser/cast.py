@@ -20,13 +20,13 @@ def make() -> None:
     Pool.objects.create(name="demo", model="llama-3.1-8b", kind="sim", replicas=2, engine={})
     for status in ("done", "failed", "queued"):
         _experiment(status)
-    _experiment("done", name="Three routes, simulated", mode="twin", time_scale=1)
+    _experiment("done", name="Three strategies, simulated", mode="twin", time_scale=1)
 
 
 def _experiment(status: str, **changes: Any) -> None:
-    arms = [arm_of(route) for route in ("round_robin", "cache_aware", "adaptive_v1")]
+    arms = [arm_of(strategy) for strategy in ("round_robin", "cache_aware", "adaptive_v1")]
     fields = {"trace": "agentic-demo", "pool": "demo", "pacing": "timestamps", "load_factor": 1, "duration_s": 60}
-    fields |= {"name": f"Three routes, {status}", "time_scale": 10, **changes}
+    fields |= {"name": f"Three strategies, {status}", "time_scale": 10, **changes}
     experiment = Experiment.objects.create(**fields, seeds=[1], arms=arms, status=status, actor="otto")
     facts = {"instances": ["exp-0", "exp-1"], **(TWIN if experiment.mode == "twin" else {})}
     draw = random.Random(7)

@@ -102,9 +102,9 @@ def test_a_save_that_the_server_could_not_make_is_not_called_saved(open_page, po
 
 def test_another_route_shows_its_own_fields(open_page, policy):
     page = editor(open_page, policy)
-    page.select_option("#f-route-name", "cache_aware")
-    expect(page.locator("[name='route.hit_weight']")).to_be_visible()
-    expect(page.locator("[name='route.heavy_cache_loss_max']")).to_have_count(0)
+    page.select_option("#f-strategy-name", "cache_aware")
+    expect(page.locator("[name='strategy.hit_weight']")).to_be_visible()
+    expect(page.locator("[name='strategy.heavy_cache_loss_max']")).to_have_count(0)
 
 
 def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
