@@ -25,7 +25,7 @@ from fleet.plan import needs
 from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import document as documents
 from fleet.spec import versions
-from fleet.spec.changes import FleetChange, changes, in_words
+from fleet.spec.changes import FleetChange, changes, describe_change
 from fleet.spec.fleet_spec import (
     FleetSpec,
     InvalidFleet,
@@ -114,7 +114,7 @@ def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: 
             made = None
         else:
             made = _save_pool(wanted[change.pool], actor, reason)
-        text = f"version {made.number}: {in_words(change)}" if made is not None else in_words(change)
+        text = f"version {made.number}: {describe_change(change)}" if made is not None else describe_change(change)
         events.record_pool(Pool.objects.get(name=change.pool), change.kind, text, actor, reason)
 
 
@@ -126,7 +126,7 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     nested = {name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale")}
     values = {**plain, **nested, "removed": False, "ephemeral_owner": ""}
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
-    made = versions.note(pool, before, spec, actor, reason)
+    made = versions.record_version(pool, before, spec, actor, reason)
     if made is not None and pool.halted:
         # Another configuration is another change, with its own chance.
         Pool.objects.filter(pk=pool.pk).update(halted="")

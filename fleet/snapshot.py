@@ -13,11 +13,11 @@ from fleet.kinds.option import build
 from fleet.models import Instance, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance
 from fleet.plan.placement import NodeView
-from fleet.plan.scaling import Scale, wanted
+from fleet.plan.scaling import Scale, current_scale
 from fleet.redis import connect
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
-from fleet.spec.versions import VersionStatus, standings
+from fleet.spec.versions import VersionStatus, version_statuses
 from router.contract import codec, redis_keys
 from router.contract.staleness import NODE_GONE_S
 
@@ -34,7 +34,7 @@ def _node_view(node: Node, since: dt.datetime) -> NodeView:
     memory = node.inventory.get("memory_bytes")
     return NodeView(
         name=node.name,
-        seen=node.last_seen is not None and node.last_seen >= since,
+        reports=node.last_seen is not None and node.last_seen >= since,
         cordoned=node.cordoned,
         draining=node.draining,
         labels=tuple(sorted(node.labels.items())),
@@ -57,7 +57,7 @@ def pool_spec(pool: Pool) -> PoolSpec:
 def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     """How many instances it should have now, and why."""
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
-    scale = wanted(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
+    scale = current_scale(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
     kind = KINDS.get(pool.kind)
     most = None if kind is None else kind.max_replicas(build(kind.spec, pool.engine))
     return scale if most is None or scale.replicas <= most else Scale(most, "its engine options allow no more")
@@ -67,11 +67,11 @@ def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]
     """Of pools whose kinds are known."""
     found = list(pools)
     hashes = {pool.name: config_hash(pool_spec(pool)) for pool in found}
-    standing = standings(found, hashes)
-    return [_desired_of(pool, now, hashes[pool.name], standing.get(pool.name, VersionStatus())) for pool in found]
+    status = version_statuses(found, hashes)
+    return [_desired_of(pool, now, hashes[pool.name], status.get(pool.name, VersionStatus())) for pool in found]
 
 
-def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: VersionStatus) -> DesiredPool:
+def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus) -> DesiredPool:
     kind, scale = KINDS[pool.kind], scale_of(pool, now)
     options = build(kind.spec, pool.engine)
     return DesiredPool(
@@ -84,8 +84,8 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, standing: VersionStat
         removed=pool.removed,
         placement=placement_of(pool.placement, pool.node),
         update=update_of(pool.update),
-        stable_hash=standing.stable_hash,
-        proven=standing.proven,
+        stable_hash=status.stable_hash,
+        proven=status.proven,
         halted=pool.halted,
         launched=kind.launched,
         numbered=is_numbered(kind, options),
@@ -112,7 +112,7 @@ def observed_of(row: Instance, sample: dict[str, Any] | None) -> ObservedInstanc
         pool=row.pool.name,
         ordinal=row.ordinal,
         state=row.state,
-        wish=row.desired,
+        desired=row.desired,
         reason=row.reason,
         since=row.since.timestamp(),
         config_hash=row.config_hash,

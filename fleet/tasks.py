@@ -13,7 +13,7 @@ from fleet.calibration import services as calibrations
 from fleet.control import node_agent, sleep
 from fleet.control.autoscaler import scale_step
 from fleet.control.reconciler import expire_step, publish_step, reconcile_step
-from fleet.observe.failover_probe import Deputy
+from fleet.observe.failover_probe import FailoverProbe
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
@@ -56,14 +56,14 @@ def watch_silent() -> None:
     with alone("fleet.watch_silent") as taken:
         if taken and _watching.acquire(blocking=False):
             try:
-                deputy().step(timezone.now())
+                failover_probe().step(timezone.now())
             finally:
                 _watching.release()
 
 
 @functools.cache
-def deputy() -> Deputy:
-    return Deputy()
+def failover_probe() -> FailoverProbe:
+    return FailoverProbe()
 
 
 @shared_task(name="fleet.scrape")

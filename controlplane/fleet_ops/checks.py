@@ -7,7 +7,7 @@ from fleet.kinds import KINDS
 from fleet.kubernetes.preview import PodPreview, preview_pod
 from fleet.models import Port
 from fleet.node import prerequisites
-from fleet.node.prepare import Prepared, preview, shell_line
+from fleet.node.prepare import PreparedStart, preview, shell_line
 from fleet.node.prerequisites import Prerequisite
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
@@ -48,7 +48,7 @@ def check(pool: PoolSpec) -> StartPreview:
     return replace(_as_process(pool, made), findings=found, elsewhere=elsewhere)
 
 
-def _as_process(pool: PoolSpec, made: Prepared) -> StartPreview:
+def _as_process(pool: PoolSpec, made: PreparedStart) -> StartPreview:
     return StartPreview(pool.name, shell_line(made), made.files)
 
 
@@ -57,7 +57,7 @@ def _as_pod(pool: PoolSpec) -> StartPreview | None:
     return None if pod is None else StartPreview(pool.name, pod.command, elsewhere=pod.node, pod=pod)
 
 
-def _look(pool: PoolSpec, made: Prepared) -> list[Prerequisite]:
+def _look(pool: PoolSpec, made: PreparedStart) -> list[Prerequisite]:
     held = Port.objects.filter(instance__name=f"{pool.name}-0")
     ports = {port.use: port.number for port in held.filter(instance__pid=None)}
     return prerequisites.check(made.requires, ports)

@@ -84,11 +84,11 @@ def _gib(size: int | None) -> float | None:
 
 
 def node_rows(found: "QuerySet[Node]") -> list[NodeRow]:
-    seen = {view.name for view in node_views(timezone.now()) if view.seen}
+    reports = {view.name for view in node_views(timezone.now()) if view.reports}
     there: dict[str, list[Instance]] = {}
     for instance in Instance.objects.select_related("pool").order_by("pool__name", "ordinal"):
         there.setdefault(instance.node, []).append(instance)
     return [
-        NodeRow(node, nodes.age_s(node), node.name in seen, tuple(there.get(node.name, ())))
+        NodeRow(node, nodes.age_s(node), node.name in reports, tuple(there.get(node.name, ())))
         for node in found.order_by("name")
     ]

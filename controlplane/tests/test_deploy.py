@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from controlplane.management.commands.serve import PROCESSES
-from fleet.kubernetes import place
+from fleet.kubernetes import pod_settings
 
 CODE = Path(__file__).resolve().parents[2]
 DEPLOY = CODE / "deploy"
@@ -168,6 +168,8 @@ def test_the_chart_gives_a_kubernetes_node_the_rights_that_the_docs_list_and_no_
     words = ["node", "--name", "kubernetes", "--kubernetes", "--namespace", "engines", "--pods", "/etc/weir/pods.yaml"]
     assert container["args"] == words
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
-    assert place.read(objects["ConfigMap", "night-node"]["data"]["pods.yaml"], "engines").images == pods["images"]
+    assert (
+        pod_settings.read(objects["ConfigMap", "night-node"]["data"]["pods.yaml"], "engines").images == pods["images"]
+    )
     assert "automountServiceAccountToken" not in pod
     assert rendered()["Deployment", "night-web"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False

@@ -14,9 +14,9 @@ from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.node import process
-from fleet.node.launcher import Launcher, Sight, Started, Unready
+from fleet.node.launcher import Launcher, ProcessStatus, StartDeferred, StartedInstance
 from fleet.node.ports import NoPort
-from fleet.node.prepare import NotReady, peers_of, prepare
+from fleet.node.prepare import DependencyNotReady, peers_of, prepare
 from fleet.plan.failure import failure_fields
 from fleet.transitions import move
 
@@ -30,9 +30,14 @@ def start_instance(name: str, epoch: int) -> bool:
     try:
         started = launcher.claim(instance)
         return _refused(instance, started) if started is not None else _launch(instance, launcher)
-    except Unready as waits:
+    except StartDeferred as waits:
         return _waits(instance, str(waits))
-    except (OSError, NoPort, NotReady, LookupError) as error:  # LookupError: scaled beyond what the options name
+    except (
+        OSError,
+        NoPort,
+        DependencyNotReady,
+        LookupError,
+    ) as error:  # LookupError: scaled beyond what the options name
         return _failed(instance, f"could not be launched: {error}")
 
 
@@ -73,10 +78,10 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
     return recorded
 
 
-def _elsewhere(instance: Instance) -> Started:
+def _elsewhere(instance: Instance) -> StartedInstance:
     """Somebody else has started it, and ends it."""
     made = prepare(instance.config, instance, {}, peers_of(instance.config))
-    return Started(made, f"started elsewhere, at {made.url}")
+    return StartedInstance(made, f"started elsewhere, at {made.url}")
 
 
 def _waits(instance: Instance, reason: str) -> bool:
@@ -99,10 +104,10 @@ def signal_instance(name: str, epoch: int, kill: bool) -> bool:
     return current().signal(instance, kill)
 
 
-def sight_of(instance: Instance, launcher: Launcher) -> Sight:
+def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
     if not launched(instance):
-        return Sight(instance.state != State.STOPPING)  # whoever started it ends it; we only stop looking
-    return launcher.sight(instance)
+        return ProcessStatus(instance.state != State.STOPPING)  # whoever started it ends it; we only stop looking
+    return launcher.status(instance)
 
 
 def launched(instance: Instance) -> bool:

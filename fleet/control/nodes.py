@@ -24,14 +24,14 @@ SILENT_S = 12.0  # without a heartbeat for so long: its instances are looked at 
 log = logging.getLogger(__name__)
 
 
-def beat(name: str, now: dt.datetime) -> Node:
+def record_heartbeat(name: str, now: dt.datetime) -> Node:
     """Called by the node's own worker every few seconds."""
     launcher = current()
     values = {
         "hostname": socket.gethostname(),
         "address": settings.NODE_ADDRESS,
         "last_seen": now,
-        "inventory": _inventory(launcher, int(time.monotonic() / INVENTORY_S)) | launcher.moving(),
+        "inventory": _inventory(launcher, int(time.monotonic() / INVENTORY_S)) | launcher.live_inventory(),
         "labels": dict(settings.NODE_LABELS),
     }
     node, created = Node.objects.update_or_create(name=name, defaults=values)
@@ -90,7 +90,7 @@ def _silent(now: dt.datetime) -> "QuerySet[Node]":
     return Node.objects.filter(last_seen__lt=now - dt.timedelta(seconds=SILENT_S))
 
 
-def note_silent(now: dt.datetime) -> list[str]:
+def record_silent(now: dt.datetime) -> list[str]:
     """Names of nodes that have fallen silent since the last look; said once, until they report again."""
     fallen = [
         node

@@ -35,16 +35,16 @@ def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
     desired = desired_of_all(pools.values(), now)
-    samples = samples_of(_asked(rows.values(), desired))
+    samples = samples_of(_need_samples(rows.values(), desired))
     observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
     wanted = plan(desired, observed, now.timestamp(), node_views(now))
-    done = tuple(action for action in wanted if _APPLY[action.kind](_Order(action, pools, rows, now, send)))
+    done = tuple(action for action in wanted if _APPLY[action.kind](_Step(action, pools, rows, now, send)))
     for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
         publish_fleet(name)
     return done
 
 
-def _asked(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
+def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
     """Whose figures matter to the plan: those that drain, and all of a pool that must choose who goes."""
     there = [row for row in rows if row.state not in AT_REST]
     staying = Counter(row.pool.name for row in there if not row.retired)
@@ -52,7 +52,7 @@ def _asked(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Ins
     return [row for row in there if row.state == State.DRAINING or row.pool.name in choosing]
 
 
-class _Order:
+class _Step:
     """One action with the rows that it is about."""
 
     def __init__(
@@ -70,7 +70,7 @@ class _Order:
         return self.row
 
 
-def _create(order: _Order) -> bool:
+def _create(order: _Step) -> bool:
     name = order.action.instance
     latest = InstanceEvent.objects.filter(instance=name).order_by("-epoch").first()
     try:
@@ -90,7 +90,7 @@ def _create(order: _Order) -> bool:
     return True
 
 
-def _start(order: _Order) -> bool:
+def _start(order: _Step) -> bool:
     row, epoch = order.instance, order.instance.epoch + 1
     config = _config(order.pool, row, order.action.config_hash)
     if config is None:
@@ -129,15 +129,15 @@ def _config(pool: Pool, row: Instance, digest: str) -> dict[str, Any] | None:
     return row.config if row.config and digest == row.config_hash else config_of(pool, digest)
 
 
-def _drain(order: _Order) -> bool:
+def _drain(order: _Step) -> bool:
     return move(order.instance, State.DRAINING, order.action.reason)
 
 
-def _undrain(order: _Order) -> bool:
+def _undrain(order: _Step) -> bool:
     return move(order.instance, State.READY, order.action.reason)
 
 
-def _stop(order: _Order) -> bool:
+def _stop(order: _Step) -> bool:
     row = order.instance
     deadline = in_seconds(order.now, KINDS[order.pool.kind].grace_s)
     stopped = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, next_start_at=None)
@@ -146,7 +146,7 @@ def _stop(order: _Order) -> bool:
     return stopped
 
 
-def _kill(order: _Order) -> bool:
+def _kill(order: _Step) -> bool:
     row, deadline = order.instance, in_seconds(order.now, KILL_AGAIN_S)
     if row.state == State.STOPPING:
         again = Instance.objects.filter(pk=row.pk, state=row.state, stop_deadline=row.stop_deadline)
@@ -159,20 +159,20 @@ def _kill(order: _Order) -> bool:
     return claimed
 
 
-def _rest(order: _Order) -> bool:
+def _rest(order: _Step) -> bool:
     gone: dict[str, Any] = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None, "asleep": None}
     return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0, **gone)
 
 
-def _sleep(order: _Order) -> bool:
-    return _told(order, "sleep")
+def _sleep(order: _Step) -> bool:
+    return _send_order(order, "sleep")
 
 
-def _wake(order: _Order) -> bool:
-    return _told(order, "wake")
+def _wake(order: _Step) -> bool:
+    return _send_order(order, "wake")
 
 
-def _told(order: _Order, what: str) -> bool:
+def _send_order(order: _Step, what: str) -> bool:
     row = order.instance
     same = Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=row.state, ordered_at=row.ordered_at)
     if not same.update(ordered_at=order.now):
@@ -182,7 +182,7 @@ def _told(order: _Order, what: str) -> bool:
     return True
 
 
-def _retire(order: _Order) -> bool:
+def _retire(order: _Step) -> bool:
     row, reason = order.instance, order.action.reason[:300]
     retired = bool(Instance.objects.filter(pk=row.pk, retired="").update(retired=reason))
     if retired:
@@ -190,7 +190,7 @@ def _retire(order: _Order) -> bool:
     return retired
 
 
-def _keep(order: _Order) -> bool:
+def _keep(order: _Step) -> bool:
     row = order.instance
     kept = bool(Instance.objects.filter(pk=row.pk, state=row.state, retired=row.retired).update(retired=""))
     if kept:
@@ -198,7 +198,7 @@ def _keep(order: _Order) -> bool:
     return kept
 
 
-def _complete(order: _Order) -> bool:
+def _complete(order: _Step) -> bool:
     version = prove(order.pool, order.now)
     if version is None:
         return False
@@ -208,15 +208,15 @@ def _complete(order: _Order) -> bool:
     return True
 
 
-def _halt(order: _Order) -> bool:
+def _halt(order: _Step) -> bool:
     return halt_pool(order.pool, order.action.reason, order.now)
 
 
-def _rollback(order: _Order) -> bool:
+def _rollback(order: _Step) -> bool:
     return rollback_failed(order.pool, order.action.reason, order.now)
 
 
-def _delete(order: _Order) -> bool:
+def _delete(order: _Step) -> bool:
     row = order.instance
     deleted, _ = Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).delete()
     if deleted:
@@ -224,7 +224,7 @@ def _delete(order: _Order) -> bool:
     return bool(deleted)
 
 
-def _delete_pool(order: _Order) -> bool:
+def _delete_pool(order: _Step) -> bool:
     with transaction.atomic():
         gone = Pool.objects.filter(pk=order.pool.pk, removed=True, instances=None)
         deleted = bool(gone.delete()[0])
@@ -233,7 +233,7 @@ def _delete_pool(order: _Order) -> bool:
     return deleted
 
 
-_APPLY: dict[str, Callable[[_Order], bool]] = {
+_APPLY: dict[str, Callable[[_Step], bool]] = {
     "create": _create,
     "start": _start,
     "drain": _drain,

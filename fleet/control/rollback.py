@@ -34,7 +34,7 @@ def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> Pool
         setattr(pool, name, value)
     pool.halted = ""
     why = f"back to version {target.number}{reason and f': {reason}'}"
-    made = versions.note(pool, before, pool_spec(pool), actor, why)
+    made = versions.record_version(pool, before, pool_spec(pool), actor, why)
     if made is None:
         return None
     pool.save(update_fields=[*target.config, "halted"])

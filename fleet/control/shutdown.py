@@ -5,10 +5,10 @@ from django.utils import timezone
 from fleet.control.launchers import current
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
-from fleet.node.launcher import Ended
+from fleet.node.launcher import ShutdownReport
 
 
-def stop_all(node: str, grace_s: float) -> Ended:
+def stop_all(node: str, grace_s: float) -> ShutdownReport:
     """Of the instances that were running; those named are gone when this returns."""
     ended = current().end_all(node, grace_s)
     rows = Instance.objects.filter(node=node, name__in=ended.names)

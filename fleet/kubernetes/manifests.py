@@ -15,8 +15,8 @@ from typing import Any
 from fleet.kinds.kind import Kind
 from fleet.kinds.serving import NVIDIA
 from fleet.kubernetes.overlay import laid_over
-from fleet.kubernetes.place import PodSettings
-from fleet.node.prepare import Prepared, Where
+from fleet.kubernetes.pod_settings import PodSettings
+from fleet.node.prepare import LaunchSite, PreparedStart
 from fleet.spec.masking import is_secret
 from fleet.spec.sections import Placement
 
@@ -29,7 +29,7 @@ USER = 10001  # as in deploy/Dockerfile; every other image is told to run as it
 PROBE_S = 5
 _IP = "WEIR_POD_IP"
 _LABEL_MOST = 63
-IN_POD = Where(host=POD_IP, python="python3", base=BASE, folder=FOLDER)
+IN_POD = LaunchSite(host=POD_IP, python="python3", base=BASE, folder=FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PodStart:
     options: Any
     placement: Placement
     ports: Mapping[str, int]
-    made: Prepared
+    made: PreparedStart
 
     @property
     def name(self) -> str:

@@ -14,15 +14,15 @@ from typing import Any
 from django.utils import timezone
 
 from fleet.kinds import KINDS
-from fleet.kubernetes import capacity, manifests, place, status
+from fleet.kubernetes import capacity, manifests, pod_settings, status
 from fleet.kubernetes.api import Absent, Exists, Forbidden, Json, KubernetesApi, KubernetesError, NotReached
 from fleet.kubernetes.mirror import Mirror
-from fleet.kubernetes.place import PodSettings
+from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
 from fleet.node import logs, process
 from fleet.node.fencing import PRESENT
-from fleet.node.launcher import Ended, LaunchError, Sight, Started, Unready
+from fleet.node.launcher import LaunchError, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
 CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a start is put off
 TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
@@ -39,7 +39,7 @@ class Pods:
     @classmethod
     def of(cls, namespace: str, context: str, file: str) -> "Pods":
         """OSError or ValueError when the file or the configuration of the client cannot be used."""
-        where = place.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
+        where = pod_settings.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
         return cls(KubernetesApi(namespace, context), where)
 
     def close(self) -> None:
@@ -72,23 +72,23 @@ class Pods:
             self._delete(name, _AT_ONCE)
         return [status.instance_of(pod) for pod in strays]
 
-    def sight(self, instance: Instance) -> Sight:
+    def status(self, instance: Instance) -> ProcessStatus:
         mirror, waited_s = self.mirror(instance.node), (timezone.now() - instance.since).total_seconds()
         pod = mirror.get(instance.pod)
         if pod is not None:
-            return status.sight(pod, time.time(), waited_s)
+            return status.process_status(pod, time.time(), waited_s)
         told = not mirror.trouble and waited_s >= TOLD_S
-        return Sight(False, ended="its Pod is gone") if told else Sight(True)
+        return ProcessStatus(False, ended="its Pod is gone") if told else ProcessStatus(True)
 
-    def last_words(self, instance: Instance) -> str:
+    def failure_cause(self, instance: Instance) -> str:
         pod = self.mirror(instance.node).get(instance.pod)
         if pod is None:
             return "it was deleted by somebody else, or with its machine"
-        return status.last_words(pod, self._keep_log(instance))
+        return status.failure_cause(pod, self._keep_log(instance))
 
     def inventory(self) -> dict[str, Any]:
         found: dict[str, Any] = {"cpus": None, "memory_bytes": None, "disks": [], "gpus": None}
-        found["pods"] = place.told(self._place)
+        found["pods"] = pod_settings.public_settings(self._place)
         try:
             found["system"] = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
             found |= self._machines() | capacity.of_quotas(self._quotas())
@@ -96,7 +96,7 @@ class Pods:
             found["gpus_why"] = str(error)
         return found | capacity.of_file(self._place.capacity)
 
-    def moving(self) -> dict[str, Any]:
+    def live_inventory(self) -> dict[str, Any]:
         """Why nothing can be started or told just now; empty: it can."""
         return {"trouble": next((mirror.trouble for mirror in self._mirrors.values()), "")}
 
@@ -112,23 +112,23 @@ class Pods:
         self._clear(instance, [pod for pod in pods if (status.born_of(pod), status.epoch_of(pod)) != _id(instance)])
         return None
 
-    def start(self, instance: Instance) -> Started:
+    def start(self, instance: Instance) -> StartedInstance:
         wanted = start_of(instance)
         try:
             pod = self._create(wanted)
             self._create_secret(wanted, pod)
         except NotReached as error:
-            raise Unready(str(error)) from None
+            raise StartDeferred(str(error)) from None
         except Forbidden as error:
             if "exceeded quota" in str(error):
-                raise Unready(f"waits for room in the namespace: {error}") from None
+                raise StartDeferred(f"waits for room in the namespace: {error}") from None
             raise
         self.mirror(instance.node).note(pod)
         made = replace(wanted.made, url="", wire={}, argv=manifests.shown(wanted.made.argv))
         logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(made.argv))
-        return Started(made, f"started as Pod {wanted.name}", {"pod": wanted.name})
+        return StartedInstance(made, f"started as Pod {wanted.name}", {"pod": wanted.name})
 
-    def revoke(self, started: Started) -> None:
+    def revoke(self, started: StartedInstance) -> None:
         self._delete(started.fields["pod"], _AT_ONCE)
 
     def signal(self, instance: Instance, kill: bool) -> bool:
@@ -138,7 +138,7 @@ class Pods:
             self.mirror(instance.node).forget(instance.pod)
         return there
 
-    def end_all(self, node: str, grace_s: float) -> Ended:
+    def end_all(self, node: str, grace_s: float) -> ShutdownReport:
         """Its Pods, those too that no record names."""
         running: dict[str, str] = {}  # Pod → instance
         try:
@@ -150,7 +150,7 @@ class Pods:
         except KubernetesError as error:
             known = running or dict(Instance.objects.filter(node=node).exclude(pod="").values_list("pod", "name"))
             left = {instance: f"its Pod {name} may still run: {error}" for name, instance in known.items()}
-        return Ended(tuple(sorted(set(running.values()) - left.keys())), left)
+        return ShutdownReport(tuple(sorted(set(running.values()) - left.keys())), left)
 
     def mirror(self, node: str) -> Mirror:
         if node not in self._mirrors:
@@ -184,7 +184,7 @@ class Pods:
         try:
             found, _ = self._api.list_pods(manifests.selector(instance.node, instance.name))
         except NotReached as error:
-            raise Unready(str(error)) from None
+            raise StartDeferred(str(error)) from None
         return [pod for pod in found if status.instance_of(pod) == instance.name]
 
     def _clear(self, instance: Instance, earlier: Iterable[Json]) -> None:
@@ -197,7 +197,7 @@ class Pods:
             left = [pod for pod in self._of(instance) if not status.is_over(pod, time.time())]
             names &= {pod["metadata"]["name"] for pod in left}
             if names and time.monotonic() > end:
-                raise Unready(f"waits for the Pod {min(names)} of an earlier start to end")
+                raise StartDeferred(f"waits for the Pod {min(names)} of an earlier start to end")
             time.sleep(_POLL_S if names else 0)
 
     def _running(self, node: str) -> dict[str, str]:

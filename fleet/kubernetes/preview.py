@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from fleet.kubernetes import render
 from fleet.kubernetes.manifests import ENGINE
-from fleet.kubernetes.place import PodSettings
+from fleet.kubernetes.pod_settings import PodSettings
 from fleet.models import Instance, Node
 from fleet.plan.placement import not_allowed
 from fleet.snapshot import node_views

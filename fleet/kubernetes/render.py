@@ -7,7 +7,7 @@ import yaml
 
 from fleet.kinds import KINDS
 from fleet.kubernetes import manifests
-from fleet.kubernetes.place import PodSettings
+from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.node.prepare import known_peers

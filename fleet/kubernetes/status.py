@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fleet.kubernetes.manifests import ENGINE, POD_IP
-from fleet.node.launcher import Sight
+from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
 PATIENCE_S = 60.0  # an image that cannot be pulled for so long, or a container that cannot be made: it failed
@@ -56,16 +56,16 @@ def located(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return _annotation(pod, "weir/url").replace(POD_IP, address), json.loads(wire or "{}")
 
 
-def sight(pod: Mapping[str, Any], at: float, waited_s: float) -> Sight:
+def process_status(pod: Mapping[str, Any], at: float, waited_s: float) -> ProcessStatus:
     """`at`: Unix seconds; `waited_s`: since it was told to start."""
     if is_over(pod, at):
-        return Sight(False, ended="its Pod ended")
+        return ProcessStatus(False, ended="its Pod ended")
     if deletion_of(pod) is not None:
-        return Sight(True, away=f"its Pod is being deleted: {_why_deleted(pod)}")
+        return ProcessStatus(True, away=f"its Pod is being deleted: {_why_deleted(pod)}")
     reason, message = _waiting(pod)
     if reason in _TROUBLE and waited_s >= PATIENCE_S:
-        return Sight(False, ended="its Pod did not start")
-    return Sight(True, waits=_waits(pod, reason, message))
+        return ProcessStatus(False, ended="its Pod did not start")
+    return ProcessStatus(True, waits=_waits(pod, reason, message))
 
 
 def is_over(pod: Mapping[str, Any], at: float) -> bool:
@@ -82,22 +82,22 @@ def deletion_of(pod: Mapping[str, Any]) -> float | None:
     return dt.datetime.fromisoformat(text).timestamp() if text else None
 
 
-def last_words(pod: Mapping[str, Any], log: Sequence[str]) -> str:
+def failure_cause(pod: Mapping[str, Any], log: Sequence[str]) -> str:
     """Why it ended, and what to do about it."""
     status = pod.get("status", {})
     ended, (reason, message) = _terminated(pod), _waiting(pod)
     if status.get("phase") == "Failed" and status.get("reason"):
-        return _told(str(status["reason"]), str(status.get("message", "")))
+        return _with_cause(str(status["reason"]), str(status.get("message", "")))
     if ended.get("reason") in _CAUSES:
-        return _told(str(ended["reason"]), str(ended.get("message", "")))
+        return _with_cause(str(ended["reason"]), str(ended.get("message", "")))
     if ended:
-        return f"exit status {ended.get('exitCode', '?')}: {failure.last_words(log)}"
+        return f"exit status {ended.get('exitCode', '?')}: {failure.failure_cause(log)}"
     if reason in _TROUBLE:
         return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
     return f"its machine {pod.get('spec', {}).get('nodeName', '')} does not say that it has ended".replace("  ", " ")
 
 
-def _told(reason: str, message: str) -> str:
+def _with_cause(reason: str, message: str) -> str:
     cause = _CAUSES.get(reason, "")
     told = f"{reason}{message and f': {message[:300]}'}"
     return f"{cause} ({told})" if cause else told

@@ -12,15 +12,15 @@ from fleet.kinds import KINDS
 from fleet.models import Instance
 from fleet.node import fencing, logs, process
 from fleet.node.inventory import inventory, read_gpus
-from fleet.node.launcher import Ended, Sight, Started
+from fleet.node.launcher import ProcessStatus, ShutdownReport, StartedInstance
 from fleet.node.ports import ports_for
 from fleet.node.prepare import folder_of, peers_of, prepare, write_files
-from fleet.plan.failure import last_words
+from fleet.plan.failure import failure_cause
 
 
 class Processes:
     def refresh(self, node: str) -> None:
-        process.reap()
+        process.collect_ended()
 
     def fence(self, node: str) -> list[str]:
         return fencing.fence(node)
@@ -32,7 +32,7 @@ class Processes:
                 process.stop(*orphan, grace_s=0)
         return started
 
-    def start(self, instance: Instance) -> Started:
+    def start(self, instance: Instance) -> StartedInstance:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
         made = prepare(instance.config, instance, ports, peers_of(instance.config))
         write_files(made, folder_of(instance.name))
@@ -40,9 +40,9 @@ class Processes:
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
         env = process.environment(settings.BASE_DIR, markers, made.environment)
         pid, pid_started = process.start(made.argv, env, log)
-        return Started(made, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
+        return StartedInstance(made, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
 
-    def revoke(self, started: Started) -> None:
+    def revoke(self, started: StartedInstance) -> None:
         process.stop(started.fields["pid"], started.fields["pid_started"], grace_s=0)
 
     def signal(self, instance: Instance, kill: bool) -> bool:
@@ -50,7 +50,7 @@ class Processes:
             return False
         return process.send(instance.pid, instance.pid_started, signal.SIGKILL if kill else signal.SIGTERM)
 
-    def end_all(self, node: str, grace_s: float) -> Ended:
+    def end_all(self, node: str, grace_s: float) -> ShutdownReport:
         rows = Instance.objects.filter(node=node)
         running = [row for row in rows.filter(pid__isnull=False) if runs(row)]
         for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
@@ -60,16 +60,16 @@ class Processes:
         elsewhere = rows.exclude(pod="").values_list("name", "pod")
         why = "set WEIR_KUBERNETES_NAMESPACE to its namespace"
         left = {name: f"it is the Pod {pod}: {why}" for name, pod in elsewhere}
-        return Ended(tuple(row.name for row in running), left)
+        return ShutdownReport(tuple(row.name for row in running), left)
 
-    def sight(self, instance: Instance) -> Sight:
+    def status(self, instance: Instance) -> ProcessStatus:
         state = process.inspect(instance.pid) if instance.pid and instance.boot_id == process.boot_id() else None
         if state is None or state.letter in "ZX" or state.started != instance.pid_started:
-            return Sight(False)
-        return Sight(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
+            return ProcessStatus(False)
+        return ProcessStatus(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
 
-    def last_words(self, instance: Instance) -> str:
-        return last_words(logs.of_latest_start(logs.tail(logs.path_of(instance.name), logs.TAIL)))
+    def failure_cause(self, instance: Instance) -> str:
+        return failure_cause(logs.of_latest_start(logs.tail(logs.path_of(instance.name), logs.TAIL)))
 
     def inventory(self) -> dict[str, Any]:
         return inventory(settings.DATA_DIR)
@@ -77,7 +77,7 @@ class Processes:
     def close(self) -> None:
         pass
 
-    def moving(self) -> dict[str, Any]:
+    def live_inventory(self) -> dict[str, Any]:
         """Of GPUs, where there are any: their use."""
         gpus, _ = read_gpus()
         return {} if gpus is None else {"gpus": gpus}
@@ -94,5 +94,5 @@ def runs(instance: Instance) -> bool:
 def _wait(running: Sequence[Instance], limit_s: float) -> None:
     end = time.monotonic() + limit_s
     while time.monotonic() < end and any(process.is_alive(row.pid, row.pid_started) for row in running):
-        process.reap()
+        process.collect_ended()
         time.sleep(0.02)

@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleet.models import Instance
-from fleet.node.prepare import Prepared
+from fleet.node.prepare import PreparedStart
 
 
 class LaunchError(OSError):
     """It could not be started; the message says why, and the start is tried again after a back-off."""
 
 
-class Unready(Exception):
+class StartDeferred(Exception):
     """It cannot be started yet, and that is nobody's failure: the same order comes again (fleet/plan/reconcile.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    made: Prepared
+class StartedInstance:
+    made: PreparedStart
     words: str  # "launched as process 12"
     fields: dict[str, Any] = field(default_factory=dict)  # of the record: by what it is known again
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ProcessStatus:
     """What is seen of an instance without asking its endpoints."""
 
     alive: bool
@@ -37,7 +37,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ShutdownReport:
     """What became of a node's instances when all of them were to end."""
 
     names: tuple[str, ...]  # of those that ran and are gone
@@ -54,21 +54,21 @@ class Launcher(Hashable, Protocol):
     def claim(self, instance: Instance) -> int | None:
         """None: nothing of it runs, and this epoch may be started. Else the epoch that was started already. Unready."""
 
-    def start(self, instance: Instance) -> Started:
+    def start(self, instance: Instance) -> StartedInstance:
         """OSError, NoPort, NotReady or LookupError when it cannot be."""
 
-    def revoke(self, started: Started) -> None:
+    def revoke(self, started: StartedInstance) -> None:
         """End what was just started: its record had moved on."""
 
     def signal(self, instance: Instance, kill: bool) -> bool:
         """Tell it to end, or end it; False when it is not there any more."""
 
-    def end_all(self, node: str, grace_s: float) -> Ended:
+    def end_all(self, node: str, grace_s: float) -> ShutdownReport:
         """Tell everything on the node to end, kill what is left after the grace, and wait until it is gone."""
 
-    def sight(self, instance: Instance) -> Sight: ...
+    def status(self, instance: Instance) -> ProcessStatus: ...
 
-    def last_words(self, instance: Instance) -> str:
+    def failure_cause(self, instance: Instance) -> str:
         """Why it ended, in words an operator can act on."""
 
     def inventory(self) -> dict[str, Any]:
@@ -77,5 +77,5 @@ class Launcher(Hashable, Protocol):
     def close(self) -> None:
         """Let go of connections and threads; what runs runs on."""
 
-    def moving(self) -> dict[str, Any]:
+    def live_inventory(self) -> dict[str, Any]:
         """What of the inventory changes with each heartbeat."""

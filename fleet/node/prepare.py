@@ -22,12 +22,12 @@ from fleet.spec.fleet_spec import PoolSpec, config
 from fleet.spec.masking import masked
 
 
-class NotReady(Exception):
+class DependencyNotReady(Exception):
     """A pool that this one needs has no instance ready; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedStart:
     argv: list[str]
     environment: dict[str, str]  # what the kind sets, without what the process inherits
     files: dict[str, str]  # path → text
@@ -38,7 +38,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class LaunchSite:
     """What a command line takes from the place where it will run."""
 
     host: str  # address that the engine listens on
@@ -48,10 +48,10 @@ class Where:
     gpus: tuple[str, ...] = ()  # to be told to the engine; empty: it has those that it sees
 
 
-def here(instance: Instance) -> Where:
+def this_host(instance: Instance) -> LaunchSite:
     gpus = tuple(str(gpu) for gpu in instance.gpus)
     folder = str(folder_of(instance.name))
-    return Where(settings.NODE_ADDRESS, sys.executable, str(settings.BASE_DIR), folder, gpus)
+    return LaunchSite(settings.NODE_ADDRESS, sys.executable, str(settings.BASE_DIR), folder, gpus)
 
 
 def folder_of(instance_name: str) -> Path:
@@ -64,14 +64,14 @@ def prepare(
     instance: Instance,
     ports: Mapping[str, int],
     peers: Mapping[str, str],
-    where: Where | None = None,
-) -> Prepared:
+    where: LaunchSite | None = None,
+) -> PreparedStart:
     """Of a kind, a model and options (`fleet.spec.config`), to run on this host or elsewhere."""
     kind = KINDS[given["kind"]]
     options = build(kind.spec, given["engine"])
-    wanted = _launch(given["model"], instance, ports, peers, where or here(instance))
+    wanted = _launch(given["model"], instance, ports, peers, where or this_host(instance))
     url = f"http://{wanted.host}:{ports['http']}" if kind.launched else kind.url(options, wanted)
-    return Prepared(
+    return PreparedStart(
         argv=kind.command(options, wanted),
         environment=kind.environment(options, wanted),
         files={f"{wanted.folder}/{file}": text for file, text in kind.files(options, wanted).items()},
@@ -82,7 +82,9 @@ def prepare(
     )
 
 
-def _launch(model: str, instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str], where: Where) -> Launch:
+def _launch(
+    model: str, instance: Instance, ports: Mapping[str, int], peers: Mapping[str, str], where: LaunchSite
+) -> Launch:
     return Launch(
         instance=instance.name,
         model=model,
@@ -105,7 +107,9 @@ def volume_of(instance: Instance) -> str:
     if kind is None:
         return ""  # started by a version that kept no configuration, or knew another kind
     anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
-    return kind.volume(build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}, here(instance)))
+    return kind.volume(
+        build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}, this_host(instance))
+    )
 
 
 def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
@@ -120,7 +124,7 @@ def _service(pool: str) -> str:
         port = _service_port(row)
         if port is not None:
             return f"{address_of(row)}:{port}"
-    raise NotReady(f"pool {pool}, which it needs, has no instance ready")
+    raise DependencyNotReady(f"pool {pool}, which it needs, has no instance ready")
 
 
 def _service_port(row: Instance) -> int | None:
@@ -135,7 +139,7 @@ def address_of(row: Instance) -> str:
     return urlsplit(row.url).hostname or settings.NODE_ADDRESS
 
 
-def write_files(prepared: Prepared, folder: Path) -> None:
+def write_files(prepared: PreparedStart, folder: Path) -> None:
     """Into the instance's folder, for our own eyes; the folder of its KV tier must be there as well."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if prepared.volume:
@@ -152,7 +156,7 @@ def known_peers(given: Mapping[str, Any]) -> dict[str, str]:
     return {pool: _known(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
 
 
-def preview(pool: PoolSpec, ordinal: int = 0) -> Prepared:
+def preview(pool: PoolSpec, ordinal: int = 0) -> PreparedStart:
     """The next start of that instance, secrets hidden; what is only known then is named in angle brackets."""
     kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
     instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
@@ -165,11 +169,11 @@ def preview(pool: PoolSpec, ordinal: int = 0) -> Prepared:
 def _known(pool: str) -> str:
     try:
         return _service(pool)
-    except NotReady:
+    except DependencyNotReady:
         return f"<address of {pool}>"
 
 
-def shell_line(prepared: Prepared) -> str:
+def shell_line(prepared: PreparedStart) -> str:
     """To be read, and to be pasted: the environment in front of the command line."""
     env = [f"{name}={shlex.quote(value)}" for name, value in sorted(prepared.environment.items())]
     return " ".join([*env, shlex.join(prepared.argv)]) if prepared.argv else ""

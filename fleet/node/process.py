@@ -29,7 +29,7 @@ class ProcessState:
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
     """Start in a new session with all output appended to the log. OSError when the program cannot be run."""
-    reap()
+    collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         pid = os.posix_spawnp(
@@ -52,7 +52,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
     return pid, state.started if state else 0.0
 
 
-def reap() -> None:
+def collect_ended() -> None:
     """Collect our own children that have ended, so that they do not stay behind as zombies."""
     for pid in tuple(_children):
         try:
@@ -106,7 +106,7 @@ def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
 def _gone_within(pid: int | None, pid_started: float | None, limit_s: float) -> bool:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        reap()
+        collect_ended()
         if not is_alive(pid, pid_started):
             return True
         time.sleep(0.02)

@@ -15,8 +15,8 @@ from fleet.control import nodes
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
-from fleet.observe.scrape import apply_move, seen_of
-from fleet.plan.state import Health, Look, next_move
+from fleet.observe.scrape import apply_move, record_of
+from fleet.plan.state import Health, Observation, next_move
 from router.contract.probe import ProbeError, Prober, Slow
 
 PROBE_S = 2.0
@@ -24,7 +24,7 @@ PATIENCE_S = 5.0  # without an answer for so long: out of routing; a look from a
 _LOOKED_AT = (State.READY, State.DRAINING, State.UNREACHABLE)
 
 
-class Deputy:
+class FailoverProbe:
     """Keeps when each instance last answered, for one process and loop."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Deputy:
         """One look; the names of those that moved."""
         # After a start of everything the nodes' workers may only just be on their way.
         if time.monotonic() - self._began >= nodes.SILENT_S:
-            nodes.note_silent(now)
+            nodes.record_silent(now)
         nodes.publish(now)
         rows = self._rows(now)
         answers = self._loop.run_until_complete(self._ask(rows)) if rows else []
@@ -81,8 +81,8 @@ class Deputy:
     def _advance(self, row: Instance, answer: tuple[Health, str], at: float) -> bool:
         health, error = answer
         silent_s = at - self._answered[row.name, row.epoch]
-        look = Look(at, True, False, health, True, False, silent_s, error, "")
-        step = next_move(seen_of(row), look)
+        observation = Observation(at, True, False, health, True, False, silent_s, error, "")
+        step = next_move(record_of(row), observation)
         if step is None or (step.to == State.UNREACHABLE and silent_s < PATIENCE_S):
             return False
         if step.to == State.UNREACHABLE:

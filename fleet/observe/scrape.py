@@ -18,18 +18,18 @@ from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.control.launchers import current
-from fleet.control.node_agent import sight_of
+from fleet.control.node_agent import status_of
 from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.models import Instance, State
 from fleet.node.fencing import Fence
-from fleet.node.launcher import Sight
+from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
 from fleet.observe.samples import History, sample
-from fleet.observe.volumes import is_full, room
+from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
-from fleet.plan.state import Health, Look, Move, ObservedProcess, is_stable, next_move
+from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
 from router.contract import codec, redis_keys
@@ -87,7 +87,7 @@ class Scraper:
         self._fence.step(node)
         self._heartbeat(now, node)
         rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
-        sights = {row.name: sight_of(row, self._launcher) for row in rows}
+        sights = {row.name: status_of(row, self._launcher) for row in rows}
         answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, sights), sights))
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
@@ -100,24 +100,24 @@ class Scraper:
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
         if time.monotonic() - self._seen_at.get(node, -HEARTBEAT_S) < HEARTBEAT_S:
             return
-        nodes.beat(node, now)
+        nodes.record_heartbeat(node, now)
         self._seen_at[node] = time.monotonic()
 
-    def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, Sight]) -> list[Instance]:
+    def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, ProcessStatus]) -> list[Instance]:
         return [row for row in rows if sights[row.name].alive and row.state in _PROBED and row.url]
 
-    async def _ask(self, asked: list[Instance], sights: Mapping[str, Sight]) -> dict[str, ScrapedAnswer]:
+    async def _ask(self, asked: list[Instance], sights: Mapping[str, ProcessStatus]) -> dict[str, ScrapedAnswer]:
         answers = await asyncio.gather(*(self._ask_one(row, bool(sights[row.name].away)) for row in asked))
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
     async def _ask_one(self, row: Instance, away: bool) -> ScrapedAnswer:
         kind = KINDS[row.pool.kind]
         lost = row.state == State.UNREACHABLE or away
-        (health, error), seen = await asyncio.gather(
+        (health, error), record = await asyncio.gather(
             self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S)
         )
         serves = await self._serves_model(row, kind) if health == "ok" else False
-        return ScrapedAnswer(health, serves, seen, error)
+        return ScrapedAnswer(health, serves, record, error)
 
     async def _health(self, row: Instance, kind: Kind, lost: bool) -> tuple[Health, str]:
         found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
@@ -158,7 +158,7 @@ class Scraper:
             known = previous.get(row.name)
             if known is None or known.epoch != row.epoch:
                 known = Memory(row.epoch, at, volume_of(row))
-            known.disk = room(known.volume)
+            known.disk = free_space(known.volume)
             self._memory[row.name] = known
             urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
             answer = answers.get(row.name)
@@ -186,15 +186,15 @@ class Scraper:
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)
 
-    def _advance(self, row: Instance, sight: Sight, answer: ScrapedAnswer | None, at: float) -> bool:
-        seen = seen_of(row)
-        look = _look(sight, answer, at, self._memory[row.name])
-        if not sight.alive:
-            look = replace(look, last_words=self._launcher.last_words(row))
-        step = next_move(seen, look)
+    def _advance(self, row: Instance, status: ProcessStatus, answer: ScrapedAnswer | None, at: float) -> bool:
+        record = record_of(row)
+        observation = _observe(status, answer, at, self._memory[row.name])
+        if not status.alive:
+            observation = replace(observation, failure_cause=self._launcher.failure_cause(row))
+        step = next_move(record, observation)
         if step is not None:
             return apply_move(row, step, at, answer)
-        if row.failures and is_stable(seen, at):
+        if row.failures and is_stable(record, at):
             Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=State.READY).update(failures=0)
         return False
 
@@ -215,33 +215,33 @@ def _model_ids(body: bytes) -> set[str]:
         return set()
 
 
-def seen_of(row: Instance) -> ObservedProcess:
-    return ObservedProcess(
+def record_of(row: Instance) -> InstanceRecord:
+    return InstanceRecord(
         state=row.state,
         reason=row.reason,
-        wish=row.desired,
+        desired=row.desired,
         failing=row.next_start_at is not None,
         failures=row.failures,
         since=row.since.timestamp(),
     )
 
 
-def _look(sight: Sight, answer: ScrapedAnswer | None, at: float, known: Memory) -> Look:
+def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, known: Memory) -> Observation:
     said = answer or ScrapedAnswer("refused", False, None, "")
-    return Look(
+    return Observation(
         at=at,
-        alive=sight.alive,
-        suspended=bool(sight.away),
+        alive=status.alive,
+        suspended=bool(status.away),
         health=said.health,
         serves_model=said.serves_model,
-        sample_moves=said.metrics is not None,
+        has_metrics=said.metrics is not None,
         silent_s=at - known.sign_of_life,
         error=said.error,
-        last_words="",
-        away=sight.away,
-        waits=sight.waits,
-        ended=sight.ended,
-        full=known.volume if sight.alive and is_full(known.disk) else "",
+        failure_cause="",
+        away=status.away,
+        waits=status.waits,
+        ended=status.ended,
+        full=known.volume if status.alive and is_full(known.disk) else "",
     )
 
 

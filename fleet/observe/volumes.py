@@ -6,7 +6,7 @@ from pathlib import Path
 FULL_SHARE = 0.02  # of the disk left: blocks are written in files of several MB, which no longer fit
 
 
-def room(folder: str) -> tuple[int, int] | None:
+def free_space(folder: str) -> tuple[int, int] | None:
     """(free, total) bytes of the disk that holds the folder, or will; None when it cannot be asked."""
     if not folder:
         return None

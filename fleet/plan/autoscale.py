@@ -38,7 +38,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Need:
     replicas: int
     why: str
 
@@ -50,71 +50,71 @@ def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_
         return Advice(inside, f"allowed are {spec.min} to {spec.max}")
     if now - changed_at < spec.cooldown_s:
         return Advice(replicas, f"a pause of {spec.cooldown_s:g} s after the last step")
-    up = _least(_asked_since(points, spec, now, spec.up_after_s))
+    up = _least(_needs_since(points, spec, now, spec.up_after_s))
     if up is None:
         return Advice(replicas, "there are not enough figures yet")
     if up.replicas > replicas:
         most = min(up.replicas, 2 * replicas, spec.max)
         return Advice(most, up.why if most > replicas else f"{up.why}; {spec.max} is the most")
-    down = _most(_asked_since(points, spec, now, spec.down_after_s))
+    down = _most(_needs_since(points, spec, now, spec.down_after_s))
     if down is not None and down.replicas < replicas:
         return _fewer(down, spec, replicas)
     return Advice(replicas, "the load is what they are for")
 
 
-def _fewer(down: _Asked, spec: Autoscale, replicas: int) -> Advice:
+def _fewer(down: _Need, spec: Autoscale, replicas: int) -> Advice:
     fewest = max(down.replicas, replicas - max(1, replicas // 4), spec.min)
     if fewest == replicas:
         return Advice(replicas, f"little load; {spec.min} is the fewest")
     return Advice(fewest, f"for {spec.down_after_s:g} s {max(1, down.replicas)} would have been enough")
 
 
-def _asked_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[_Asked]:
+def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[_Need]:
     """What each look of the last `span_s` seconds asked for; empty when they are too few to tell."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
         return []
-    return [asked(point, spec) for point in recent]
+    return [needed(point, spec) for point in recent]
 
 
-def _least(found: Iterable[_Asked]) -> _Asked | None:
+def _least(found: Iterable[_Need]) -> _Need | None:
     return min(found, key=lambda one: one.replicas, default=None)
 
 
-def _most(found: Iterable[_Asked]) -> _Asked | None:
+def _most(found: Iterable[_Need]) -> _Need | None:
     return max(found, key=lambda one: one.replicas, default=None)
 
 
-def asked(point: LoadPoint, spec: Autoscale) -> _Asked:
+def needed(point: LoadPoint, spec: Autoscale) -> _Need:
     """What one look at ready instances asks for: the most of what its targets ask for."""
     found = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec)]
-    return max(found, key=lambda one: one.replicas, default=_Asked(point.ready, "nothing is measured"))
+    return max(found, key=lambda one: one.replicas, default=_Need(point.ready, "nothing is measured"))
 
 
-def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
+def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
     if spec.target_queue is not None:
         per = point.waiting / point.ready
         why = f"{per:.1f} requests wait per instance, the target is {spec.target_queue:g}"
-        yield _Asked(_scaled(point.ready, per / spec.target_queue), why)
+        yield _Need(_scaled(point.ready, per / spec.target_queue), why)
 
 
-def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
+def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
     if spec.target_kv is not None and point.kv is not None:
         why = f"KV use is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
-        yield _Asked(_scaled(point.ready, point.kv / spec.target_kv), why)
+        yield _Need(_scaled(point.ready, point.kv / spec.target_kv), why)
 
 
 def _scaled(ready: int, ratio: float) -> int:
     return ready if abs(ratio - 1) <= TOLERANCE else max(1, math.ceil(ready * ratio))
 
 
-def _by_slo(point: LoadPoint, spec: Autoscale) -> Iterable[_Asked]:
+def _by_slo(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
     for name, limit in spec.slo_ttft_p90_ms.items():
         measured = point.ttft_p90_ms.get(name)
         if measured is None:
             continue
         why = f"TTFT p90 of {name} requests is {measured:.0f} ms, the limit is {limit:g} ms"
         if measured > limit:
-            yield _Asked(point.ready + max(1, point.ready // 4), why)
+            yield _Need(point.ready + max(1, point.ready // 4), why)
         else:
-            yield _Asked(point.ready if measured > SLO_NEAR * limit else 1, why)
+            yield _Need(point.ready if measured > SLO_NEAR * limit else 1, why)

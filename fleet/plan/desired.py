@@ -40,7 +40,7 @@ class ObservedInstance:
     pool: str
     ordinal: int
     state: str
-    wish: str  # "running", "drained", "asleep" or "stopped"
+    desired: str  # "running", "drained", "asleep" or "stopped"
     reason: str
     since: float  # Unix seconds, in that state
     config_hash: str  # of what its latest start was made from
@@ -81,7 +81,7 @@ def of_pool(kind: ActionKind, pool: DesiredPool, reason: str) -> Action:
 
 
 def goal(pool: DesiredPool, instance: ObservedInstance) -> Goal:
-    return "gone" if pool.removed or instance.retired else GOALS[instance.wish]
+    return "gone" if pool.removed or instance.retired else GOALS[instance.desired]
 
 
 def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
@@ -110,4 +110,4 @@ def leaving(pool: DesiredPool, instance: ObservedInstance) -> str:
         return "the pool is removed"
     if instance.retired:
         return instance.retired
-    return "stopped on request" if instance.wish == "stopped" else outdated(pool, instance)
+    return "stopped on request" if instance.desired == "stopped" else outdated(pool, instance)

@@ -13,7 +13,7 @@ _ERROR = re.compile(r"(^|\s)\w*(Error|Exception): ")
 _GENERAL = re.compile(r"Engine core initialization failed")
 
 
-def last_words(lines: Sequence[str]) -> str:
+def failure_cause(lines: Sequence[str]) -> str:
     """The known cause and the last line of the log: `its port is in use: OSError: [Errno 98] …`."""
     said = [line.strip() for line in lines if line.strip()]
     if not said:

@@ -16,7 +16,7 @@ _SHOWN = 4  # nodes that a refusal names
 @dataclass(frozen=True, slots=True)
 class NodeView:
     name: str
-    seen: bool = True  # its worker is there to do something
+    reports: bool = True  # its worker is there to do something
     cordoned: bool = False
     draining: bool = False
     labels: tuple[tuple[str, str], ...] = ()
@@ -54,7 +54,7 @@ class PlacedInstance:
     refusal: str = ""  # why there is none, in words
 
 
-class _Room:
+class _Capacity:
     """What is left on one node."""
 
     def __init__(self, node: NodeView, held: Sequence[HeldResources]) -> None:
@@ -66,23 +66,23 @@ class _Room:
         self.gpus = [number for number in range(node.gpus) if number not in taken]
         self.pools = Counter(one.pool for one in held)
 
-    def take(self, demand: Demand) -> PlacedInstance:
-        wanted = demand.placement
-        self.cpus = None if self.cpus is None else self.cpus - wanted.cpus
-        self.memory_gib = None if self.memory_gib is None else self.memory_gib - wanted.memory_gib
-        given, self.gpus = tuple(self.gpus[: wanted.gpus]), self.gpus[wanted.gpus :]
+    def allocate(self, demand: Demand) -> PlacedInstance:
+        placement = demand.placement
+        self.cpus = None if self.cpus is None else self.cpus - placement.cpus
+        self.memory_gib = None if self.memory_gib is None else self.memory_gib - placement.memory_gib
+        given, self.gpus = tuple(self.gpus[: placement.gpus]), self.gpus[placement.gpus :]
         self.pools[demand.pool] += 1
         return PlacedInstance(self.node.name, given)
 
-    def lacks(self, wanted: Placement) -> str:
+    def shortage(self, placement: Placement) -> str:
         """What does not fit, in words; empty when it does."""
-        if self.cpus is not None and wanted.cpus > self.cpus:
-            return f"has {_left(self.cpus)} of {self.node.cpus:g} CPUs left ({wanted.cpus:g} needed)"
-        if self.memory_gib is not None and wanted.memory_gib > self.memory_gib:
+        if self.cpus is not None and placement.cpus > self.cpus:
+            return f"has {_left(self.cpus)} of {self.node.cpus:g} CPUs left ({placement.cpus:g} needed)"
+        if self.memory_gib is not None and placement.memory_gib > self.memory_gib:
             left, there = _left(self.memory_gib), self.node.memory_gib
-            return f"has {left} of {there:.4g} GiB left ({wanted.memory_gib:g} needed)"
-        if wanted.gpus > len(self.gpus):
-            return f"has {len(self.gpus)} of {self.node.gpus} GPUs left ({wanted.gpus} needed)"
+            return f"has {left} of {there:.4g} GiB left ({placement.memory_gib:g} needed)"
+        if placement.gpus > len(self.gpus):
+            return f"has {len(self.gpus)} of {self.node.gpus} GPUs left ({placement.gpus} needed)"
         return ""
 
 
@@ -97,33 +97,34 @@ def place(
     by_node: dict[str, list[HeldResources]] = {}
     for one in held:
         by_node.setdefault(one.node, []).append(one)
-    rooms = {node.name: _Room(node, by_node.get(node.name, [])) for node in nodes}
-    return {demand.instance: _home(demand, rooms) for demand in demands}
+    capacities = {node.name: _Capacity(node, by_node.get(node.name, [])) for node in nodes}
+    return {demand.instance: _place_one(demand, capacities) for demand in demands}
 
 
-def _home(demand: Demand, rooms: dict[str, _Room]) -> PlacedInstance:
+def _place_one(demand: Demand, capacities: dict[str, _Capacity]) -> PlacedInstance:
     refusals = {
-        name: refusal(demand.placement, room.node) or room.lacks(demand.placement) for name, room in rooms.items()
+        name: refusal(demand.placement, capacity.node) or capacity.shortage(demand.placement)
+        for name, capacity in capacities.items()
     }
-    fitting = [rooms[name] for name, words in refusals.items() if not words]
+    fitting = [capacities[name] for name, words in refusals.items() if not words]
     if not fitting:
-        return PlacedInstance("", refusal=_in_words(demand.placement, refusals))
-    return min(fitting, key=lambda room: _preference(demand, room)).take(demand)
+        return PlacedInstance("", refusal=_explain(demand.placement, refusals))
+    return min(fitting, key=lambda capacity: _preference(demand, capacity)).allocate(demand)
 
 
-def _preference(demand: Demand, room: _Room) -> tuple[bool, int, int, str]:
-    here, all_here = room.pools[demand.pool], room.pools.total()
+def _preference(demand: Demand, capacity: _Capacity) -> tuple[bool, int, int, str]:
+    here, all_here = capacity.pools[demand.pool], capacity.pools.total()
     if not demand.placement.spread:
         here, all_here = -here, -all_here
-    return room.node.name != demand.last, here, all_here, room.node.name
+    return capacity.node.name != demand.last, here, all_here, capacity.node.name
 
 
-def refusal(wanted: Placement, node: NodeView) -> str:
+def refusal(placement: Placement, node: NodeView) -> str:
     """Why nothing of that placement may be started on the node, whatever room there is; empty when it may."""
-    misplaced = not_allowed(wanted, node)
+    misplaced = not_allowed(placement, node)
     if misplaced:
         return misplaced
-    if not node.seen:
+    if not node.reports:
         return "has no worker"
     if node.trouble:
         return f"can start nothing: {node.trouble}"
@@ -132,20 +133,20 @@ def refusal(wanted: Placement, node: NodeView) -> str:
     return "is cordoned" if node.cordoned else ""
 
 
-def not_allowed(wanted: Placement, node: NodeView) -> str:
+def not_allowed(placement: Placement, node: NodeView) -> str:
     """Why the document does not let it be there; empty when it does."""
-    if wanted.nodes and node.name not in wanted.nodes:
+    if placement.nodes and node.name not in placement.nodes:
         return "is not among the nodes that it names"
     labels = dict(node.labels)
-    missing = [f"{name}={value}" for name, value in sorted(wanted.labels.items()) if labels.get(name) != value]
+    missing = [f"{name}={value}" for name, value in sorted(placement.labels.items()) if labels.get(name) != value]
     return f"lacks the label {', '.join(missing)}" if missing else ""
 
 
-def _in_words(wanted: Placement, refusals: dict[str, str]) -> str:
-    unknown = [name for name in wanted.nodes if name not in refusals]
+def _explain(placement: Placement, refusals: dict[str, str]) -> str:
+    unknown = [name for name in placement.nodes if name not in refusals]
     said = [f"node {name} is not known" for name in unknown]
     # The nodes it could be on say more than those that it does not name.
-    named = [name for name in refusals if not wanted.nodes or name in wanted.nodes]
+    named = [name for name in refusals if not placement.nodes or name in placement.nodes]
     said += [f"node {name} {refusals[name]}" for name in named]
     if not said:
         return "there is no node yet; it is started once one reports"

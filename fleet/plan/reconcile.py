@@ -20,7 +20,7 @@ ORDER_AGAIN_S = 60.0  # a sleep or a waking that has not come about by then is o
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class PlanContext:
     """What is true of the whole fleet in one look."""
 
     now: float  # Unix seconds
@@ -28,8 +28,8 @@ class Around:
     ready_pools: frozenset[str]  # that have an instance that is ready
     moves: Mapping[str, str]  # instance → why it must leave its node, where there is another one for it
 
-    def seen(self, node: str) -> bool:
-        return node in self.nodes and self.nodes[node].seen
+    def reports(self, node: str) -> bool:
+        return node in self.nodes and self.nodes[node].reports
 
 
 def plan(
@@ -46,23 +46,23 @@ def plan(
     known = {node.name: node for node in nodes}
     held = _held(pools, instances)
     ready = frozenset(instance.pool for instance in instances if instance.state == "ready")
-    around = Around(now, known, ready, _moves(pools, instances, held, known))
-    found = [action for pool in pools.values() for action in _plan_pool(pool, by_pool.get(pool.name, []), around)]
-    return tuple(_housed(found, pools, instances, held, known))
+    context = PlanContext(now, known, ready, _moves(pools, instances, held, known))
+    found = [action for pool in pools.values() for action in _plan_pool(pool, by_pool.get(pool.name, []), context)]
+    return tuple(_with_nodes(found, pools, instances, held, known))
 
 
-def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], around: Around) -> list[Action]:
+def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext) -> list[Action]:
     verdict = rollout.verdict(pool, instances)
     if verdict is not None:
         return [verdict]  # it changes what the other steps would be
-    may_start = not waits_for(pool, around.ready_pools)
-    actions = rollout.headcount(pool, instances, around.moves, may_start)
+    may_start = not waits_for(pool, context.ready_pools)
+    actions = rollout.headcount(pool, instances, context.moves, may_start)
     slots = rollout.slots(pool, instances) if may_start else 0
     for instance in sorted(instances, key=lambda one: one.ordinal):
-        in_turn = rollout.waits_for_its_turn(pool, instance, around.moves)
+        in_turn = rollout.waits_for_its_turn(pool, instance, context.moves)
         if in_turn and slots <= 0:
             continue
-        action = _STEPS[instance.state](pool, instance, around)
+        action = _STEPS[instance.state](pool, instance, context)
         if action is not None:
             actions.append(action)
             slots -= in_turn
@@ -95,13 +95,13 @@ def _moves(
     held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> dict[str, str]:
-    asked = {one.name: (one, _unwelcome(pools[one.pool], one, nodes)) for one in instances if one.pool in pools}
+    asked = {one.name: (one, _why_leave(pools[one.pool], one, nodes)) for one in instances if one.pool in pools}
     must = {name: (one, words) for name, (one, words) in asked.items() if words}
-    homes = place((_demand(pools[one.pool], one) for one, _ in must.values()), held.values(), nodes.values())
-    return {name: words for name, (_, words) in must.items() if homes[name].node}
+    placed = place((_demand(pools[one.pool], one) for one, _ in must.values()), held.values(), nodes.values())
+    return {name: words for name, (_, words) in must.items() if placed[name].node}
 
 
-def _unwelcome(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
+def _why_leave(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
     """Why it must leave the node that it runs on; empty when it may stay. A lost node is another matter."""
     node = nodes.get(instance.node)
     if node is None or instance.state in AT_REST or goal(pool, instance) == "gone":
@@ -116,7 +116,7 @@ def _demand(pool: DesiredPool, instance: ObservedInstance) -> Demand:
     return Demand(instance.name, pool.name, pool.placement, instance.node)
 
 
-def _housed(
+def _with_nodes(
     actions: Iterable[Action],
     pools: Mapping[str, DesiredPool],
     instances: Iterable[ObservedInstance],
@@ -130,36 +130,36 @@ def _housed(
         return found
     rows = {one.name: one for one in instances}
     demands = [_demand(pools[rows[name].pool], rows[name]) for name in sorted(starts)]
-    homes = place(demands, (one for one in held.values() if one.instance not in starts), nodes.values())
-    housed = (_with_home(action, homes.get(action.instance), rows) for action in found)
+    placed = place(demands, (one for one in held.values() if one.instance not in starts), nodes.values())
+    housed = (_with_node(action, placed.get(action.instance), rows) for action in found)
     return [action for action in housed if action is not None]
 
 
-def _with_home(action: Action, home: PlacedInstance | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
-    if action.kind != "start" or home is None:
+def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
+    if action.kind != "start" or placed_on is None:
         return action
-    if home.node:
-        return dataclasses.replace(action, node=home.node, gpus=home.gpus)
+    if placed_on.node:
+        return dataclasses.replace(action, node=placed_on.node, gpus=placed_on.gpus)
     row = rows[action.instance]
     # What failed or is out of reach keeps its own reason, which says more.
-    return act("rest", row, home.refusal) if row.state == "stopped" and row.reason != home.refusal else None
+    return act("rest", row, placed_on.refusal) if row.state == "stopped" and row.reason != placed_on.refusal else None
 
 
 # The next step of one instance, by its state
 
 
-def _at_rest(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
     """Stopped or failed: nothing runs."""
     wanted = goal(pool, instance)
     if wanted == "gone":
         return act("delete", instance, leaving(pool, instance))
     if wanted == "stopped":
         return act("rest", instance, "stopped on request") if instance.state == "failed" else None
-    waits = waits_for(pool, around.ready_pools)
+    waits = waits_for(pool, context.ready_pools)
     if waits:
         return act("rest", instance, waits) if instance.state == "stopped" and instance.reason != waits else None
     config = start_hash(pool, instance)
-    backing_off = instance.next_start_at is not None and around.now < instance.next_start_at
+    backing_off = instance.next_start_at is not None and context.now < instance.next_start_at
     if backing_off and config == instance.config_hash:
         return None
     return _start(instance, config, instance.restart_asked or _why_start(pool, instance, config))
@@ -175,41 +175,41 @@ def _start(instance: ObservedInstance, config: str, reason: str) -> Action:
     return dataclasses.replace(act("start", instance, reason), config_hash=config)
 
 
-def _starting(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+def _starting(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
     """Given to its node, which has not launched it yet."""
-    if around.now - instance.since < CLAIM_S:
+    if context.now - instance.since < CLAIM_S:
         return None
     if goal(pool, instance) in {"gone", "stopped"}:
         return act("rest", instance, leaving(pool, instance))
     return _start(instance, start_hash(pool, instance), "the node has not taken up the start")
 
 
-def _loading(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
+def _loading(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
     why = leaving(pool, instance)
     if why:
         return act("stop", instance, why)  # nothing has been sent there yet
     limit_s = pool.load_timeout_s + instance.allowance_s
-    if around.now - instance.since >= limit_s:
+    if context.now - instance.since >= limit_s:
         return act("kill", instance, f"not ready within {limit_s:g} s of its start", failure=True)
     return None
 
 
-def _ready(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
-    why = leaving(pool, instance) or around.moves.get(instance.name, "")
+def _ready(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
+    why = leaving(pool, instance) or context.moves.get(instance.name, "")
     if why:
         return act("drain", instance, why)
-    if instance.wish == "asleep":
+    if instance.desired == "asleep":
         return act("drain", instance, "to be put to sleep")
-    return act("drain", instance, "drained on request") if instance.wish == "drained" else None
+    return act("drain", instance, "drained on request") if instance.desired == "drained" else None
 
 
-def _draining(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
-    why = leaving(pool, instance) or around.moves.get(instance.name, "")
+def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
+    why = leaving(pool, instance) or context.moves.get(instance.name, "")
     if not why:
-        return _staying_out(instance, around.now)
+        return _staying_out(instance, context.now)
     if instance.idle or instance.asleep is not None:
         return act("stop", instance, why)
-    if around.now - instance.since >= pool.drain_timeout_s:
+    if context.now - instance.since >= pool.drain_timeout_s:
         return act("stop", instance, f"{why}; not drained within {pool.drain_timeout_s:g} s, the rest is cut off")
     return None
 
@@ -217,16 +217,18 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, around: Around) -> 
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
     """Drained or asleep on request, or not any more."""
     asleep, ordered = instance.asleep is not None, instance.ordered_at
-    if asleep != (instance.wish == "asleep"):
-        if (instance.wish == "asleep" and not instance.idle) or (ordered is not None and now - ordered < ORDER_AGAIN_S):
+    if asleep != (instance.desired == "asleep"):
+        if (instance.desired == "asleep" and not instance.idle) or (
+            ordered is not None and now - ordered < ORDER_AGAIN_S
+        ):
             return None
         return act("wake", instance, "is woken") if asleep else act("sleep", instance, "goes to sleep")
-    return act("undrain", instance, "takes requests again") if instance.wish == "running" else None
+    return act("undrain", instance, "takes requests again") if instance.desired == "running" else None
 
 
-def _unreachable(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
-    gone_for = around.now - instance.since
-    if not around.seen(instance.node):
+def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
+    gone_for = context.now - instance.since
+    if not context.reports(instance.node):
         return _lost(pool, instance) if gone_for >= LOST_AFTER_S else None
     if gone_for < REPLACE_AFTER_S:
         return None
@@ -243,15 +245,15 @@ def _lost(pool: DesiredPool, instance: ObservedInstance) -> Action:
     return _start(instance, start_hash(pool, instance), f"its node {instance.node} is lost")
 
 
-def _stopping(pool: DesiredPool, instance: ObservedInstance, around: Around) -> Action | None:
-    if instance.stop_deadline is None or around.now < instance.stop_deadline:
+def _stopping(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
+    if instance.stop_deadline is None or context.now < instance.stop_deadline:
         return None
-    if not around.seen(instance.node) and around.now - instance.since >= LOST_AFTER_S:
+    if not context.reports(instance.node) and context.now - instance.since >= LOST_AFTER_S:
         return act("rest", instance, f"{instance.reason}; its node {instance.node} is lost")
     return act("kill", instance, instance.reason)
 
 
-_STEPS: dict[str, Callable[[DesiredPool, ObservedInstance, Around], Action | None]] = {
+_STEPS: dict[str, Callable[[DesiredPool, ObservedInstance, PlanContext], Action | None]] = {
     "stopped": _at_rest,
     "failed": _at_rest,
     "starting": _starting,

@@ -55,7 +55,7 @@ def headcount(
     missing = pool.replicas + surge - len(stay)
     if missing > 0:
         return _more(pool, instances, missing, surge)
-    retired = _superfluous(pool, stay, -missing, {one.name for one in changing})
+    retired = _surplus(pool, stay, -missing, {one.name for one in changing})
     if surge and not retired:
         return _replaced(pool, stay, changing)
     return [act("retire", one, _scaled_down(pool)) for one in retired]
@@ -67,14 +67,14 @@ def _numbered(
     there = {one.ordinal for one in instances}
     retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal >= pool.replicas]
     new = (number for number in range(pool.replicas) if number not in there)
-    return [*retired, *(_create(pool, number, _wanted(pool)) for number in new)]
+    return [*retired, *(_create(pool, number, _replicas_reason(pool)) for number in new)]
 
 
 def _create(pool: DesiredPool, number: int, words: str) -> Action:
     return Action("create", pool.name, f"{pool.name}-{number}", number, words)
 
 
-def _wanted(pool: DesiredPool) -> str:
+def _replicas_reason(pool: DesiredPool) -> str:
     return f"{pool.replicas} replicas are wanted{pool.because and f': {pool.because}'}"
 
 
@@ -87,12 +87,12 @@ def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int
     kept = [act("keep", one, "is wanted after all") for one in back[: 0 if surge else missing]]
     there = {one.ordinal for one in instances}
     free = (number for number in range(len(there) + missing) if number not in there)
-    words = "is started before an old one ends" if surge else _wanted(pool)
+    words = "is started before an old one ends" if surge else _replicas_reason(pool)
     new = [next(free) for _ in range(missing - len(kept))]
     return kept + [_create(pool, number, words) for number in new]
 
 
-def _superfluous(
+def _surplus(
     pool: DesiredPool, stay: Sequence[ObservedInstance], count: int, changing: Collection[str]
 ) -> list[ObservedInstance]:
     """What serves nobody goes first, then what would be replaced anyway, then the idlest, then the newest."""

@@ -13,12 +13,14 @@ class Scale:
     because: str = ""  # in words, when it is not simply what is declared
 
 
-def wanted(
+def current_scale(
     declared: int, schedule: Schedule, autoscale: Autoscale | None, scaled: int | None, now: dt.datetime
 ) -> Scale:
     """The schedule's number replaces the declared one; the autoscaler's goes from there up to its most."""
     window = active(schedule, now)
-    base = Scale(declared) if window is None else Scale(window.replicas, f"scheduled {in_words(window, schedule)}")
+    base = (
+        Scale(declared) if window is None else Scale(window.replicas, f"scheduled {describe_window(window, schedule)}")
+    )
     if autoscale is None or autoscale.mode != "automatic" or scaled is None:
         return base
     fewest = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
@@ -44,7 +46,7 @@ def _covers(window: ScheduleWindow, day: int, minute: int) -> bool:
     return (begins_today and minute >= window.begins) or (began_yesterday and minute < window.ends)
 
 
-def in_words(window: ScheduleWindow, schedule: Schedule) -> str:
+def describe_window(window: ScheduleWindow, schedule: Schedule) -> str:
     """mon, tue 08:00 to 18:00 Europe/Berlin"""
     days = "daily" if len(window.days) == len(DAYS) else ", ".join(window.days)
     return f"{days} {_clock(window.begins)} to {_clock(window.ends)} {schedule.timezone}"

@@ -21,19 +21,19 @@ _BACKOFF_MOST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedProcess:
+class InstanceRecord:
     """What is recorded of an instance that has a process."""
 
     state: str
     reason: str
-    wish: str  # "running", "drained", "asleep" or "stopped"
+    desired: str  # "running", "drained", "asleep" or "stopped"
     failing: bool  # it is being stopped because it failed
     failures: int  # in a row
     since: float  # Unix seconds, in that state
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """One look at its process and its endpoints."""
 
     at: float  # Unix seconds
@@ -41,10 +41,10 @@ class Look:
     suspended: bool  # alive, but not to be sent requests (SIGSTOP, a debugger, an eviction)
     health: Health
     serves_model: bool  # /v1/models names it
-    sample_moves: bool  # /metrics has answered in this look
+    has_metrics: bool  # /metrics has answered in this look
     silent_s: float  # since it last gave a sign of life
     error: str  # what went wrong with the probe, in words
-    last_words: str  # why the process ended, from its log
+    failure_cause: str  # why the process ended, from its log
     away: str = ""  # why it must get no requests, of one that is suspended
     waits: str = ""  # for what, before it runs at all
     ended: str = "the process ended"  # how its end is told
@@ -65,75 +65,75 @@ def backoff_s(failures: int) -> float:
     return float(min(_BACKOFF_FIRST_S * 2 ** min(failures - 1, 10), _BACKOFF_MOST_S))
 
 
-def is_stable(seen: ObservedProcess, now: float) -> bool:
-    return seen.state == "ready" and now - seen.since >= STABLE_S
+def is_stable(record: InstanceRecord, now: float) -> bool:
+    return record.state == "ready" and now - record.since >= STABLE_S
 
 
-def next_move(seen: ObservedProcess, look: Look) -> Move | None:
+def next_move(record: InstanceRecord, observation: Observation) -> Move | None:
     """Where it goes from here, or None. A move to the same state only words the reason anew."""
-    if not look.alive:
-        return _ended(seen, look)
-    move = _LIVING[seen.state](seen, look) if seen.state in _LIVING else None
-    return None if move == Move(seen.state, seen.reason) else move
+    if not observation.alive:
+        return _ended(record, observation)
+    move = _LIVING[record.state](record, observation) if record.state in _LIVING else None
+    return None if move == Move(record.state, record.reason) else move
 
 
-def _ended(seen: ObservedProcess, look: Look) -> Move:
-    if seen.state == "stopping":
-        return Move("failed" if seen.failing else "stopped", seen.reason)
-    return Move("failed", f"{look.ended} while {seen.state}: {look.last_words}", failure=True)
+def _ended(record: InstanceRecord, observation: Observation) -> Move:
+    if record.state == "stopping":
+        return Move("failed" if record.failing else "stopped", record.reason)
+    return Move("failed", f"{observation.ended} while {record.state}: {observation.failure_cause}", failure=True)
 
 
-def _loading(seen: ObservedProcess, look: Look) -> Move | None:
-    if look.health == "ok" and look.serves_model:
-        return _serving(seen)
-    return Move("loading", look.waits) if look.waits else None
+def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
+    if observation.health == "ok" and observation.serves_model:
+        return _serving(record)
+    return Move("loading", observation.waits) if observation.waits else None
 
 
-def _serving(seen: ObservedProcess) -> Move:
-    if seen.wish == "drained":
+def _serving(record: InstanceRecord) -> Move:
+    if record.desired == "drained":
         return Move("draining", "drained on request; the process stays")
-    if seen.wish == "asleep":
+    if record.desired == "asleep":
         return Move("draining", "to be put to sleep")
     return Move("ready", "answers /health and serves the model")
 
 
-def _ready(seen: ObservedProcess, look: Look) -> Move | None:
-    lost = _lost(look)
+def _ready(record: InstanceRecord, observation: Observation) -> Move | None:
+    lost = _lost(observation)
     if lost:
         return Move("unreachable", lost)
-    if look.health == "ok":
-        if look.full:
-            return Move("ready", f"{_FULL} ({look.full}); it serves on without writing there")
-        return _serving(seen) if seen.reason.startswith((_BUSY, _FULL)) else None
-    return Move("ready", f"{_BUSY}: /health is slow, but its figures move") if _is_busy(look) else None
+    if observation.health == "ok":
+        if observation.full:
+            return Move("ready", f"{_FULL} ({observation.full}); it serves on without writing there")
+        return _serving(record) if record.reason.startswith((_BUSY, _FULL)) else None
+    return Move("ready", f"{_BUSY}: /health is slow, but its figures move") if _is_busy(observation) else None
 
 
 _BUSY = "busy"
 _FULL = "the disk of its KV tier is full"
 
 
-def _is_busy(look: Look) -> bool:
+def _is_busy(observation: Observation) -> bool:
     # A long prefill may hold up /health. An error or a refused connection is no sign of work.
-    return look.health == "slow" and look.sample_moves
+    return observation.health == "slow" and observation.has_metrics
 
 
-def _lost(look: Look) -> str:
+def _lost(observation: Observation) -> str:
     """Why requests must not be sent there, in words; empty while they may."""
-    if look.suspended:
-        return look.away or "the process is suspended (SIGSTOP or a debugger)"
-    if look.health == "ok" or _is_busy(look) or look.silent_s < SILENT_S:
+    if observation.suspended:
+        return observation.away or "the process is suspended (SIGSTOP or a debugger)"
+    if observation.health == "ok" or _is_busy(observation) or observation.silent_s < SILENT_S:
         return ""
-    return f"no answer for {look.silent_s:.1f} s: {look.error}"
+    return f"no answer for {observation.silent_s:.1f} s: {observation.error}"
 
 
-def _draining(seen: ObservedProcess, look: Look) -> Move | None:
-    lost = _lost(look)
+def _draining(record: InstanceRecord, observation: Observation) -> Move | None:
+    lost = _lost(observation)
     return Move("unreachable", lost) if lost else None
 
 
-def _unreachable(seen: ObservedProcess, look: Look) -> Move | None:
-    if look.health == "ok" and not look.suspended:
-        return _serving(seen)
+def _unreachable(record: InstanceRecord, observation: Observation) -> Move | None:
+    if observation.health == "ok" and not observation.suspended:
+        return _serving(record)
     return None
 
 

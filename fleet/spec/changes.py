@@ -36,7 +36,7 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, .
     return tuple(change for change in found if change is not None)
 
 
-def in_words(change: FleetChange) -> str:
+def describe_change(change: FleetChange) -> str:
     """`replicas 2 → 4; starts 2 instances more`"""
     fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
     return "; ".join([*([", ".join(fields)] if fields else []), change.effect])

@@ -27,23 +27,23 @@ class VersionStatus:
     stable_hash: str = ""  # the latest other one that was proven and has not failed since
 
 
-def standings(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
+def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
     """By the pool's name; `hashes`: of its present configuration."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
     by_pool: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)
     for pk, digest, proven_at, failed in rows:
         by_pool[names[pk]].append((digest, proven_at is not None, bool(failed)))
-    return {name: _standing(versions, hashes[name]) for name, versions in by_pool.items()}
+    return {name: _version_status(versions, hashes[name]) for name, versions in by_pool.items()}
 
 
-def _standing(versions: list[tuple[str, bool, bool]], present: str) -> VersionStatus:
+def _version_status(versions: list[tuple[str, bool, bool]], present: str) -> VersionStatus:
     """`versions`, newest first: (hash, proven, failed)."""
     stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != present), "")
     return VersionStatus(versions[0][1], stable)
 
 
-def note(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
+def record_version(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     """A new version when the configuration is another one; None when it is the same."""
     if not pool.versions.exists() and before is not None:
         _keep(pool, before, "", "as it was before the first change", proven=_all_ready(pool, config_hash(before)))

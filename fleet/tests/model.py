@@ -15,7 +15,7 @@ READY = ObservedInstance(
     pool="p",
     ordinal=0,
     state="ready",
-    wish="running",
+    desired="running",
     reason="answers",
     since=NOW,
     config_hash="new",
@@ -28,16 +28,16 @@ READY = ObservedInstance(
 )
 
 
-def seen(**changes: object) -> ObservedInstance:
+def an_instance(**changes: object) -> ObservedInstance:
     return dataclasses.replace(READY, **changes)  # type: ignore[arg-type]
 
 
-def want(**changes: object) -> DesiredPool:
+def a_pool(**changes: object) -> DesiredPool:
     return dataclasses.replace(POOL, **changes)  # type: ignore[arg-type]
 
 
 def pool_of(count: int, **changes: object) -> list[ObservedInstance]:
-    return [seen(name=f"p-{n}", ordinal=n, **changes) for n in range(count)]
+    return [an_instance(name=f"p-{n}", ordinal=n, **changes) for n in range(count)]
 
 
 class Model:
@@ -85,7 +85,7 @@ class Model:
     def create(self, action: Action) -> None:
         assert action.instance not in self.rows
         fresh = {"state": "stopped", "since": self.now, "config_hash": "", "node": "", "was_ready": False}
-        self.rows[action.instance] = seen(name=action.instance, ordinal=action.ordinal, **fresh)
+        self.rows[action.instance] = an_instance(name=action.instance, ordinal=action.ordinal, **fresh)
 
     def start(self, action: Action) -> None:
         row = self.rows[action.instance]
@@ -97,7 +97,7 @@ class Model:
         self.put(action.instance, config_hash=action.config_hash, was_ready=False, node=action.node, gpus=action.gpus)
 
     def lost(self) -> set[str]:
-        return {name for name, node in self.nodes.items() if not node.seen}
+        return {name for name, node in self.nodes.items() if not node.reports}
 
     def drain(self, action: Action) -> None:
         self.drained.add(action.instance)
@@ -170,7 +170,7 @@ class Model:
             self.processes[name] = 0
             self.put(name, state="failed", failures=row.failures + 1, next_start_at=self.now + 10)
             return
-        out = row.wish in ("drained", "asleep")
+        out = row.desired in ("drained", "asleep")
         self.put(name, state="draining" if out else "ready", was_ready=True)
         self.busy[name] = 3
         if out:

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.plan.causes import CAUSES
-from fleet.plan.failure import last_words
+from fleet.plan.failure import failure_cause
 
 # As the installed engines write them (vLLM 0.32 and what it stands on), with values filled in.
 LINES = {
@@ -55,7 +55,7 @@ LINES = {
 
 @pytest.mark.parametrize(("line", "words"), LINES.items())
 def test_a_known_line_is_told_as_its_cause_with_the_line_itself(line: str, words: str) -> None:
-    told = last_words(["INFO starting", line, "  warnings.warn('resource_tracker')"])
+    told = failure_cause(["INFO starting", line, "  warnings.warn('resource_tracker')"])
     assert told.startswith(words)
     assert told.endswith(line[:300])
 

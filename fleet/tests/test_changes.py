@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from fleet.spec.changes import FieldChange, FleetChange, changes, field_changes, in_words
+from fleet.spec.changes import FieldChange, FleetChange, changes, describe_change, field_changes
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 
 POOL = PoolSpec("demo", "llama", "sim", 8, "default", "local", {"seed": 1})
@@ -70,8 +70,8 @@ def test_a_changed_secret_is_told_and_not_shown() -> None:
 
 
 def test_a_change_is_told_in_a_line() -> None:
-    assert in_words(update(replicas=9, engine={"seed": 2})) == (
+    assert describe_change(update(replicas=9, engine={"seed": 2})) == (
         "replicas 8 → 9, engine.seed 1 → 2; restarts 8 instances, at most 2 at a time, each once it has drained; "
         "starts 1 instance more"
     )
-    assert in_words(update(engine={})).startswith("engine.seed 1 → not given; ")
+    assert describe_change(update(engine={})).startswith("engine.seed 1 → not given; ")

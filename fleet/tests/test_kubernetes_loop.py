@@ -34,7 +34,7 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def there(cluster: Cluster, on_kubernetes: None, db: None, live_redis: object) -> Iterator[ClusterWorld]:
-    nodes.beat(NODE, timezone.now())
+    nodes.record_heartbeat(NODE, timezone.now())
     made = ClusterWorld()
     yield made
     made.close()

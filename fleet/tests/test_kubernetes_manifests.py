@@ -13,7 +13,7 @@ from kubernetes.client import ApiClient
 
 from fleet.kubernetes import manifests
 from fleet.kubernetes.manifests import POD_IP, label, selector
-from fleet.kubernetes.place import PodSettings
+from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.render import objects, objects_of
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool

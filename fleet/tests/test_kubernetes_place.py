@@ -7,7 +7,7 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from fleet.kubernetes import capacity, place
+from fleet.kubernetes import capacity, pod_settings
 from fleet.kubernetes.overlay import laid_over
 from fleet.spec.document import UnreadableDocument
 
@@ -38,19 +38,19 @@ spec: {pools: [{name: a, model: m, kind: sim, replicas: 2}]}
     ],
 )
 def test_a_wrong_file_says_what_is_allowed(text: str, message: str) -> None:
-    with pytest.raises(place.BadPodSettings, match=message):
-        place.read(text, "weir")
+    with pytest.raises(pod_settings.BadPodSettings, match=message):
+        pod_settings.read(text, "weir")
 
 
 def test_every_problem_is_told_at_once_and_what_is_no_yaml_where() -> None:
-    with pytest.raises(place.BadPodSettings, match=r"images\.x: .*; capacity\.y: "):
-        place.read("{images: {x: a}, capacity: {y: 1}}", "weir")
+    with pytest.raises(pod_settings.BadPodSettings, match=r"images\.x: .*; capacity\.y: "):
+        pod_settings.read("{images: {x: a}, capacity: {y: 1}}", "weir")
     with pytest.raises(UnreadableDocument, match="line 1"):
-        place.read("{", "weir")
+        pod_settings.read("{", "weir")
 
 
 def test_an_empty_file_says_nothing() -> None:
-    assert place.read("", "weir") == place.PodSettings("weir")
+    assert pod_settings.read("", "weir") == pod_settings.PodSettings("weir")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import logs
-from fleet.node.launcher import Ended
+from fleet.node.launcher import ShutdownReport
 from fleet.plan.placement import refusal
 from fleet.snapshot import node_views, observed_of
 from fleet.spec.sections import Placement
@@ -74,7 +74,7 @@ def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster)
     assert (made.state, made.pod, made.pid, made.url) == (State.LOADING, "p-0-e1", None, "")
     assert made.reason == "started as Pod p-0-e1"
     assert set(cluster.pods()) == {"p-0-e1"}
-    assert here.sight(made).alive is True
+    assert here.status(made).alive is True
     assert observed_of(made, None).allowance_s > 0
 
 
@@ -229,22 +229,22 @@ def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(he
     cluster.stop()
     until(lambda: here.mirror(NODE).trouble != "")
     here.mirror(NODE).forget("p-0-e1")
-    assert here.sight(made).alive is True
-    assert f"http://127.0.0.1:{cluster.port}" in here.moving()["trouble"]
+    assert here.status(made).alive is True
+    assert f"http://127.0.0.1:{cluster.port}" in here.live_inventory()["trouble"]
     cluster.objects.clear()
     cluster.oldest = 10**9  # what it knew before it went away is forgotten
     cluster.start()
     until(lambda: here.mirror(NODE).trouble == "")
-    found = here.sight(made)
+    found = here.status(made)
     assert (found.alive, found.ended) == (False, "its Pod is gone")
-    assert here.last_words(made) == "it was deleted by somebody else, or with its machine"
+    assert here.failure_cause(made) == "it was deleted by somebody else, or with its machine"
 
 
 def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pods, cluster: Cluster) -> None:
     until(lambda: here.mirror(NODE).trouble == "")
     cluster.stop()
     until(lambda: here.mirror(NODE).trouble != "")
-    nodes.beat(NODE, timezone.now())
+    nodes.record_heartbeat(NODE, timezone.now())
     (view,) = node_views(timezone.now())
     assert refusal(Placement(), view).startswith("can start nothing: the ")
 
@@ -254,8 +254,8 @@ def test_last_words_take_the_log_along(here: Pods, cluster: Cluster) -> None:
     cluster.logs["p-0-e1"] = "loading\nValueError: bad option --x\n"
     cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
     until(known(here, "p-0-e1", "Failed"))
-    assert here.sight(made).alive is False
-    assert here.last_words(made) == "exit status 2: its log ends with: ValueError: bad option --x"
+    assert here.status(made).alive is False
+    assert here.failure_cause(made) == "exit status 2: its log ends with: ValueError: bad option --x"
     assert logs.of_latest_start(logs.tail(logs.path_of("p-0"), 50)) == ["loading", "ValueError: bad option --x"]
 
 
@@ -347,7 +347,7 @@ def test_a_pod_that_takes_longer_than_its_grace_is_named(
 def test_a_pod_that_has_ended_already_is_not_ended_again(here: Pods, cluster: Cluster) -> None:
     started()
     cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
-    assert here.end_all(NODE, 5) == Ended((), {})
+    assert here.end_all(NODE, 5) == ShutdownReport((), {})
     assert set(cluster.pods()) == {"p-0-e1"}
 
 
@@ -385,5 +385,5 @@ def test_what_may_not_be_listed_is_not_known(here: Pods, cluster: Cluster) -> No
     found = here.inventory()
     assert (found["cpus"], found["gpus"]) == (None, None)
     assert "may not be listed" in found["gpus_why"]
-    nodes.beat(NODE, timezone.now())
+    nodes.record_heartbeat(NODE, timezone.now())
     assert Node.objects.get().inventory["trouble"] == ""

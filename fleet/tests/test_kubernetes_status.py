@@ -56,7 +56,7 @@ def ended(reason: str = "Error", code: int = 1) -> Any:
     ],
 )
 def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits: str) -> None:
-    found = status.sight(seen, NOW, 5)
+    found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.away) == (True, "")
     assert found.waits.startswith(waits)
     assert bool(found.waits) == bool(waits)
@@ -67,19 +67,19 @@ def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits:
 )
 def test_what_cannot_start_has_failed_after_a_while(reason: str) -> None:
     seen = waiting(reason, "manifest unknown")
-    assert status.sight(seen, NOW, PATIENCE_S - 1).alive is True
-    found = status.sight(seen, NOW, PATIENCE_S)
+    assert status.process_status(seen, NOW, PATIENCE_S - 1).alive is True
+    found = status.process_status(seen, NOW, PATIENCE_S)
     assert (found.alive, found.ended) == (False, "its Pod did not start")
-    assert f"({reason}: manifest unknown)" in status.last_words(seen, [])
+    assert f"({reason}: manifest unknown)" in status.failure_cause(seen, [])
 
 
 def test_room_is_waited_for_without_an_end() -> None:
-    assert status.sight(pod("Pending", conditions=[UNSCHEDULABLE]), NOW, 86_400).alive is True
+    assert status.process_status(pod("Pending", conditions=[UNSCHEDULABLE]), NOW, 86_400).alive is True
 
 
 @pytest.mark.parametrize("seen", [ended(), ended("Completed", 0), pod("Failed", reason="Evicted"), pod("Succeeded")])
 def test_what_has_ended_is_not_alive(seen: Any) -> None:
-    found = status.sight(seen, NOW, 5)
+    found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.ended) == (False, "its Pod ended")
 
 
@@ -98,14 +98,14 @@ def test_what_has_ended_is_not_alive(seen: Any) -> None:
     ],
 )
 def test_why_it_ended_is_told_with_what_to_do(seen: Any, words: str) -> None:
-    assert status.last_words(seen, LOG).startswith(words)
+    assert status.failure_cause(seen, LOG).startswith(words)
 
 
 @pytest.mark.parametrize(
     ("conditions", "who"), [([PREEMPTED], "EvictionByEvictionAPI: by kubectl"), ([], "somebody else asked for it")]
 )
 def test_what_is_being_deleted_gets_no_requests(conditions: Any, who: str) -> None:
-    found = status.sight(pod("Running", {"running": {}}, conditions, deleted_s=20), NOW, 500)
+    found = status.process_status(pod("Running", {"running": {}}, conditions, deleted_s=20), NOW, 500)
     assert (found.alive, found.away) == (True, f"its Pod is being deleted: {who}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.node import logs, process
-from fleet.plan.failure import last_words
+from fleet.plan.failure import failure_cause
 
 SLEEP = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 STUBBORN = [
@@ -38,7 +38,7 @@ def start(log: Path) -> Iterator[Start]:
     yield begin
     for pid, pid_started in started:
         process.stop(pid, pid_started, grace_s=0)
-    process.reap()
+    process.collect_ended()
 
 
 def is_suspended(pid: int) -> bool:
@@ -82,7 +82,7 @@ def test_a_zombie_is_dead(start: Start) -> None:
     pid, started = start([sys.executable, "-c", ""])
     until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")
     assert not process.is_alive(pid, started)
-    process.reap()
+    process.collect_ended()
     assert process.inspect(pid) is None
 
 
@@ -180,10 +180,10 @@ def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: 
     ],
 )
 def test_a_known_cause_is_named(lines: list[str], words: str) -> None:
-    assert last_words(lines).startswith(words)
+    assert failure_cause(lines).startswith(words)
 
 
 def test_what_earlier_processes_wrote_is_not_the_cause() -> None:
     lines = ["== weir: epoch 1 at x", "MemoryError", "== weir: epoch 2 at x", "bye"]
-    assert last_words(logs.of_latest_start(lines)) == "its log ends with: bye"
+    assert failure_cause(logs.of_latest_start(lines)) == "its log ends with: bye"
     assert logs.of_latest_start(["bye"]) == ["bye"]

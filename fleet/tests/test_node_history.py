@@ -10,7 +10,7 @@ from django.utils import timezone
 from fleet.control import nodes
 from fleet.control.forget import forget
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port
-from fleet.observe.failover_probe import Deputy
+from fleet.observe.failover_probe import FailoverProbe
 from fleet.services import NotPossible
 from router.contract import codec, redis_keys
 from router.contract.staleness import NODE_GONE_S
@@ -40,17 +40,17 @@ def happened(name: str = "gpu-1") -> list[tuple[str, str, str, int | None]]:
 
 def test_a_node_is_missed_once_and_it_is_said_how_long_when_it_is_back() -> None:
     node = lost()
-    assert nodes.note_silent(timezone.now()) == ["gpu-1"]
-    assert nodes.note_silent(timezone.now()) == []
-    nodes.beat("gpu-1", node.last_seen + dt.timedelta(seconds=120))
-    nodes.beat("gpu-1", node.last_seen + dt.timedelta(seconds=125))
+    assert nodes.record_silent(timezone.now()) == ["gpu-1"]
+    assert nodes.record_silent(timezone.now()) == []
+    nodes.record_heartbeat("gpu-1", node.last_seen + dt.timedelta(seconds=120))
+    nodes.record_heartbeat("gpu-1", node.last_seen + dt.timedelta(seconds=125))
     assert happened() == [("silent", "", "", None), ("back", "", "", 120)]
     assert Node.objects.get().missed_at is None
 
 
 def test_a_node_that_reports_is_not_missed() -> None:
-    nodes.beat("gpu-1", timezone.now())
-    assert nodes.note_silent(timezone.now()) == []
+    nodes.record_heartbeat("gpu-1", timezone.now())
+    assert nodes.record_silent(timezone.now()) == []
     assert happened() == [("reports", "", "", None)]
 
 
@@ -64,8 +64,8 @@ def test_what_an_operator_does_to_a_node_is_kept_with_how_long_it_was_closed() -
 
 def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
     lost("gpu-1")
-    nodes.beat("gpu-2", timezone.now())
-    nodes.note_silent(timezone.now())
+    nodes.record_heartbeat("gpu-2", timezone.now())
+    nodes.record_silent(timezone.now())
     nodes.publish(timezone.now())
     told: Any = codec.decode(live_redis.get(redis_keys.NODES))  # type: ignore[arg-type]
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
@@ -73,9 +73,9 @@ def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
 
 def test_nobody_is_missed_right_after_a_start_of_everything() -> None:
     lost()
-    deputy = Deputy()
-    deputy.step(timezone.now())
-    deputy.close()
+    failover_probe = FailoverProbe()
+    failover_probe.step(timezone.now())
+    failover_probe.close()
     assert happened() == []
 
 
@@ -116,7 +116,7 @@ def test_a_node_that_is_alive_is_not_forgotten() -> None:
 
 def test_a_node_that_reports_while_it_is_being_forgotten_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     lost()
-    monkeypatch.setattr("fleet.control.forget.why_not", lambda node, now: nodes.beat("gpu-1", now) and "")
+    monkeypatch.setattr("fleet.control.forget.why_not", lambda node, now: nodes.record_heartbeat("gpu-1", now) and "")
     with pytest.raises(NotPossible, match="in this very moment"):
         forget("gpu-1", "ada")
     assert Node.objects.exists()

@@ -17,7 +17,7 @@ from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, State
 from fleet.node import fencing, inventory, process
-from fleet.observe.failover_probe import Deputy
+from fleet.observe.failover_probe import FailoverProbe
 from fleet.tests.world import World, deliver, document
 
 # Inventory
@@ -78,7 +78,7 @@ def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch:
 def test_a_node_reports_its_address_labels_and_inventory(db: None, live_redis: object, settings: Any) -> None:
     settings.NODE_ADDRESS, settings.NODE_LABELS = "10.0.0.7", [("zone", "a")]
     now = timezone.now()
-    nodes.beat("gpu-1", now)
+    nodes.record_heartbeat("gpu-1", now)
     node = Node.objects.get()
     assert (node.address, node.labels, node.last_seen) == ("10.0.0.7", {"zone": "a"}, now)
     assert node.inventory["cpus"] >= 1
@@ -103,7 +103,7 @@ def step(orders: list[tuple[str, str, str, int]] | None = None) -> None:
 
 
 def test_nothing_new_is_started_on_a_node_that_is_cordoned(db: None, live_redis: object, fake_kind: None) -> None:
-    nodes.beat("local", timezone.now())
+    nodes.record_heartbeat("local", timezone.now())
     services.apply_fleet(document(1), "ada")
     nodes.cordon("local", "ada", "new disk")
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_a_node_that_nobody_knows_is_told_when_a_document_names_it(
     assert services.apply_fleet(made, "ada").warnings == (
         "pool p: node gpu-9 is not known yet; its instances start once it reports (manage.py node --name gpu-9)",
     )
-    nodes.beat("gpu-9", timezone.now())
+    nodes.record_heartbeat("gpu-9", timezone.now())
     assert services.apply_fleet(made, "ada", dry_run=True).warnings == ()
 
 
@@ -195,28 +195,28 @@ def silent(world: World) -> Instance:
     return row
 
 
-def look(deputy: Deputy, until: str) -> Instance:
+def look(failover_probe: FailoverProbe, until: str) -> Instance:
     end = time.monotonic() + 60
     while (row := Instance.objects.get()).state != until:
         assert time.monotonic() < end, row.reason
-        deputy.step(timezone.now())
+        failover_probe.step(timezone.now())
         time.sleep(0.05)
     return row
 
 
 def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(world: World, silent: Instance) -> None:
-    deputy = Deputy()
+    failover_probe = FailoverProbe()
     for _ in range(3):
-        assert deputy.step(timezone.now()) == []
+        assert failover_probe.step(timezone.now()) == []
         reconcile_step(timezone.now(), deliver)
     assert world.one().state == State.READY
-    deputy.close()
+    failover_probe.close()
 
 
 def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: World, silent: Instance) -> None:
-    deputy = Deputy()
+    failover_probe = FailoverProbe()
     world.tell(health=503)
-    lost = look(deputy, State.UNREACHABLE)
+    lost = look(failover_probe, State.UNREACHABLE)
     assert lost.reason.startswith("node local is silent; no answer for")
     assert world.published()["p-0"]["routable"] is False
     Pool.objects.update(node="", placement={"spread": True})
@@ -226,13 +226,13 @@ def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: Wor
     step(orders)
     assert orders == [("start", "mars", "p-0", silent.epoch + 1)]
     assert fencing.fence("local") == ["p-0"]
-    deputy.close()
+    failover_probe.close()
 
 
 def test_an_engine_that_answers_again_takes_requests_again(world: World, silent: Instance) -> None:
-    deputy = Deputy()
+    failover_probe = FailoverProbe()
     world.tell(health=503)
-    look(deputy, State.UNREACHABLE)
+    look(failover_probe, State.UNREACHABLE)
     world.tell(health=200)
-    assert look(deputy, State.READY).epoch == silent.epoch
-    deputy.close()
+    assert look(failover_probe, State.READY).epoch == silent.epoch
+    failover_probe.close()

@@ -42,7 +42,7 @@ def test_a_pin_and_a_label_choose_the_node() -> None:
     [
         (Placement(nodes=("z",)), A, "node z is not known"),
         (Placement(labels={"zone": "x"}), A, "node a lacks the label zone=x"),
-        (Placement(), NodeView("a", seen=False), "node a has no worker"),
+        (Placement(), NodeView("a", reports=False), "node a has no worker"),
         (Placement(), NodeView("a", cordoned=True), "node a is cordoned"),
         (Placement(), NodeView("a", draining=True), "node a is being drained"),
         (Placement(cpus=9), A, "node a has 8 of 8 CPUs left (9 needed)"),
@@ -82,7 +82,7 @@ node_sets = st.lists(
     st.builds(
         NodeView,
         name=st.sampled_from("abcd"),
-        seen=st.booleans(),
+        reports=st.booleans(),
         cordoned=st.booleans(),
         labels=st.sampled_from([(), (("zone", "x"),)]),
         cpus=st.none() | st.integers(1, 8),
@@ -104,7 +104,7 @@ def test_nobody_is_placed_where_he_may_not_be_and_nothing_is_given_twice(
         assert len(gpus) == len(set(gpus)) == sum(demand.placement.gpus for demand in here) <= node.gpus
         assert node.cpus is None or sum(demand.placement.cpus for demand in here) <= node.cpus
         for demand in here:
-            assert node.seen
+            assert node.reports
             assert not node.cordoned
             assert not demand.placement.nodes or node.name in demand.placement.nodes
             assert demand.placement.labels.items() <= dict(node.labels).items()

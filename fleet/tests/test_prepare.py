@@ -8,7 +8,7 @@ import pytest
 from fleet.kinds import KINDS
 from fleet.kinds.transfer import MODES
 from fleet.models import Instance, Pool, Port, State
-from fleet.node.prepare import NotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
+from fleet.node.prepare import DependencyNotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
 from fleet.spec.fleet_spec import PoolSpec
 from fleet.spec.masking import masked
 
@@ -55,7 +55,7 @@ def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() ->
 @pytest.mark.django_db
 def test_without_a_ready_instance_of_what_it_needs_nothing_starts() -> None:
     master(State.LOADING)
-    with pytest.raises(NotReady, match="pool m, which it needs, has no instance ready"):
+    with pytest.raises(DependencyNotReady, match="pool m, which it needs, has no instance ready"):
         peers_of({"model": "x", "kind": "vllm", "engine": STORE})
 
 

@@ -12,12 +12,12 @@ from fleet.plan.placement import NodeView
 from fleet.plan.reconcile import CLAIM_S, LOST_AFTER_S, ORDER_AGAIN_S, plan
 from fleet.plan.state import REPLACE_AFTER_S
 from fleet.spec.sections import Placement, Update
-from fleet.tests.model import MARS, NOW, POOL, READY, Model, pool_of, seen, want
+from fleet.tests.model import MARS, NOW, POOL, READY, Model, a_pool, an_instance, pool_of
 
-AWAY = NodeView("mars", seen=False)
+AWAY = NodeView("mars", reports=False)
 ONLY_MARS = {"placement": Placement(nodes=("mars",))}
 NO_WORKER = "node mars has no worker; it is started once one can take it"
-STOP, OLD = {"wish": "stopped"}, {"config_hash": "old"}
+STOP, OLD = {"desired": "stopped"}, {"config_hash": "old"}
 RETIRED = {"retired": "scaled down to 0"}
 
 
@@ -33,7 +33,7 @@ RETIRED = {"retired": "scaled down to 0"}
         ({}, {"state": "failed", **STOP}, "rest", "stopped on request"),
         ({}, {**RETIRED, "state": "failed"}, "delete", "scaled down to 0"),
         ({"removed": True}, {"state": "stopped"}, "delete", "the pool is removed"),
-        ({}, {"state": "stopped", "wish": "drained"}, "start", "should run"),
+        ({}, {"state": "stopped", "desired": "drained"}, "start", "should run"),
         # given to the node
         ({}, {"state": "starting"}, "", ""),
         ({}, {**RETIRED, "state": "starting"}, "", ""),
@@ -46,27 +46,27 @@ RETIRED = {"retired": "scaled down to 0"}
         ({}, {"state": "loading", **STOP}, "stop", "on request"),
         # ready
         ({}, {}, "", ""),
-        ({}, {"wish": "drained"}, "drain", "drained on request"),
+        ({}, {"desired": "drained"}, "drain", "drained on request"),
         ({}, OLD, "drain", "configuration has changed"),
         ({}, STOP, "drain", "stopped on request"),
         ({}, RETIRED, "drain", "scaled down to 0"),
         ({}, {"restart_asked": "ada: leak"}, "drain", "ada: leak"),
         # draining
-        ({}, {"state": "draining", "wish": "drained"}, "", ""),
+        ({}, {"state": "draining", "desired": "drained"}, "", ""),
         ({}, {"state": "draining"}, "undrain", "takes requests again"),
         ({}, {**RETIRED, "state": "draining"}, "", ""),
         ({}, {**RETIRED, "state": "draining", "idle": True}, "stop", "scaled down"),
         ({}, {**RETIRED, "state": "draining", "since": NOW - 60}, "stop", "the rest is cut off"),
-        ({}, {"state": "draining", "wish": "drained", "idle": True, **OLD}, "stop", "configuration"),
+        ({}, {"state": "draining", "desired": "drained", "idle": True, **OLD}, "stop", "configuration"),
         # sleep
-        ({}, {"wish": "asleep"}, "drain", "to be put to sleep"),
-        ({}, {"state": "draining", "wish": "asleep"}, "", ""),
-        ({}, {"state": "draining", "wish": "asleep", "idle": True}, "sleep", ""),
-        ({}, {"state": "draining", "wish": "asleep", "idle": True, "ordered_at": NOW - 1}, "", ""),
-        ({}, {"state": "draining", "wish": "asleep", "idle": True, "ordered_at": NOW - ORDER_AGAIN_S}, "sleep", ""),
-        ({}, {"state": "draining", "wish": "asleep", "idle": True, "asleep": 1}, "", ""),
-        ({}, {"state": "draining", "wish": "running", "asleep": 1}, "wake", ""),
-        ({}, {"state": "draining", "wish": "drained", "asleep": 2}, "wake", ""),
+        ({}, {"desired": "asleep"}, "drain", "to be put to sleep"),
+        ({}, {"state": "draining", "desired": "asleep"}, "", ""),
+        ({}, {"state": "draining", "desired": "asleep", "idle": True}, "sleep", ""),
+        ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - 1}, "", ""),
+        ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - ORDER_AGAIN_S}, "sleep", ""),
+        ({}, {"state": "draining", "desired": "asleep", "idle": True, "asleep": 1}, "", ""),
+        ({}, {"state": "draining", "desired": "running", "asleep": 1}, "wake", ""),
+        ({}, {"state": "draining", "desired": "drained", "asleep": 2}, "wake", ""),
         ({}, {"state": "draining", "asleep": 1, **RETIRED}, "stop", "scaled down"),
         # a pool that needs another
         ({"needs": ("store",)}, {"state": "stopped"}, "rest", "waits for the pool store: no instance of it is ready"),
@@ -85,7 +85,7 @@ RETIRED = {"retired": "scaled down to 0"}
 )
 def test_each_state_has_its_next_step(pool: dict, instance: dict, action: str, words: str) -> None:
     count = 0 if instance.get("retired") else 1
-    actions = plan([want(**{"replicas": count, **pool})], [seen(**instance)], NOW, [MARS])
+    actions = plan([a_pool(**{"replicas": count, **pool})], [an_instance(**instance)], NOW, [MARS])
     assert [one.kind for one in actions] == ([action] if action else [])
     assert all(words in one.reason for one in actions)
 
@@ -100,14 +100,14 @@ def test_each_state_has_its_next_step(pool: dict, instance: dict, action: str, w
     ],
 )
 def test_only_what_failed_counts_as_a_failure(instance: dict, failure: bool) -> None:
-    (action,) = plan([POOL], [seen(**instance)], NOW, [MARS])
+    (action,) = plan([POOL], [an_instance(**instance)], NOW, [MARS])
     assert (action.kind, action.failure) == ("kill", failure)
 
 
 def test_missing_instances_are_created_and_a_removed_pool_gets_none() -> None:
-    made = plan([want(replicas=3)], [seen(name="p-1", ordinal=1)], NOW, [MARS])
+    made = plan([a_pool(replicas=3)], [an_instance(name="p-1", ordinal=1)], NOW, [MARS])
     assert [(one.kind, one.instance, one.ordinal) for one in made] == [("create", "p-0", 0), ("create", "p-2", 2)]
-    assert [one.kind for one in plan([want(replicas=3, removed=True)], [], NOW, [MARS])] == ["delete_pool"]
+    assert [one.kind for one in plan([a_pool(replicas=3, removed=True)], [], NOW, [MARS])] == ["delete_pool"]
 
 
 def test_instances_of_a_pool_that_is_not_named_are_left_alone() -> None:
@@ -115,24 +115,24 @@ def test_instances_of_a_pool_that_is_not_named_are_left_alone() -> None:
 
 
 def test_a_changed_configuration_goes_through_the_pool_a_quarter_at_a_time() -> None:
-    first = plan([want(replicas=8)], pool_of(8, config_hash="old"), NOW, [MARS])
+    first = plan([a_pool(replicas=8)], pool_of(8, config_hash="old"), NOW, [MARS])
     assert [(one.kind, one.instance) for one in first] == [("drain", "p-0"), ("drain", "p-1")]
     two_out = pool_of(8, config_hash="old")
     two_out[:2] = [dataclasses.replace(one, state="draining") for one in two_out[:2]]
-    assert plan([want(replicas=8)], two_out, NOW, [MARS]) == ()
+    assert plan([a_pool(replicas=8)], two_out, NOW, [MARS]) == ()
 
 
 def test_a_rollout_halts_while_the_new_configuration_fails() -> None:
     fleet = pool_of(4, config_hash="old")
-    fleet[0] = seen(state="failed", next_start_at=NOW + 100)
-    assert plan([want(replicas=4)], fleet, NOW, [MARS]) == ()
+    fleet[0] = an_instance(state="failed", next_start_at=NOW + 100)
+    assert plan([a_pool(replicas=4)], fleet, NOW, [MARS]) == ()
 
 
 def test_a_restart_that_somebody_asks_for_does_not_wait_for_its_turn() -> None:
     fleet = pool_of(4)
-    fleet[0] = seen(state="failed", next_start_at=NOW + 100)
+    fleet[0] = an_instance(state="failed", next_start_at=NOW + 100)
     fleet[2] = dataclasses.replace(fleet[2], restart_asked="ada")
-    assert [(one.kind, one.instance) for one in plan([want(replicas=4)], fleet, NOW, [MARS])] == [("drain", "p-2")]
+    assert [(one.kind, one.instance) for one in plan([a_pool(replicas=4)], fleet, NOW, [MARS])] == [("drain", "p-2")]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_a_restart_that_somebody_asks_for_does_not_wait_for_its_turn() -> None:
 def test_what_is_on_a_node_that_is_away_waits_for_it_where_it_may_be_nowhere_else(
     instance: dict, action: str, words: str
 ) -> None:
-    actions = plan([want(**ONLY_MARS)], [seen(**instance)], NOW, [AWAY])
+    actions = plan([a_pool(**ONLY_MARS)], [an_instance(**instance)], NOW, [AWAY])
     assert [one.kind for one in actions] == ([action] if action else [])
     assert all(words in one.reason for one in actions)
 
 
 def test_what_a_lost_node_had_is_started_elsewhere_after_a_while() -> None:
-    away = seen(state="unreachable", since=NOW - LOST_AFTER_S)
+    away = an_instance(state="unreachable", since=NOW - LOST_AFTER_S)
     (action,) = plan([POOL], [away], NOW, [AWAY, NodeView("venus")])
     assert (action.kind, action.node, action.reason) == ("start", "venus", "its node mars is lost")
 
@@ -171,7 +171,7 @@ def test_a_node_that_is_drained_gives_its_instances_away_where_there_is_another_
 
 
 def test_an_instance_on_a_node_where_it_may_not_be_any_more_moves() -> None:
-    model = Model(want(placement=Placement(nodes=("venus",))), [READY], [MARS, NodeView("venus")])
+    model = Model(a_pool(placement=Placement(nodes=("venus",))), [READY], [MARS, NodeView("venus")])
     for _ in range(20):
         model.step()
     assert (model.rows["p-0"].node, model.rows["p-0"].state) == ("venus", "ready")
@@ -183,14 +183,14 @@ STATES = ["starting", "loading", "ready", "draining", "stopping", "stopped", "fa
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     update = Update(*draw(st.sampled_from([("in_place", None, None), ("in_place", None, 3), ("surge", 2, 0)])))
-    pool = want(replicas=draw(st.integers(0, 6)), removed=draw(st.booleans()), update=update)
+    pool = a_pool(replicas=draw(st.integers(0, 6)), removed=draw(st.booleans()), update=update)
     ordinals = draw(st.sets(st.integers(0, 8), max_size=9))
     instances = [
-        seen(
+        an_instance(
             name=f"p-{n}",
             ordinal=n,
             state=draw(st.sampled_from(STATES)),
-            wish=draw(st.sampled_from(["running", "running", "drained", "asleep", "stopped"])),
+            desired=draw(st.sampled_from(["running", "running", "drained", "asleep", "stopped"])),
             config_hash=draw(st.sampled_from(["new", "new", "old", ""])),
             restart_asked=draw(st.sampled_from(["", "", "ada"])),
             next_start_at=draw(st.none() | st.just(NOW + 15)),

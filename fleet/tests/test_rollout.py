@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from fleet.plan.desired import DesiredPool
 from fleet.plan.reconcile import plan
 from fleet.spec.sections import Update
-from fleet.tests.model import MARS, NOW, Model, pool_of, seen, want
+from fleet.tests.model import MARS, NOW, Model, a_pool, an_instance, pool_of
 
 
 def changing(replicas: int, update: Update, **fields: Any) -> DesiredPool:
-    return want(replicas=replicas, update=update, proven=False, stable_hash="old", **fields)
+    return a_pool(replicas=replicas, update=update, proven=False, stable_hash="old", **fields)
 
 
 def kinds(pool: DesiredPool, instances: list) -> list[tuple[str, str]]:
@@ -82,7 +82,7 @@ def test_while_halted_what_dies_is_started_with_the_configuration_that_worked() 
     pool = changing(3, Update(), halted="p-0 failed")
     fleet = pool_of(3, config_hash="old")
     fleet[1] = dataclasses.replace(fleet[1], state="failed", next_start_at=NOW - 1)
-    fleet[2] = seen(name="p-2", ordinal=2, state="stopped", config_hash="")
+    fleet[2] = an_instance(name="p-2", ordinal=2, state="stopped", config_hash="")
     actions = plan([pool], fleet, NOW, [MARS])
     assert [(one.kind, one.instance, one.config_hash) for one in actions] == [
         ("start", "p-1", "old"),
@@ -106,7 +106,7 @@ def test_with_the_automatic_way_back_the_pool_has_the_old_configuration_again() 
 
 def test_one_failure_of_what_was_ready_does_not_halt_a_change_but_two_do() -> None:
     pool, fleet = changing(4, Update()), pool_of(4, config_hash="old")
-    fleet[0] = seen(state="failed", failures=1, was_ready=True, next_start_at=NOW + 9)
+    fleet[0] = an_instance(state="failed", failures=1, was_ready=True, next_start_at=NOW + 9)
     assert kinds(pool, fleet) == []
     fleet[0] = dataclasses.replace(fleet[0], failures=2)
     assert kinds(pool, fleet) == [("halt", "")]
@@ -114,7 +114,7 @@ def test_one_failure_of_what_was_ready_does_not_halt_a_change_but_two_do() -> No
 
 @pytest.mark.parametrize("fields", [{"proven": True}, {"stable_hash": ""}, {"halted": "before"}, {"removed": True}])
 def test_failures_halt_nothing_where_there_is_no_change_to_halt(fields: dict) -> None:
-    fleet = [seen(state="failed", failures=3, was_ready=False, next_start_at=NOW + 9)]
+    fleet = [an_instance(state="failed", failures=3, was_ready=False, next_start_at=NOW + 9)]
     assert "halt" not in dict(kinds(dataclasses.replace(changing(1, Update()), **fields), fleet))
 
 
@@ -126,21 +126,21 @@ def test_a_change_does_not_begin_while_a_pool_that_it_needs_is_away() -> None:
 def test_scaling_down_takes_those_that_serve_nobody_and_then_the_idlest() -> None:
     fleet = [dataclasses.replace(one, load=load) for one, load in zip(pool_of(5), (4, 0, 2, 1, 9), strict=True)]
     fleet[4] = dataclasses.replace(fleet[4], state="loading")
-    assert kinds(want(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]
+    assert kinds(a_pool(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]
 
 
 def test_of_equals_the_newest_goes_first() -> None:
-    assert kinds(want(replicas=2), pool_of(3)) == [("retire", "p-2")]
+    assert kinds(a_pool(replicas=2), pool_of(3)) == [("retire", "p-2")]
 
 
 def test_what_still_drains_is_kept_when_the_pool_grows_again() -> None:
     fleet = pool_of(2)
     fleet[1] = dataclasses.replace(fleet[1], state="draining", retired="scaled down to 1")
-    assert ("keep", "p-1") in kinds(want(replicas=2), fleet)
+    assert ("keep", "p-1") in kinds(a_pool(replicas=2), fleet)
 
 
 def test_why_there_are_so_many_is_said() -> None:
-    (action,) = plan([want(replicas=1, because="scheduled daily")], [], NOW, [MARS])
+    (action,) = plan([a_pool(replicas=1, because="scheduled daily")], [], NOW, [MARS])
     assert action.reason == "1 replicas are wanted: scheduled daily"
 
 

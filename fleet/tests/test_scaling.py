@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.scaling import Scale, active, wanted
+from fleet.plan.scaling import Scale, active, current_scale
 from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow, autoscale_of, schedule_of
 
 WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
@@ -69,7 +69,9 @@ def test_a_window_is_open_exactly_when_one_of_its_days_began_it(
 def scale(scheduled: int | None, scaled: int | None, **autoscale: Any) -> Scale:
     window = {"from": "00:00", "to": "24:00", "replicas": scheduled}
     spec: Autoscale | None = autoscale_of(autoscale) if autoscale else None
-    return wanted(4, schedule(*([window] if scheduled is not None else [])), spec, scaled, at("2026-11-20T12:00:00"))
+    return current_scale(
+        4, schedule(*([window] if scheduled is not None else [])), spec, scaled, at("2026-11-20T12:00:00")
+    )
 
 
 def test_the_schedule_replaces_the_declared_number_and_says_so() -> None:

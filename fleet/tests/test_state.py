@@ -4,25 +4,25 @@ import dataclasses
 
 import pytest
 
-from fleet.plan.state import SILENT_S, STABLE_S, Look, Move, ObservedProcess, backoff_s, is_stable, next_move
+from fleet.plan.state import SILENT_S, STABLE_S, InstanceRecord, Move, Observation, backoff_s, is_stable, next_move
 
-SEEN = ObservedProcess(state="ready", reason="answers", wish="running", failing=False, failures=0, since=1000.0)
-WELL = Look(
+SEEN = InstanceRecord(state="ready", reason="answers", desired="running", failing=False, failures=0, since=1000.0)
+WELL = Observation(
     at=2000.0,
     alive=True,
     suspended=False,
     health="ok",
     serves_model=True,
-    sample_moves=True,
+    has_metrics=True,
     silent_s=0.0,
     error="",
-    last_words="",
+    failure_cause="",
 )
 
 
-def move(state: str = "ready", *, seen: dict | None = None, **look: object) -> Move | None:
-    was = dataclasses.replace(SEEN, state=state, **(seen or {}))
-    return next_move(was, dataclasses.replace(WELL, **look))  # type: ignore[arg-type]
+def move(state: str = "ready", *, record: dict | None = None, **observation: object) -> Move | None:
+    was = dataclasses.replace(SEEN, state=state, **(record or {}))
+    return next_move(was, dataclasses.replace(WELL, **observation))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("state", ["ready", "draining", "stopping", "starting"])
@@ -37,35 +37,37 @@ def test_loading_ends_when_health_and_model_answer() -> None:
 
 
 def test_a_drained_instance_is_not_given_requests_when_it_comes_up() -> None:
-    loaded = move("loading", seen={"wish": "drained"})
+    loaded = move("loading", record={"desired": "drained"})
     assert loaded is not None
     assert loaded.to == "draining"
 
 
 @pytest.mark.parametrize("state", ["loading", "ready", "draining", "unreachable"])
 def test_a_process_that_ended_has_failed_with_its_last_words(state: str) -> None:
-    gone = move(state, alive=False, last_words="its log ends with: boom")
+    gone = move(state, alive=False, failure_cause="its log ends with: boom")
     assert gone == Move("failed", f"the process ended while {state}: its log ends with: boom", failure=True)
 
 
 def test_a_process_that_was_told_to_end_is_stopped_or_failed_as_it_was_meant() -> None:
     assert move("stopping", alive=False) == Move("stopped", "answers")
-    assert move("stopping", alive=False, seen={"failing": True}) == Move("failed", "answers")
+    assert move("stopping", alive=False, record={"failing": True}) == Move("failed", "answers")
 
 
 def test_a_full_disk_under_a_kv_tier_is_said_and_serving_goes_on() -> None:
     said = move(full="/ssd")
     assert said == Move("ready", "the disk of its KV tier is full (/ssd); it serves on without writing there")
-    assert move(full="/ssd", seen={"reason": said.reason}) is None
-    assert move(seen={"reason": said.reason}) == Move("ready", "answers /health and serves the model")
+    assert move(full="/ssd", record={"reason": said.reason}) is None
+    assert move(record={"reason": said.reason}) == Move("ready", "answers /health and serves the model")
 
 
 @pytest.mark.parametrize("state", ["ready", "draining"])
 @pytest.mark.parametrize("health", ["slow", "refused", "error"])
 def test_silence_takes_it_out_of_routing_after_a_moment(state: str, health: str) -> None:
-    look = {"health": health, "sample_moves": False, "error": "GET /health took longer"}
-    assert move(state, **look, silent_s=SILENT_S - 0.1) is None
-    assert move(state, **look, silent_s=SILENT_S) == Move("unreachable", "no answer for 1.9 s: GET /health took longer")
+    observation = {"health": health, "has_metrics": False, "error": "GET /health took longer"}
+    assert move(state, **observation, silent_s=SILENT_S - 0.1) is None
+    assert move(state, **observation, silent_s=SILENT_S) == Move(
+        "unreachable", "no answer for 1.9 s: GET /health took longer"
+    )
 
 
 @pytest.mark.parametrize("state", ["ready", "draining"])
@@ -79,8 +81,8 @@ def test_busy_is_told_from_dead_by_figures_that_move() -> None:
     busy = move(health="slow", silent_s=60)
     assert busy is not None
     assert (busy.to, busy.reason.startswith("busy")) == ("ready", True)
-    assert move(seen={"reason": busy.reason}, health="slow", silent_s=60) is None
-    assert move(seen={"reason": busy.reason}) == Move("ready", "answers /health and serves the model")
+    assert move(record={"reason": busy.reason}, health="slow", silent_s=60) is None
+    assert move(record={"reason": busy.reason}) == Move("ready", "answers /health and serves the model")
     assert move("draining", health="slow", silent_s=60) is None
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from fleet.observe.volumes import is_full, room
+from fleet.observe.volumes import free_space, is_full
 
 
 def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:
-    free, total = room(str(tmp_path / "not" / "yet")) or (0, 0)
+    free, total = free_space(str(tmp_path / "not" / "yet")) or (0, 0)
     assert 0 < free <= total
 
 
 def test_who_has_no_such_folder_has_no_room_to_speak_of() -> None:
-    assert room("") is None
+    assert free_space("") is None
     assert not is_full(None)
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane import doctor
 from fleet import services
-from fleet.kubernetes.place import PodSettings, told
+from fleet.kubernetes.pod_settings import PodSettings, public_settings
 from fleet.models import Instance, Node, Pool
 from fleet.tests.cluster import Cluster
 from fleet.tests.conftest import clusters
@@ -51,7 +51,7 @@ def test_an_instance_names_its_pod(node: Node, viewer: Client) -> None:
 
 def reported(node: Node, **template: Any) -> None:
     place = PodSettings("engines", {"vllm": "vllm:mine"}, {}, template)
-    Node.objects.filter(pk=node.pk).update(inventory=node.inventory | {"pods": told(place)})
+    Node.objects.filter(pk=node.pk).update(inventory=node.inventory | {"pods": public_settings(place)})
 
 
 POOL = {"name": "chat", "model": "llama", "kind": "vllm", "node": "k8s", "engine": {"tensor_parallel": 4}}

@@ -23,7 +23,7 @@ from router.contract import codec, redis_keys
 def pool(db: None, fake_kind: None, live_redis: object) -> Pool:
     """Two replicas of flavour 2, which had flavour 1 before; nothing runs."""
     ensure_default_policy()
-    nodes.beat("local", timezone.now())
+    nodes.record_heartbeat("local", timezone.now())
     for flavour in (1, 2):
         services.apply_fleet(document(2, flavour=flavour), "ada", reason=f"taste {flavour}")
     PoolVersion.objects.filter(number=1).update(proven_at=timezone.now())

@@ -19,11 +19,11 @@ class Command(BaseCommand):
         parser.add_argument("--pods", default="", metavar="FILE", help="images, capacity and template of the node")
 
     def handle(self, *args: object, **options: Any) -> None:
-        from fleet.kubernetes import place, render
+        from fleet.kubernetes import pod_settings, render
 
         spec = _spec(options["file"])
         try:
-            where = place.read(_text(options["pods"]) if options["pods"] else "", options["namespace"])
+            where = pod_settings.read(_text(options["pods"]) if options["pods"] else "", options["namespace"])
             found = list(render.objects(spec, where))
         except (ValueError, LookupError) as error:
             raise CommandError(f"{options['pods'] or options['file']}: {error}") from None

@@ -38,7 +38,7 @@ class PodSettings:
         return found
 
 
-def told(place: PodSettings) -> dict[str, Any]:
+def public_settings(place: PodSettings) -> dict[str, Any]:
     """As the node's worker tells the pages; secrets hidden."""
     return {"namespace": place.namespace, "images": place.images, "template": hidden(place.template)}
 
