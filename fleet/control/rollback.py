@@ -18,7 +18,7 @@ def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | No
     """
     with transaction.atomic():
         pool = Pool.objects.get(name=pool_name, removed=False)
-        target = versions.earlier(pool, number)
+        target = versions.rollback_target(pool, number)
         if target is None:
             which = "no other configuration" if number is None else f"no version {number}"
             raise NotPossible(f"{pool_name}: {which} is kept")

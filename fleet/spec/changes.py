@@ -1,4 +1,4 @@
-"""What applying a document would change, in words. Pure."""
+"""The changes that applying a document makes, and their effects as text. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    kind: ChangeKind  # "unlisted": runs, is not in the document and stays unless pruned
+    kind: ChangeKind  # "unlisted": the pool runs, is not in the document, and stays unless pruned
     pool: str
     fields: tuple[FieldChange, ...]
-    effect: str  # in words
+    effect: str
 
 
 def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, ...]:
-    """By pool name; a pool that stays as it is does not appear."""
+    """By pool name, without unchanged pools."""
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]
@@ -37,7 +37,7 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, .
 
 
 def describe_change(change: FleetChange) -> str:
-    """`replicas 2 → 4; starts 2 instances more`"""
+    """`replicas 2 → 4; starts 2 instances`"""
     fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
     return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
 
@@ -51,7 +51,7 @@ def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> FleetCha
         assert old is not None  # noqa: S101 - the name came from one of the two
         if prune:
             return FleetChange("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
-        return FleetChange("unlisted", old.name, (), "stays: it is not in the document, and nothing is pruned")
+        return FleetChange("unlisted", old.name, (), "stays: it is not in the document, and pruning is off")
     if old is None:
         return FleetChange("create", new.name, (), f"starts {_instances(new.replicas)}")
     fields = field_changes(old, new)
@@ -75,22 +75,24 @@ def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
     if config_hash(old) != config_hash(new) and kept:
         found.append(_replaces(new, kept))
     if (old.node, old.placement) != (new.node, new.placement) and kept:
-        found.append("moves instances that are on a node where they may not be")
+        found.append("moves instances off nodes that no longer fit")
     if new.replicas > old.replicas:
-        found.append(f"starts {_instances(new.replicas - old.replicas)} more")
+        found.append(f"starts {_instances(new.replicas - old.replicas)}")
     if new.replicas < old.replicas:
         found.append(f"drains and stops {_instances(old.replicas - new.replicas)}")
     if new.policy != old.policy:
-        found.append(f"routers take the policy {new.policy}")
-    return found or ["no instance is touched"]
+        found.append(f"routers switch to the policy {new.policy}")
+    return found or ["changes no instance"]
 
 
 def _replaces(pool: PoolSpec, count: int) -> str:
     update = update_of(pool.update)
     if update.strategy == "surge":
-        return f"replaces {_instances(count)}, up to {update.surge(pool.replicas)} new ones first, then old ones drain"
+        return (
+            f"replaces {_instances(count)}: starts up to {update.surge(pool.replicas)} new ones, then drains old ones"
+        )
     most = update.unavailable(pool.replicas)
-    return f"restarts {_instances(count)}, at most {most} at a time, each once it has drained"
+    return f"drains and restarts {_instances(count)}, at most {most} at a time"
 
 
 def _instances(count: int) -> str:

@@ -13,13 +13,13 @@ LIMIT_BYTES = 256_000  # PyYAML reads about 200 kB a second; 200 pools take 50 k
 
 
 def load(text: str) -> Any:
-    """UnreadableDocument. A pool may be named `on`: such words stay text."""
+    """Raises UnreadableDocument. `on` and `yes` stay text, as a pool may have such a name."""
     _check_size(text)
     return strict_text.load_yaml(text, words_as_text=True)
 
 
 def load_json(text: str) -> Any:
-    """As `load`, for JSON (YAML 1.1 would read 1e3 as text)."""
+    """Like `load`, for JSON (YAML 1.1 would read 1e3 as text)."""
     _check_size(text)
     return strict_text.load_json(text)
 
@@ -27,7 +27,7 @@ def load_json(text: str) -> Any:
 def _check_size(text: str) -> None:
     size = len(text.encode())
     if size > LIMIT_BYTES:
-        raise UnreadableDocument(f"the document has {size:,} bytes; allowed are {LIMIT_BYTES:,}")
+        raise UnreadableDocument(f"the document has {size:,} bytes; allowed: {LIMIT_BYTES:,}")
 
 
 def dump(document: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Which variables hold secrets, and how they are shown: that there is one, not which. Pure."""
+"""Hiding the values of secret environment variables. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def is_secret(name: str) -> bool:
 
 
 def hidden(manifest: Any) -> Any:
-    """Variables anywhere in an object of a cluster: {name, value}."""
+    """The manifest with the values of its secret variables ({name, value}) hidden."""
     if isinstance(manifest, Mapping):
         secret = is_secret(str(manifest.get("name", ""))) and manifest.get("value")
         return {key: HIDDEN if secret and key == "value" else hidden(part) for key, part in manifest.items()}
@@ -24,5 +24,5 @@ def hidden(manifest: Any) -> Any:
 
 
 def as_shown(value: Any) -> Any:
-    """Of an option: a mapping is an environment."""
+    """An option value; a mapping is an environment."""
     return masked(value) if isinstance(value, Mapping) else value

@@ -1,6 +1,6 @@
-"""The parts of a pool that say how it lives: how it changes, where it runs, how many there are. Pure.
+"""Sections of a pool: update, placement, schedule, autoscale. Pure.
 
-Each section is a mapping of the document (checked by fleet/spec/section_checks.py), read here as a frozen dataclass.
+fleet/spec/section_checks.py checks them as mappings of the document; here they become frozen dataclasses.
 """
 
 from collections.abc import Mapping
@@ -16,47 +16,47 @@ CLASSES = ("warm", "medium", "heavy")
 
 @dataclass(frozen=True)
 class Update:
-    """How a changed configuration goes through the pool."""
+    """How a changed configuration is rolled out."""
 
     strategy: str = option(
         "in_place",
         title="Strategy",
         kind="text",
         choices=("in_place", "surge"),
-        help="in_place: drain, stop, start one after the other. surge: start the new ones first, then drain old ones.",
+        help="in_place: drain, stop and start one by one. surge: start new instances first, then drain old ones.",
     )
     max_surge: int | None = option(
         None,
-        title="Most in addition",
+        title="Extra instances",
         unit="instances",
         minimum=1,
         maximum=MAX_REPLICAS,
-        help="With surge; left out: a quarter of the pool.",
+        help="With surge; default: a quarter of the pool.",
     )
     max_unavailable: int | None = option(
         None,
-        title="Most out of routing",
+        title="Out of routing",
         unit="instances",
         minimum=0,
         maximum=MAX_REPLICAS,
-        help="Left out: a quarter of the pool in place, none with surge.",
+        help="Default: a quarter of the pool in place, none with surge.",
     )
     on_failure: str = option(
         "halt",
-        title="When the new one fails",
+        title="On failure",
         kind="text",
         choices=("halt", "rollback"),
-        help="halt: the rest stays as it was until somebody decides. rollback: the last configuration that worked.",
+        help="halt: stop the change until an operator decides. rollback: return to the last working configuration.",
     )
 
     def surge(self, replicas: int) -> int:
-        """Instances that may run in addition during a change."""
+        """Extra instances during a change."""
         if self.strategy != "surge":
             return 0
         return self.max_surge if self.max_surge is not None else max(1, replicas // 4)
 
     def unavailable(self, replicas: int) -> int:
-        """Instances that may be out of routing for a change."""
+        """Instances out of routing at the same time during a change."""
         if self.max_unavailable is not None:
             return self.max_unavailable
         return 0 if self.strategy == "surge" else max(1, replicas // 4)
@@ -64,11 +64,11 @@ class Update:
 
 @dataclass(frozen=True)
 class Placement:
-    """On which nodes instances may run, and what each takes there."""
+    """The nodes that instances may run on, and the resources of one instance."""
 
     nodes: tuple[str, ...] = ()  # empty: any
-    labels: Mapping[str, str] = field(default_factory=dict)  # that the node must have
-    spread: bool = True  # over the nodes; else as few as possible
+    labels: Mapping[str, str] = field(default_factory=dict)  # required of the node
+    spread: bool = True  # over the nodes; False: on as few nodes as possible
     cpus: float = 0.0
     memory_gib: float = 0.0
     gpus: int = 0
@@ -76,19 +76,21 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlacementOptions:
-    spread: bool = option(True, title="Spread", kind="bool", help="Over the nodes; else as few nodes as possible.")
-    cpus: float = option(0.0, title="CPUs", kind="float", minimum=0, maximum=4096, help="That one instance takes.")
-    memory_gib: float = option(
-        0.0, title="Memory", kind="float", unit="GiB", minimum=0, maximum=65_536, help="That one instance takes."
+    spread: bool = option(
+        True, title="Spread", kind="bool", help="Over the nodes; otherwise on as few nodes as possible."
     )
-    gpus: int = option(0, title="GPUs", minimum=0, maximum=64, help="That one instance has for itself.")
+    cpus: float = option(0.0, title="CPUs", kind="float", minimum=0, maximum=4096, help="Of one instance.")
+    memory_gib: float = option(
+        0.0, title="Memory", kind="float", unit="GiB", minimum=0, maximum=65_536, help="Of one instance."
+    )
+    gpus: int = option(0, title="GPUs", minimum=0, maximum=64, help="Of one instance, exclusively.")
 
 
 @dataclass(frozen=True)
 class ScheduleWindow:
-    days: tuple[str, ...]  # on which it begins
+    days: tuple[str, ...]  # days on which the window begins
     begins: int  # minutes after midnight
-    ends: int  # minutes after midnight, up to 1440; not after `begins`: on the next day
+    ends: int  # minutes after midnight, up to 1440; at or before `begins`: on the next day
     replicas: int
 
 
@@ -100,31 +102,49 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Autoscale:
-    """How many instances the load asks for."""
+    """How the load sets the number of instances."""
 
     mode: str = option(
         "advisory",
         title="Mode",
         kind="text",
         choices=("advisory", "automatic"),
-        help="advisory only says what it would do.",
+        help="advisory only reports what it would do.",
     )
-    min: int = option(1, title="Fewest", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Never fewer.")
-    max: int = option(8, title="Most", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Never more.")
+    min: int = option(1, title="Minimum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Lower limit.")
+    max: int = option(8, title="Maximum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Upper limit.")
     target_queue: float | None = option(
-        None, title="Queue", kind="float", unit="requests", minimum=0.1, maximum=10_000, help="Waiting per instance."
+        None,
+        title="Queue",
+        kind="float",
+        unit="requests",
+        minimum=0.1,
+        maximum=10_000,
+        help="Waiting requests per instance.",
     )
     target_kv: float | None = option(
-        None, title="KV use", kind="float", minimum=0.05, maximum=1, help="Mean share of the KV blocks in use."
+        None, title="KV use", kind="float", minimum=0.05, maximum=1, help="Mean share of KV blocks in use."
     )
     up_after_s: float = option(
-        15.0, title="Up after", kind="float", unit="s", minimum=1, maximum=3600, help="Of too much load."
+        15.0,
+        title="Up after",
+        kind="float",
+        unit="s",
+        minimum=1,
+        maximum=3600,
+        help="Time above the target before scaling up.",
     )
     down_after_s: float = option(
-        300.0, title="Down after", kind="float", unit="s", minimum=1, maximum=3600, help="Of too little load."
+        300.0,
+        title="Down after",
+        kind="float",
+        unit="s",
+        minimum=1,
+        maximum=3600,
+        help="Time below the target before scaling down.",
     )
     cooldown_s: float = option(
-        60.0, title="Pause", kind="float", unit="s", minimum=0, maximum=3600, help="Between two steps."
+        60.0, title="Cooldown", kind="float", unit="s", minimum=0, maximum=3600, help="Minimum time between two steps."
     )
     slo_ttft_p90_ms: Mapping[str, float] = field(
         default_factory=dict,
@@ -151,7 +171,7 @@ def autoscale_of(given: Mapping[str, Any]) -> Autoscale:
 
 
 def placement_of(given: Mapping[str, Any], node: str = "") -> Placement:
-    """`node`: the one node that the pool names instead of a placement."""
+    """`node`: the only node of a pool without a placement."""
     if node:
         return Placement(nodes=(node,))
     options = {name: value for name, value in given.items() if name not in ("nodes", "labels")}

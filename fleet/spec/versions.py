@@ -1,7 +1,4 @@
-"""Versions of a pool's configuration: kept at each change, proven once every instance was ready, gone back to.
-
-Only what an engine is started from is a version (model, kind, engine); the number of replicas is not.
-"""
+"""Versions of a pool's configuration (model, kind, engine), proven once every instance was ready with it."""
 
 import datetime as dt
 from collections import defaultdict
@@ -16,19 +13,19 @@ from fleet.models import Pool, PoolVersion, State
 from fleet.spec.changes import FieldChange, field_changes
 from fleet.spec.fleet_spec import PoolSpec, config, config_hash
 
-KEPT = 50  # of one pool
+KEPT = 50  # versions of one pool
 
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What the versions of a pool say of its present configuration."""
+    """The proof of a pool's current configuration, and the one to fall back to."""
 
     proven: bool = True
-    stable_hash: str = ""  # the latest other one that was proven and has not failed since
+    stable_hash: str = ""  # the latest other proven version that has not failed since
 
 
 def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
-    """By the pool's name; `hashes`: of its present configuration."""
+    """By pool name; `hashes`: of the current configurations."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
     by_pool: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)
@@ -37,21 +34,23 @@ def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[s
     return {name: _version_status(versions, hashes[name]) for name, versions in by_pool.items()}
 
 
-def _version_status(versions: list[tuple[str, bool, bool]], present: str) -> VersionStatus:
+def _version_status(versions: list[tuple[str, bool, bool]], current: str) -> VersionStatus:
     """`versions`, newest first: (hash, proven, failed)."""
-    stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != present), "")
+    stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != current), "")
     return VersionStatus(versions[0][1], stable)
 
 
 def record_version(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
-    """A new version when the configuration is another one; None when it is the same."""
+    """The new version; None when the configuration is unchanged."""
     if not pool.versions.exists() and before is not None:
-        _keep(pool, before, "", "as it was before the first change", proven=_all_ready(pool, config_hash(before)))
+        _keep(
+            pool, before, "", "the configuration before the first change", proven=_all_ready(pool, config_hash(before))
+        )
     latest, digest = pool.versions.first(), config_hash(after)
     if latest is not None and latest.config_hash == digest:
         return None
     _expire(pool)
-    # What was proven before need not prove itself again: a rollback that fails must not be halted for it.
+    # A configuration that was proven once stays proven: a failed instance must not halt a rollback.
     proven = pool.versions.filter(config_hash=digest, proven_at__isnull=False, failed="").exists()
     return _keep(pool, after, actor, reason, proven)
 
@@ -80,21 +79,21 @@ def _expire(pool: Pool) -> None:
 
 
 def config_of(pool: Pool, digest: str) -> dict[str, Any] | None:
-    """The configuration with that hash; None when none is kept."""
+    """The recorded configuration with that hash."""
     found = pool.versions.filter(config_hash=digest).first()
     return None if found is None else dict(found.config)
 
 
 def prove(pool: Pool, now: dt.datetime) -> PoolVersion | None:
-    """The change is complete: who did it first gets the version."""
+    """Mark the latest version as proven; None when another process did so first."""
     latest = pool.versions.first()
     if latest is None or not PoolVersion.objects.filter(pk=latest.pk, proven_at=None).update(proven_at=now):
         return None
     return latest
 
 
-def earlier(pool: Pool, number: int | None = None) -> PoolVersion | None:
-    """What a rollback goes back to: that version, or the latest other configuration that worked (else any other)."""
+def rollback_target(pool: Pool, number: int | None = None) -> PoolVersion | None:
+    """The target of a rollback: the given version, or the latest other one that worked (else the latest other one)."""
     if number is not None:
         return pool.versions.filter(number=number).first()
     latest = pool.versions.first()
@@ -107,12 +106,12 @@ def earlier(pool: Pool, number: int | None = None) -> PoolVersion | None:
 @dataclass(frozen=True, slots=True)
 class ShownVersion:
     version: PoolVersion
-    changes: tuple[FieldChange, ...]  # against the version before
-    present: bool
+    changes: tuple[FieldChange, ...]  # since the previous version
+    current: bool
 
 
 def history(pool: Pool, limit: int = 10) -> list[ShownVersion]:
-    """Newest first, each with what it changed."""
+    """Newest first, each with its changes."""
     rows = list(pool.versions.all()[: limit + 1])
     pairs = zip(rows, [*rows[1:], None], strict=True)
     return [ShownVersion(row, _diff(before, row), row is rows[0]) for row, before in pairs][:limit]

@@ -34,29 +34,29 @@ def test_a_pool_that_is_not_named_stays_unless_pruned() -> None:
 
 
 def test_more_or_fewer_replicas() -> None:
-    assert update(replicas=9).effect == "starts 1 instance more"
+    assert update(replicas=9).effect == "starts 1 instance"
     assert update(replicas=5).effect == "drains and stops 3 instances"
     assert update(replicas=5).fields == (FieldChange("replicas", 8, 5),)
 
 
 def test_an_option_restarts_the_pool_by_and_by() -> None:
     change = update(engine={"seed": 2, "kv_blocks": 100})
-    assert change.effect == "restarts 8 instances, at most 2 at a time, each once it has drained"
+    assert change.effect == "drains and restarts 8 instances, at most 2 at a time"
     assert change.fields == (FieldChange("engine.kv_blocks", None, 100), FieldChange("engine.seed", 1, 2))
 
 
 def test_a_default_that_is_written_out_touches_no_instance() -> None:
-    assert update(engine={"seed": 1, "block_size": 16}).effect == "no instance is touched"
+    assert update(engine={"seed": 1, "block_size": 16}).effect == "changes no instance"
 
 
 def test_a_policy_touches_no_instance() -> None:
-    assert update(policy="night").effect == "routers take the policy night"
+    assert update(policy="night").effect == "routers switch to the policy night"
 
 
 def test_growing_a_pool_from_nothing_restarts_nobody() -> None:
     old, new = dataclasses.replace(POOL, replicas=0), dataclasses.replace(POOL, engine={"seed": 3})
     (change,) = changes(fleet(old), fleet(new), prune=False)
-    assert change.effect == "starts 8 instances more"
+    assert change.effect == "starts 8 instances"
 
 
 def test_a_changed_secret_is_told_and_not_shown() -> None:
@@ -71,7 +71,6 @@ def test_a_changed_secret_is_told_and_not_shown() -> None:
 
 def test_a_change_is_told_in_a_line() -> None:
     assert describe_change(update(replicas=9, engine={"seed": 2})) == (
-        "replicas 8 → 9, engine.seed 1 → 2; restarts 8 instances, at most 2 at a time, each once it has drained; "
-        "starts 1 instance more"
+        "replicas 8 → 9, engine.seed 1 → 2; drains and restarts 8 instances, at most 2 at a time; starts 1 instance"
     )
     assert describe_change(update(engine={})).startswith("engine.seed 1 → not given; ")

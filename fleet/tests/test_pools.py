@@ -94,7 +94,7 @@ def test_each_pool_that_a_document_changes_says_who_changed_what_and_why() -> No
     services.apply_fleet(document(3, flavour=2), "ada", prune=True, dry_run=True)
     services.apply_fleet(document(3, flavour=2), "ada", prune=True)
     told = [(one.pool, one.kind, one.text, one.actor, one.reason) for one in InstanceEvent.objects.order_by("pk")]
-    effect = "restarts 1 instance, at most 1 at a time, each once it has drained; starts 2 instances more"
+    effect = "drains and restarts 1 instance, at most 1 at a time; starts 2 instances"
     assert told == [
         ("p", "create", "version 1: starts 1 instance", "ada", "launch"),
         ("q", "create", "version 1: starts 1 instance", "ada", "launch"),
@@ -106,7 +106,7 @@ def test_each_pool_that_a_document_changes_says_who_changed_what_and_why() -> No
 def test_what_is_no_configuration_makes_an_event_but_no_version(pool: Pool) -> None:
     services.apply_fleet(document(5), "ada")
     latest = selectors.pool_events("p")[0]
-    assert (latest.kind, latest.text) == ("update", "replicas 2 → 5; starts 3 instances more")
+    assert (latest.kind, latest.text) == ("update", "replicas 2 → 5; starts 3 instances")
 
 
 def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> None:

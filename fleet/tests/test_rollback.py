@@ -123,7 +123,7 @@ def test_each_other_configuration_is_a_version_and_replicas_are_not() -> None:
         services.apply_fleet(document(2, **words), "ada", reason="why")
     services.apply_fleet(document(5, flavour=2), "ada")
     shown = versions.history(pool())
-    assert [(one.version.number, one.present) for one in shown] == [(2, True), (1, False)]
+    assert [(one.version.number, one.current) for one in shown] == [(2, True), (1, False)]
     assert [(change.path, change.old, change.new) for change in shown[0].changes] == [("engine.flavour", 1, 2)]
     assert shown[0].version.reason == "why"
 

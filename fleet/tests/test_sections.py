@@ -48,7 +48,7 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("update", {"max_unavailable": 0}, "update.max_unavailable", "1 or more with the strategy in_place"),
         ("update", {"strategy": "surge", "max_surge": 0}, "update.max_surge", "allowed: 1 to 512"),
         ("placement", {"node": "x"}, "placement.node", "did you mean nodes?"),
-        ("placement", {"nodes": ["A b"]}, "placement.nodes", "names of nodes, each once"),
+        ("placement", {"nodes": ["A b"]}, "placement.nodes", "node names, each once"),
         ("placement", {"nodes": ["a", "a"]}, "placement.nodes", "each once"),
         ("placement", {"labels": {"zone": 3}}, "placement.labels", "both text"),
         ("placement", {"gpus": -1}, "placement.gpus", "allowed: 0 to 64"),
@@ -62,7 +62,7 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("schedule", {"windows": [{"replicas": True}]}, "schedule.windows[0].replicas", "allowed: 0 to 512"),
         ("schedule", {"windows": [{"day": "mon"}]}, "schedule.windows[0].day", "did you mean days?"),
         ("autoscale", {"min": 5, "max": 2, "target_kv": 0.5}, "autoscale.min", "not be more than max (2)"),
-        ("autoscale", {}, "autoscale", "names no target"),
+        ("autoscale", {}, "autoscale", "needs a target"),
         ("autoscale", {"target_kv": 70}, "autoscale.target_kv", "allowed: 0.05 to 1"),
         ("autoscale", {"slo_ttft_p90_ms": 3}, "autoscale.slo_ttft_p90_ms", "mapping of classes"),
         ("autoscale", {"slo_ttft_p90_ms": {"cold": 3}}, "autoscale.slo_ttft_p90_ms.cold", "warm, medium, heavy"),
@@ -89,7 +89,7 @@ def test_what_a_changed_section_does_is_said() -> None:
     def effect(**sections: Any) -> str:
         return changes(parse_fleet(document()), parse_fleet(document(**sections)), prune=False)[0].effect
 
-    assert effect(update={"strategy": "surge"}) == "no instance is touched"
-    assert effect(placement={"nodes": ["gpu-1"]}) == "moves instances that are on a node where they may not be"
+    assert effect(update={"strategy": "surge"}) == "changes no instance"
+    assert effect(placement={"nodes": ["gpu-1"]}) == "moves instances off nodes that no longer fit"
     both = effect(update={"strategy": "surge"}, engine={"seed": 4})
-    assert both == "replaces 2 instances, up to 1 new ones first, then old ones drain"
+    assert both == "replaces 2 instances: starts up to 1 new ones, then drains old ones"

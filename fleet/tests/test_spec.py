@@ -104,7 +104,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 def test_two_pools_of_one_name_are_refused() -> None:
     twice = changed("spec.pools", [POOL, POOL])
-    assert problems(twice) == {"spec.pools[1].name": "is the name of spec.pools[0] as well"}
+    assert problems(twice) == {"spec.pools[1].name": "is also the name of spec.pools[0]"}
 
 
 @pytest.mark.parametrize("document", [None, [], "Fleet", 3])

@@ -98,7 +98,7 @@ def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, g
     fields = ("number", "config", "at", "actor", "reason", "proven_at", "failed")
     return [
         {field: getattr(shown.version, field) for field in fields}
-        | {"present": shown.present, "changes": shown.changes}
+        | {"present": shown.current, "changes": shown.changes}
         for shown in versions.history(_find(name), limit)
     ]
 

@@ -107,7 +107,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
     page.click("text=Show what would change")
     plan = page.locator("section", has=page.locator("#plan"))
     expect(plan).to_contain_text("replicas 3 → 5")
-    expect(plan).to_contain_text("starts 2 instances more")
+    expect(plan).to_contain_text("starts 2 instances")
     expect(plan).to_contain_text("policy chat → default")
     page.click("text=Apply to 2 pools")
     assert page.evaluate("document.activeElement.id") == "reason"  # nothing was sent without one
