@@ -1,9 +1,10 @@
-"""The `external` kind: an engine that somebody else started. Weir watches it and routes to it, and never touches it."""
+"""The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it."""
 
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from fleet.kinds.common_options import prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
@@ -14,31 +15,21 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 @dataclass(frozen=True)
 class ExternalSpec:
     urls: tuple[str, ...] = option(
-        (), title="URLs", kind="list", help="One for each instance, for example http://10.0.0.7:8000; needed."
+        (), title="URLs", kind="list", help="One per instance, for example http://10.0.0.7:8000; required."
     )
-    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="What the instances are there for.")
-    prefill_instances: int = option(
-        0,
-        title="Prefill instances",
-        minimum=0,
-        maximum=512,
-        help="The first so many instances prefill and the others decode; 0: all have the pool's role.",
-    )
+    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    prefill_instances: int = prefill_instances_option()
     connector: str = option(
-        NONE,
-        title="Connector",
-        kind="text",
-        choices=CONNECTOR_CHOICES,
-        help="How KV blocks leave and reach the engines.",
+        NONE, title="Connector", kind="text", choices=CONNECTOR_CHOICES, help="How KV blocks move between the engines."
     )
     bootstraps: tuple[str, ...] = option(
-        (), title="Bootstrap URLs", kind="list", help="Of the connector mooncake_p2p: one for each URL, in their order."
+        (), title="Bootstrap URLs", kind="list", help="With the connector mooncake_p2p: one per URL, in the same order."
     )
     kv_events: bool = option(
-        False, title="KV events", kind="bool", help="The engines publish them and answer GET /kv_event_sources."
+        False, title="KV events", kind="bool", help="The engines publish KV events and answer GET /kv_event_sources."
     )
     tokenizer: str | None = option(
-        None, title="Tokenizer", kind="text", help="Folder of the model, where the exact prefix index is wanted."
+        None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."
     )
 
 
@@ -47,27 +38,27 @@ def url(spec: ExternalSpec, launch: Launch) -> str:
 
 
 def wire(spec: ExternalSpec, launch: Launch) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
     if role != BOTH:
-        told["role"] = role
+        found["role"] = role
     if spec.connector != NONE:
-        told["connector"] = spec.connector
+        found["connector"] = spec.connector
     if spec.bootstraps:
-        told["kv"] = {"bootstrap": spec.bootstraps[launch.ordinal]}
+        found["kv"] = {"bootstrap": spec.bootstraps[launch.ordinal]}
     if spec.kv_events:
-        told["events"] = url(spec, launch)
+        found["events"] = url(spec, launch)
     if spec.tokenizer:
-        told["tokenizer"] = launch.path(spec.tokenizer)
-    return told
+        found["tokenizer"] = launch.path(spec.tokenizer)
+    return found
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:
     wrong = [given for given in (*spec.urls, *spec.bootstraps) if not _is_url(given)]
     if wrong or not spec.urls:
-        return {"urls": f"must be http://host:port, one for each instance{f'; {wrong[0]} is not' if wrong else ''}"}
+        return {"urls": f"must be http://host:port, one per instance{f'; {wrong[0]} is not' if wrong else ''}"}
     if _needs_bootstrap(spec) and len(spec.bootstraps) != len(spec.urls):
-        return {"bootstraps": f"must be as many as the URLs for {spec.connector}; allowed: {len(spec.urls)}"}
+        return {"bootstraps": f"must have one URL per instance with {spec.connector}; allowed: {len(spec.urls)}"}
     return {}
 
 
@@ -89,10 +80,6 @@ EXTERNAL = Kind(
     spec=ExternalSpec,
     ports=(),
     command=lambda spec, launch: [],
-    environment=lambda spec, launch: {},
-    health_path="/health",
-    models_path="/v1/models",
-    metrics_path="/metrics",
     scrape=VLLM_SCRAPE,
     load_timeout_s=float("inf"),
     drain_timeout_s=600,

@@ -53,17 +53,17 @@ class TwinModel:
     not_modelled: tuple[str, ...] = ()  # for people
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     name: str
     title: str
     spec: type  # frozen dataclass of options (fleet/kinds/option.py)
     ports: tuple[str, ...]  # uses; "http" is where requests go
     command: Callable[[Any, Launch], list[str]]
-    environment: Callable[[Any, Launch], dict[str, str]]
-    health_path: str
-    models_path: str
-    metrics_path: str
+    environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
+    health_path: str = "/health"
+    models_path: str = "/v1/models"  # empty: it has none
+    metrics_path: str = "/metrics"
     scrape: Scrape
     load_timeout_s: float  # launched but not ready after this time: failed
     drain_timeout_s: float  # requests still running after this time are cut off

@@ -1,16 +1,17 @@
-"""How many bytes of KV one token takes in a model, from the configuration that lies beside its weights."""
+"""Bytes of KV per token of a model, from the config.json next to its weights."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_BYTES = {"float32": 4, "float": 4}  # the others, and what `auto` makes of float32: 2
-_STATE = {"linear_attention", "mamba", "recurrent", "conv"}  # layers that keep a state instead of KV per token
+_BYTES = {"float32": 4, "float": 4}  # all others: 2, also `auto` for a float32 model
+# Layer types that keep a fixed-size state instead of KV per token
+_STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
 
 def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
-    """Of the whole model, however many GPUs share it. None: no such file here, or a model of another build."""
+    """For the whole model, over all its GPUs. None: no such file on this host, or another architecture."""
     try:
         config = json.loads(Path(folder, "config.json").read_text())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""The `mooncake-client` kind: memory, and a disk below it, that the Mooncake store may use. It serves no requests."""
+"""The `mooncake-client` kind: memory, and optionally a disk, of the Mooncake store. It serves no requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.kinds.image import image_option
+from fleet.kinds.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from router.contract.engine_metrics import NO_SCRAPE
@@ -12,20 +12,16 @@ from router.contract.engine_metrics import NO_SCRAPE
 @dataclass(frozen=True)
 class ClientSpec:
     master: str | None = option(
-        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; needed."
+        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; required."
     )
-    program: str = option(
-        "mooncake_client", title="Program", kind="text", help="Name or path; ./… is taken from Weir's own folder."
-    )
-    dram_mb: int = option(
-        4096, title="Memory", unit="MB", minimum=16, maximum=4_194_304, help="That it lends to the store."
-    )
+    program: str = program_option("mooncake_client")
+    dram_mb: int = option(4096, title="Memory", unit="MB", minimum=16, maximum=4_194_304, help="Provided to the store.")
     buffer_mb: int = option(512, title="Buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers.")
     ssd: bool = option(
-        False, title="SSD tier", kind="bool", help="Blocks are written to its disk as well; the master needs ssd too."
+        False, title="SSD tier", kind="bool", help="Also writes blocks to disk; the master needs ssd too."
     )
     disk: str | None = option(
-        None, title="Disk folder", kind="text", help="Of the SSD tier; left out: one in the instance's folder."
+        None, title="Disk folder", kind="text", help="For the SSD tier; left out: in the instance's folder."
     )
     disk_gib: float = option(
         64.0,
@@ -34,20 +30,16 @@ class ClientSpec:
         unit="GiB",
         minimum=0.01,
         maximum=1_048_576,
-        help="Space that the SSD tier may take; then its oldest blocks go.",
+        help="Limit of the SSD tier; the oldest blocks are evicted.",
     )
     heartbeat_s: int = option(
-        10, title="Heartbeat", unit="s", minimum=1, maximum=3600, help="Between two rounds of writing to the disk."
+        10, title="Heartbeat", unit="s", minimum=1, maximum=3600, help="Interval of writes to the disk."
     )
-    protocol: str = option("tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="Of transfers.")
+    protocol: str = option("tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="For transfers.")
     rdma_device: str | None = option(None, title="RDMA device", kind="text", help="For example mlx5_0.")
-    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For its service.")
-    arguments: tuple[str, ...] = option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
-    )
-    environment: Mapping[str, str] | None = option(
-        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
-    )
+    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="Of its service.")
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
 
 
@@ -109,9 +101,8 @@ MOONCAKE_CLIENT = Kind(
     ports=("http", "rpc"),
     command=command,
     environment=environment,
-    health_path="/health",
     models_path="",
-    metrics_path="/health",  # it has no figures of its own; the master has those of the store
+    metrics_path="/health",  # it has no metrics; the master has those of the store
     scrape=NO_SCRAPE,
     load_timeout_s=120,
     drain_timeout_s=1,

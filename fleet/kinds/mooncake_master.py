@@ -1,9 +1,9 @@
-"""The `mooncake-master` kind: who knows which block of the Mooncake store lies where. It serves no requests."""
+"""The `mooncake-master` kind: the directory of the Mooncake store. It serves no requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.kinds.image import image_option
+from fleet.kinds.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from router.contract.engine_metrics import MOONCAKE_SCRAPE
@@ -11,17 +11,15 @@ from router.contract.engine_metrics import MOONCAKE_SCRAPE
 
 @dataclass(frozen=True)
 class MasterSpec:
-    program: str = option(
-        "mooncake_master", title="Program", kind="text", help="Name or path; ./… is taken from Weir's own folder."
-    )
-    ssd: bool = option(False, title="SSD tier", kind="bool", help="Blocks also go to the disks of its clients.")
+    program: str = program_option("mooncake_master")
+    ssd: bool = option(False, title="SSD tier", kind="bool", help="Clients also write blocks to disk.")
     lease_ms: int = option(
         5000,
         title="Lease",
         unit="ms",
         minimum=100,
         maximum=3_600_000,
-        help="A block just read is not evicted for so long.",
+        help="A block that was read is not evicted for this time.",
     )
     evict_at: float = option(
         0.95,
@@ -29,18 +27,19 @@ class MasterSpec:
         kind="float",
         minimum=0.1,
         maximum=1.0,
-        help="Share of memory in use from which it evicts.",
+        help="Share of memory in use at which eviction starts.",
     )
     evict_share: float = option(
-        0.05, title="Evict share", kind="float", minimum=0.01, maximum=1.0, help="Of the blocks, each time."
+        0.05,
+        title="Evict share",
+        kind="float",
+        minimum=0.01,
+        maximum=1.0,
+        help="Share of the blocks evicted each time.",
     )
-    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For its remote calls.")
-    arguments: tuple[str, ...] = option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
-    )
-    environment: Mapping[str, str] | None = option(
-        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
-    )
+    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For remote calls.")
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
 
 
@@ -66,9 +65,7 @@ MOONCAKE_MASTER = Kind(
     ports=("http", "rpc"),
     command=command,
     environment=lambda spec, launch: {"PYTHONPATH": ""} | dict(spec.environment or {}),
-    health_path="/health",
     models_path="",
-    metrics_path="/metrics",
     scrape=MOONCAKE_SCRAPE,
     load_timeout_s=60,
     drain_timeout_s=1,

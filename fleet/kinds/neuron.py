@@ -1,13 +1,20 @@
 """The `neuron` kind: vLLM on AWS Trainium and Inferentia (NxD Inference), colocated or as prefill and decode servers.
 
-Only its command line has been tested: it takes an instance with Neuron devices to run.
+Only its command line is tested: running it takes Neuron devices.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.kinds.image import image_option
+from fleet.kinds.common_options import (
+    arguments_option,
+    environment_option,
+    image_option,
+    model_option,
+    prefill_instances_option,
+    python_option,
+)
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, role_of, visible
@@ -17,57 +24,52 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 
 @dataclass(frozen=True)
 class NeuronSpec:
-    model: str | None = option(
-        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
-    )
-    python: str = option(
-        "python3", title="Python", kind="text", help="Interpreter of the Neuron environment; ./… is from Weir's folder."
-    )
+    model: str | None = model_option()
+    python: str = python_option("the Neuron environment")
     cores: tuple[str, ...] = option(
         (),
         title="NeuronCores",
         kind="list",
-        help="Ids dealt out to the instances in order, tensor_parallel to each; empty: all are visible.",
+        help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible.",
     )
     tensor_parallel: int = option(
-        8, title="Tensor parallel", unit="cores", minimum=1, maximum=128, help="NeuronCores that one instance spans."
+        8, title="Tensor parallel", unit="cores", minimum=1, maximum=128, help="NeuronCores per instance."
     )
     max_model_len: int = option(
-        8192, title="Longest request", unit="tokens", minimum=16, maximum=1_048_576, help="Graphs are compiled for it."
+        8192,
+        title="Longest request",
+        unit="tokens",
+        minimum=16,
+        maximum=1_048_576,
+        help="Graphs are compiled for this length.",
     )
     max_num_seqs: int = option(
-        4, title="Sequences", minimum=1, maximum=1024, help="Batch of the decode graph; transferring counts as running."
+        4,
+        title="Sequences",
+        minimum=1,
+        maximum=1024,
+        help="Batch size of the decode graph; requests in transfer count.",
     )
-    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="What the instances are there for.")
-    prefill_instances: int = option(
-        0,
-        title="Prefill instances",
-        minimum=0,
-        maximum=512,
-        help="The first so many instances prefill and the others decode; 0: all have the pool's role.",
-    )
+    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    prefill_instances: int = prefill_instances_option()
     etcd: str | None = option(
         None,
         title="etcd",
         kind="text",
-        help="host:port where workers register; left out: one prefill and one decode server that know each other.",
+        help="host:port where workers register; left out: a fixed pair of one prefill and one decode server.",
     )
     peer: str | None = option(
         None,
         title="Prefill host",
         kind="text",
-        help="Without etcd: the address of the prefill server, for the decode one.",
+        help="Without etcd: the prefill server's address, for the decode server.",
     )
     buffer_bytes: float = option(
-        2e11, title="Transfer buffer", kind="float", unit="bytes", minimum=1e6, maximum=1e13, help="For KV on its way."
+        2e11, title="Transfer buffer", kind="float", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
     )
     overrides: str = option("{}", title="Neuron configuration", kind="text", help="JSON for --override-neuron-config.")
-    arguments: tuple[str, ...] = option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
-    )
-    environment: Mapping[str, str] | None = option(
-        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
-    )
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
 
 
@@ -122,8 +124,8 @@ def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
 def wire(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
     if role(spec, launch) == BOTH:
         return {}
-    told: dict[str, Any] = {"role": role(spec, launch), "connector": connectors.NEURON}
-    return told | ({"kv": {"etcd": spec.etcd}} if spec.etcd else {})
+    found: dict[str, Any] = {"role": role(spec, launch), "connector": connectors.NEURON}
+    return found | ({"kv": {"etcd": spec.etcd}} if spec.etcd else {})
 
 
 def requires(spec: NeuronSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -143,15 +145,12 @@ NEURON = Kind(
     ports=("http", "side"),
     command=command,
     environment=environment,
-    health_path="/health",
-    models_path="/v1/models",
-    metrics_path="/metrics",
     scrape=VLLM_SCRAPE,
     load_timeout_s=7200,  # the first start compiles
     drain_timeout_s=600,
     grace_s=15,
     wire=wire,
-    numbered=lambda spec: True,  # each has the cores after those of the one before
+    numbered=lambda spec: True,  # an instance uses the cores that follow those of the previous one
     max_replicas=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
     requires=requires,
     device="aws.amazon.com/neuroncore",

@@ -1,4 +1,4 @@
-"""Options of a kind, declared as fields of a frozen dataclass: parsed, documented and put into forms from one place.
+"""Options of a kind, declared as fields of a frozen dataclass: the one source of checks, forms and documentation.
 
 @dataclass(frozen=True)
 class SimSpec:
@@ -18,10 +18,8 @@ from router.contract.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a form, a page of documentation or a schema needs to know about one option."""
-
     name: str
-    kind: str  # "int", "float", "bool", "text", "list" (of texts) or "map" (text to text)
+    kind: str  # a key of TYPES
     default: Any  # None: the engine decides
     title: str
     unit: str
@@ -39,10 +37,10 @@ def option(
     unit: str = "",
     minimum: float | None = None,
     maximum: float | None = None,
-    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
+    choices: tuple[str, ...] = (),
     help: str = "",
 ) -> Any:
-    """A dataclass field that knows its limits. `choices` may be a function, so that a registry is read when needed."""
+    """A dataclass field with its limits."""
     return dataclasses.field(
         default=default,
         metadata={
@@ -58,19 +56,11 @@ def option(
 
 
 def options_of(spec: type) -> tuple[Option, ...]:
-    return tuple(_option(field) for field in dataclasses.fields(spec))
-
-
-def _option(field: "dataclasses.Field[Any]") -> Option:
-    meta = dict(field.metadata)
-    choices = meta.pop("choices")
-    return Option(
-        name=field.name, default=field.default, choices=tuple(choices() if callable(choices) else choices), **meta
-    )
+    return tuple(Option(name=field.name, default=field.default, **field.metadata) for field in dataclasses.fields(spec))
 
 
 def check(spec: type, given: Mapping[str, object], path: str) -> list[Problem]:
-    """Everything wrong with the given options; those left out take their defaults."""
+    """All problems of the given options; missing options take their defaults."""
     known = {known.name: known for known in options_of(spec)}
     problems = [
         Problem(f"{path}.{name}", value, f"unknown option{suggestion(name, known)}")
@@ -93,11 +83,12 @@ def suggestion(name: object, known: Mapping[str, object] | tuple[str, ...]) -> s
 
 
 def _fault(known: Option, value: object) -> tuple[str, str]:
-    """(what is wrong, what is allowed); an empty message: nothing."""
+    """(problem, allowed values); an empty problem: the value is valid."""
     if value is None:
         return ("", "") if known.default is None else ("must not be empty", _allowed(known))
-    if not _TYPES[known.kind](value):
-        return f"must be {_WORDS[known.kind]}", _allowed(known)
+    accepts, words = TYPES[known.kind]
+    if not accepts(value):
+        return f"must be {words}", _allowed(known)
     if known.choices and value not in known.choices:
         return f"must be one of {', '.join(known.choices)}", ""
     return ("", "") if _in_range(known, value) else ("out of range", _allowed(known))
@@ -112,10 +103,10 @@ def _in_range(known: Option, value: object) -> bool:
 
 def _allowed(known: Option) -> str:
     if known.choices:
-        return f"{', '.join(known.choices)}"
+        return ", ".join(known.choices)
     low, high = known.minimum, known.maximum
     if low is None and high is None:
-        return f"{_WORDS[known.kind]}"
+        return TYPES[known.kind][1]
     unit = f" {known.unit}" if known.unit else ""
     if high is None:
         return f"{low:g}{unit} or more"
@@ -138,35 +129,34 @@ def _is_text(value: object) -> bool:
     return _is_line(value) and bool(value)
 
 
-_TYPES: dict[str, Callable[[object], bool]] = {
-    "int": _is_int,
-    "float": _is_number,
-    "bool": lambda value: isinstance(value, bool),
-    "text": _is_text,
-    "list": lambda value: isinstance(value, list | tuple) and all(_is_text(one) for one in value),
-    "map": lambda value: (
-        isinstance(value, Mapping) and all(_is_text(name) and _is_line(one) for name, one in value.items())
-    ),
-}
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "text": "text that is not empty",
-    "list": "a list of texts, none empty",
-    "map": "a mapping of names to texts",
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
+
+
+def _is_map(value: object) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(name) and _is_line(one) for name, one in value.items())
+
+
+# Type of an option: (check of a value, description)
+TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (_is_int, "a whole number"),
+    "float": (_is_number, "a number"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "text": (_is_text, "text that is not empty"),
+    "list": (_is_list, "a list of texts, none empty"),
+    "map": (_is_map, "a mapping of names to texts"),
 }
 
 
 def build(spec: type, given: Mapping[str, object]) -> Any:
-    """The spec with its defaults filled in; the options must have passed `check`."""
-    kinds = _kinds_of(spec)
-    return spec(**{name: _plain(kinds[name], value) for name, value in given.items()})
+    """The spec with its defaults; the options must have passed `check`."""
+    types = _types_of(spec)
+    return spec(**{name: _plain(types[name], value) for name, value in given.items()})
 
 
 @functools.cache
-def _kinds_of(spec: type) -> dict[str, str]:
-    """By name; asked for each instance each second."""
+def _types_of(spec: type) -> dict[str, str]:
+    """By name; cached, as every instance needs it every second."""
     return {field.name: field.metadata["kind"] for field in dataclasses.fields(spec)}
 
 
@@ -174,32 +164,5 @@ def _plain(kind: str, value: object) -> object:
     if value is None:
         return None
     if kind == "float":
-        # 1 and 1.0 are the same scale: a rewritten document must not look like a changed one.
-        return float(cast("float", value))
+        return float(cast("float", value))  # 1 and 1.0 are equal: a rewritten document must not look changed
     return tuple(cast("list[str]", value)) if kind == "list" else value
-
-
-def json_schema(spec: type) -> dict[str, Any]:
-    """JSON schema of the options (for the API's documentation and for editors)."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {known.name: _property_schema(known) for known in options_of(spec)},
-    }
-
-
-_SCHEMAS: dict[str, dict[str, Any]] = {
-    "int": {"type": "integer"},
-    "float": {"type": "number"},
-    "bool": {"type": "boolean"},
-    "text": {"type": "string"},
-    "list": {"type": "array", "items": {"type": "string"}},
-    "map": {"type": "object", "additionalProperties": {"type": "string"}},
-}
-
-
-def _property_schema(known: Option) -> dict[str, Any]:
-    schema: dict[str, Any] = {**_SCHEMAS[known.kind], "title": known.title, "description": known.help}
-    limits = {"minimum": known.minimum, "maximum": known.maximum, "default": known.default}
-    schema |= {key: value for key, value in limits.items() if value is not None}
-    return schema | ({"enum": list(known.choices)} if known.choices else {})

@@ -1,4 +1,4 @@
-"""What every engine with vLLM's HTTP API has in common. Pure."""
+"""Shared by the kinds that serve requests: flags, roles, GPUs. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -35,14 +35,14 @@ def base_url(launch: Launch) -> str:
 
 
 def role_of(role: str, prefill_instances: int, ordinal: int) -> str:
-    """The first so many instances of a pool prefill and the others decode; with none named all have the pool's role."""
+    """The first `prefill_instances` of a pool prefill and the others decode; 0: all have the pool's role."""
     if not prefill_instances:
         return role
     return PREFILL if ordinal < prefill_instances else DECODE
 
 
 def gpus_of(ids: tuple[str, ...], each: int, launch: Launch) -> tuple[str, ...]:
-    """The GPUs of one instance: those that its placement gave it, else the pool's list, dealt out in order."""
+    """Those of its placement, else its share of the pool's list, in order."""
     return launch.gpus or ids[launch.ordinal * each : (launch.ordinal + 1) * each]
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fleet.engine import profiles
-from fleet.kinds.image import WEIR_IMAGE, image_option
+from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
-from fleet.kinds.serving import BOTH, PREFILL, role_of
+from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, role_of
 from fleet.simengine import tokens
 from fleet.simengine.model import SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
@@ -19,13 +19,13 @@ MODEL_PROFILES = tuple(profiles.MODELS)
 
 @dataclass(frozen=True)
 class SimSpec:
-    gpu: str = option("h100_sxm", title="GPU", kind="text", choices=GPUS, help="Whose step times are modelled.")
+    gpu: str = option("h100_sxm", title="GPU", kind="text", choices=GPUS, help="GPU whose step times are simulated.")
     model_profile: str = option(
         "Llama-3.1-8B",
         title="Model profile",
         kind="text",
         choices=MODEL_PROFILES,
-        help="Which model they are fitted to.",
+        help="Model whose step times are simulated.",
     )
     tp: int | None = option(
         None,
@@ -33,46 +33,41 @@ class SimSpec:
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="GPUs that one instance spans; left out: the smallest number that is calibrated.",
+        help="GPUs per instance; left out: the smallest calibrated number.",
     )
     time_scale: float = option(
-        1.0,
-        title="Time scale",
-        kind="float",
-        minimum=0.01,
-        maximum=1000,
-        help="10 runs ten times faster than the engine.",
+        1.0, title="Time scale", kind="float", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
     )
-    seed: int = option(1, title="Seed", minimum=0, maximum=2**31 - 1, help="Of output lengths and text.")
+    seed: int = option(1, title="Seed", minimum=0, maximum=2**31 - 1, help="Of output lengths and texts.")
     kv_blocks: int | None = option(
         None,
         title="KV blocks",
         unit="blocks",
         minimum=16,
         maximum=10_000_000,
-        help="Size of the KV cache; left out: what fits beside the model on that GPU.",
+        help="Size of the KV cache; left out: what fits on the GPU next to the model.",
     )
-    block_size: int = option(16, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Per KV block.")
+    block_size: int = option(16, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block.")
     max_model_len: int = option(
         131_072, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
     )
-    max_num_seqs: int = option(256, title="Sequences", minimum=1, maximum=65_536, help="Running at once.")
+    max_num_seqs: int = option(256, title="Sequences", minimum=1, maximum=65_536, help="Concurrent sequences.")
     max_num_batched_tokens: int = option(
-        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Tokens in one engine step."
+        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Per engine step."
     )
     kv: str = option(
         NONE,
         title="KV connector",
         kind="text",
         choices=CONNECTOR_CHOICES,
-        help="How KV blocks move between the instances, as one of vLLM's connectors or Neuron's.",
+        help="How KV blocks move between instances: as with this connector of vLLM or Neuron.",
     )
     prefill_instances: int = option(
         0,
         title="Prefill instances",
         minimum=0,
         maximum=512,
-        help="So many of the first instances only compute prompts, the others only decode; 0: each does both.",
+        help="This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
     )
     kv_setup_ms: float = option(
         5.0,
@@ -90,7 +85,7 @@ class SimSpec:
         unit="GB/s",
         minimum=0.001,
         maximum=10_000,
-        help="While the sender computes nothing; transfers at the same time share it.",
+        help="While the sender computes nothing; concurrent transfers share it.",
     )
     kv_busy_gb_per_s: float = option(
         3.0,
@@ -103,21 +98,26 @@ class SimSpec:
     )
     kv_hold_s: float = option(
         480.0,
-        title="Blocks are held for",
+        title="Hold time of blocks",
         kind="float",
         unit="s",
         minimum=0.1,
         maximum=86_400,
-        help="Blocks that nobody pulls are freed after that time.",
+        help="Blocks that are not pulled are freed after this time.",
     )
     store_pool: str | None = option(
-        None, title="Store pool", kind="text", help="Pool of the kind sim-store that they share; with mooncake_store."
+        None,
+        title="Store pool",
+        kind="text",
+        help="Pool of the kind sim-store that the instances share; with kv mooncake_store.",
     )
     image: str | None = image_option()
 
 
 def command(spec: SimSpec, launch: Launch) -> list[str]:
-    flags: dict[str, object] = {
+    moves = spec.kv != NONE
+    store = launch.peers.get(spec.store_pool or "", f"<address of {spec.store_pool}>")
+    given = {
         "host": launch.host,
         "port": launch.ports["http"],
         "events-port": launch.ports["events"],
@@ -131,23 +131,17 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "max-model-len": spec.max_model_len,
         "max-num-seqs": _max_num_seqs(spec, launch),
         "max-num-batched-tokens": spec.max_num_batched_tokens,
+        "kv-store": f"http://{store}" if spec.store_pool is not None else None,
+        "kv-blocks": spec.kv_blocks,
+        "tp": spec.tp,
+        "kv": spec.kv if moves else None,
+        "role": role(spec, launch) if moves else None,
+        "kv-setup-ms": spec.kv_setup_ms if moves else None,
+        "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
+        "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
+        "kv-hold-s": spec.kv_hold_s if moves else None,
     }
-    optional = {"kv-blocks": spec.kv_blocks, "tp": spec.tp}
-    if spec.store_pool is not None:
-        address = launch.peers.get(spec.store_pool, f"<address of {spec.store_pool}>")
-        flags["kv-store"] = f"http://{address}"
-    flags |= {name: value for name, value in optional.items() if value is not None}
-    if spec.kv != NONE:
-        flags |= {
-            "kv": spec.kv,
-            "role": role(spec, launch),
-            "kv-setup-ms": spec.kv_setup_ms,
-            "kv-gb-per-s": spec.kv_gb_per_s,
-            "kv-busy-gb-per-s": spec.kv_busy_gb_per_s,
-            "kv-hold-s": spec.kv_hold_s,
-        }
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [launch.python, "-m", "fleet.simengine", *words]
+    return [launch.python, "-m", "fleet.simengine", *flags(given)]
 
 
 def _max_num_seqs(spec: SimSpec, launch: Launch) -> int:
@@ -165,16 +159,16 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
 
 
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
-    url = f"http://{launch.host}:{launch.ports['http']}"
-    told: dict[str, Any] = {"events": url, "tokenizer": "sim"}
+    url = base_url(launch)
+    found: dict[str, Any] = {"events": url, "tokenizer": "sim"}
     if spec.prefill_instances:
-        told["role"] = role(spec, launch)
+        found["role"] = role(spec, launch)
     if spec.kv != NONE:
         sizes = profiles.MODELS[spec.model_profile]
-        told |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
+        found |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
         if CONNECTORS[spec.kv].needs_bootstrap:
-            told["kv"]["bootstrap"] = url
-    return told
+            found["kv"]["bootstrap"] = url
+    return found
 
 
 def role(spec: SimSpec, launch: Launch) -> str:
@@ -182,14 +176,14 @@ def role(spec: SimSpec, launch: Launch) -> str:
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """Only what has been calibrated can be simulated, and blocks move only between those that are told how."""
+    """Only calibrated profiles can be simulated, and roles need a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
     if spec.kv == NEURON and not spec.prefill_instances:
         return {"prefill_instances": "must be at least 1 when kv is neuron: its instances either prefill or decode"}
     if spec.kv == NONE and spec.prefill_instances:
         allowed = ", ".join(CONNECTORS)
-        return {"prefill_instances": f"must be 0 when kv is none: KV blocks have to move; allowed: {allowed}"}
+        return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}
     try:
         profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     except profiles.UnknownProfile as error:
@@ -203,10 +197,6 @@ SIM = Kind(
     spec=SimSpec,
     ports=("http", "events", "replay"),
     command=command,
-    environment=lambda spec, launch: {},
-    health_path="/health",
-    models_path="/v1/models",
-    metrics_path="/metrics",
     scrape=VLLM_SCRAPE,
     load_timeout_s=60,
     drain_timeout_s=120,

@@ -1,10 +1,11 @@
-"""The `sim-store` kind: the store that simulated engines share, in place of Mooncake's. It serves no requests."""
+"""The `sim-store` kind: a simulated Mooncake store for simulated engines. It serves no requests."""
 
 from dataclasses import dataclass
 
-from fleet.kinds.image import WEIR_IMAGE, image_option
+from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
+from fleet.kinds.serving import flags
 from router.contract.engine_metrics import MOONCAKE_SCRAPE
 
 
@@ -20,7 +21,7 @@ class StoreSpec:
         unit="ms",
         minimum=0,
         maximum=60_000,
-        help="Of blocks out of the store, however few.",
+        help="Of a transfer from the store, however small.",
     )
     gb_per_s: float = option(
         9.7,
@@ -29,21 +30,20 @@ class StoreSpec:
         unit="GB/s",
         minimum=0.001,
         maximum=10_000,
-        help="Out of the store; transfers at the same time share it.",
+        help="From the store; concurrent transfers share it.",
     )
     image: str | None = image_option()
 
 
 def command(spec: StoreSpec, launch: Launch) -> list[str]:
-    flags: dict[str, object] = {
+    given = {
         "host": launch.host,
         "port": launch.ports["http"],
         "capacity-gb": spec.capacity_gb,
         "setup-ms": spec.setup_ms,
         "gb-per-s": spec.gb_per_s,
     }
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    return [launch.python, "-m", "fleet.simengine.store", *words]
+    return [launch.python, "-m", "fleet.simengine.store", *flags(given)]
 
 
 SIM_STORE = Kind(
@@ -52,10 +52,7 @@ SIM_STORE = Kind(
     spec=StoreSpec,
     ports=("http",),
     command=command,
-    environment=lambda spec, launch: {},
-    health_path="/health",
     models_path="",
-    metrics_path="/metrics",
     scrape=MOONCAKE_SCRAPE,
     load_timeout_s=60,
     drain_timeout_s=1,

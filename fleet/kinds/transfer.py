@@ -1,6 +1,6 @@
-"""How the KV cache of a vLLM instance leaves it: one function for each value of the option `kv`. Pure.
+"""Where a vLLM instance keeps or sends its KV cache: one function per value of the option `kv`. Pure.
 
-Each gives the connector's configuration, what goes into the environment and into files, and what routers are told.
+Each returns the connector's configuration, environment variables, files and the entry for routers.
 `MODES[kv](spec, launch)`; a new one is a function and a line.
 """
 
@@ -24,7 +24,7 @@ class Transfer:
     connector: dict[str, Any] = field(default_factory=dict)  # --kv-transfer-config; empty: none
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
-    wire: dict[str, Any] = field(default_factory=dict)  # what routers are told
+    wire: dict[str, Any] = field(default_factory=dict)  # of the instance's entry in weir:fleet
     modules: tuple[str, ...] = ()  # that the engine's Python must find
     volume: str = ""  # folder that fills up
 
@@ -66,7 +66,7 @@ def _device(spec: Any) -> dict[str, str]:
 
 
 def mooncake_store(spec: Any, launch: Launch) -> Transfer:
-    """DRAM of every instance as one store; with `store_pool` the store has memory (and a disk) of its own."""
+    """The instances' DRAM as one store; with `store_pool` the store has its own memory and disk."""
     own = spec.store_pool is None
     config = {
         "metadata_server": "P2PHANDSHAKE",
@@ -84,7 +84,7 @@ def mooncake_store(spec: Any, launch: Launch) -> Transfer:
         {
             "kv_connector": "MooncakeStoreConnector",
             "kv_role": "kv_both",
-            # Names a socket file of the host: two instances with the same number would answer each other's look-ups.
+            # Names a socket file on the host: instances with the same number would answer each other's look-ups.
             "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
         },
         environment,
@@ -128,7 +128,7 @@ def lmcache_disk(spec: Any, launch: Launch) -> Transfer:
 
 
 def lmcache_gds(spec: Any, launch: Launch) -> Transfer:
-    """GPUDirect Storage: between GPU and disk past the host's memory; `dram_gib` sizes the buffer on the GPU."""
+    """GPUDirect Storage: GPU to disk without host memory; `dram_gib` is the size of the buffer on the GPU."""
     folder = _folder(spec, launch)
     values = {"local_cpu": False, "gds_path": folder, "cufile_buffer_size": int(spec.dram_gib * 1024)}
     return _lmcache(launch, values, folder)

@@ -1,7 +1,7 @@
 """The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
 
-Only its command line has been tested: it takes NVIDIA GPUs to run. In the options, ↑ and ↓ say where a larger value
-moves throughput (TPS/GPU) and what one user sees (TPS/user).
+Only its command line is tested: running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ say how a larger value changes
+throughput (TPS/GPU) and the speed for one user (TPS/user).
 """
 
 import json
@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.kinds.image import image_option
+from fleet.kinds.common_options import (
+    arguments_option,
+    environment_option,
+    image_option,
+    model_option,
+    prefill_instances_option,
+    program_option,
+)
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import (
@@ -31,28 +38,24 @@ _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
 
 @dataclass(frozen=True)
 class TrtllmSpec:
-    model: str | None = option(
-        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
-    )
-    program: str = option("trtllm-serve", title="Program", kind="text", help="Name or path; ./… is from Weir's folder.")
+    model: str | None = model_option()
+    program: str = program_option("trtllm-serve")
     role: str = option(
         BOTH, title="Role", kind="text", choices=ROLES, help="prefill: context servers; decode: generation servers."
     )
-    prefill_instances: int = option(
-        0,
-        title="Context servers",
-        minimum=0,
-        maximum=512,
-        help="The first so many instances are context servers, the others generation servers. ↑ TPS/user, ↓ TPS/GPU.",
+    prefill_instances: int = prefill_instances_option(
+        "Context servers",
+        "This many instances, the first of the pool, are context servers, the others generation servers. "
+        "↑ TPS/user, ↓ TPS/GPU.",
     )
     gpus: tuple[str, ...] = option(
-        (), title="GPUs", kind="list", help="Ids dealt out to the instances in order; empty: all are visible."
+        (), title="GPUs", kind="list", help="Ids, assigned to the instances in order; empty: all are visible."
     )
     tensor_parallel: int = option(
         1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
     )
     expert_parallel: int | None = option(
-        None, title="Expert parallel", unit="GPUs", minimum=1, maximum=64, help="Left out: experts are not spread."
+        None, title="Expert parallel", unit="GPUs", minimum=1, maximum=64, help="Left out: experts are not distributed."
     )
     dwdp_size: int = option(
         1,
@@ -60,17 +63,21 @@ class TrtllmSpec:
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="Context GPUs that fetch each other's experts ahead instead of waiting for the slowest; 1: off. "
-        "↑ TPS/GPU where a layer's computing outlasts the fetch.",
+        help="Context GPUs that prefetch each other's experts instead of waiting for the slowest; 1: off. "
+        "↑ TPS/GPU if computing a layer takes longer than the fetch.",
     )
     dwdp_experts: int = option(
         1, title="DWDP experts", minimum=1, maximum=4096, help="Per GPU of the group. ↑ redundancy, ↓ memory for KV."
     )
     dwdp_prefetch: int = option(
-        1, title="DWDP prefetch", minimum=1, maximum=4096, help="Experts fetched of each other GPU for the next layer."
+        1,
+        title="DWDP prefetch",
+        minimum=1,
+        maximum=4096,
+        help="Experts fetched from each other GPU for the next layer.",
     )
     max_batch_size: int = option(
-        256, title="Batch", minimum=1, maximum=65_536, help="Sequences running at once. ↑ TPS/GPU, ↓ TPS/user."
+        256, title="Batch", minimum=1, maximum=65_536, help="Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user."
     )
     max_num_tokens: int = option(
         8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="↑ TPS/GPU, ↓ TPS/user."
@@ -83,33 +90,29 @@ class TrtllmSpec:
         title="Scheduler",
         kind="text",
         choices=_SCHEDULERS,
-        help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it must evict.",
+        help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it evicts.",
     )
     chunked_prefill: bool = option(
-        True, title="Chunked prefill", kind="bool", help="↑ TPS/user beside long prompts; not with DWDP."
+        True, title="Chunked prefill", kind="bool", help="↑ TPS/user next to long prompts; not with DWDP."
     )
     free_gpu_memory_fraction: float = option(
-        0.9, title="KV cache", kind="float", minimum=0.05, maximum=0.99, help="Of the free GPU memory. ↑ TPS/GPU."
+        0.9, title="KV cache", kind="float", minimum=0.05, maximum=0.99, help="Share of the free GPU memory. ↑ TPS/GPU."
     )
     speculative: str | None = option(
         None,
         title="Speculative decoding",
         kind="text",
-        help="JSON of speculative_config. ↑ TPS/user, ↓ TPS/GPU when busy.",
+        help="JSON for speculative_config. ↑ TPS/user, ↓ TPS/GPU under load.",
     )
     transfer: str = option(
         "UCX",
         title="KV transfer",
         kind="text",
         choices=("DEFAULT", "UCX", "NIXL", "MPI"),
-        help="Context to generation.",
+        help="From context to generation servers.",
     )
-    arguments: tuple[str, ...] = option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
-    )
-    environment: Mapping[str, str] | None = option(
-        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
-    )
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()
 
 
@@ -171,8 +174,8 @@ def _dwdp_problem(spec: TrtllmSpec) -> str:
     if spec.dwdp_size == 1:
         return ""
     if spec.role != PREFILL and not spec.prefill_instances:
-        return "is for context servers: set role to prefill, or prefill_instances"
-    return "goes without chunked_prefill" if spec.chunked_prefill else ""
+        return "is for context servers: set role to prefill, or set prefill_instances"
+    return "does not work with chunked_prefill" if spec.chunked_prefill else ""
 
 
 def _json_problem(text: str) -> str:
@@ -183,8 +186,8 @@ def _json_problem(text: str) -> str:
 
 
 def wire(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
-    told = role(spec, launch)
-    return {} if told == BOTH else {"role": told}
+    own = role(spec, launch)
+    return {} if own == BOTH else {"role": own}
 
 
 def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -203,8 +206,6 @@ TRTLLM = Kind(
     environment=lambda spec, launch: (
         {"PYTHONPATH": ""} | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch)) | dict(spec.environment or {})
     ),
-    health_path="/health",
-    models_path="/v1/models",
     metrics_path="/prometheus/metrics",
     scrape=NO_SCRAPE,
     load_timeout_s=3600,

@@ -1,4 +1,4 @@
-"""The `vllm` kind: vLLM's OpenAI server in an environment of its own, with any way for its KV cache to travel."""
+"""The `vllm` kind: vLLM's OpenAI server in its own Python environment, with any KV transfer."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.engine_metrics import VLLM_SCRAPE
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
-# Not `vllm serve`: it looks for a distribution of that very name, which builds for CPU are not.
+# Not `vllm serve`: it requires a distribution named vllm, and CPU builds have another name.
 _SERVER = "vllm.entrypoints.openai.api_server"
 
 
@@ -49,7 +49,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
         "max-num-batched-tokens": spec.max_num_batched_tokens,
         "enable-prefix-caching": spec.prefix_caching,
         "enable-chunked-prefill": spec.chunked_prefill,
-        "enable-prompt-tokens-details": True,  # cached tokens per request: hit rates and receipts live on it
+        "enable-prompt-tokens-details": True,  # cached tokens per request, for hit rates and receipts
     }
     argv = [launch.path(spec.python), "-m", _SERVER, *flags(given)]
     if spec.sleep_mode:
@@ -66,7 +66,7 @@ def _events(launch: Launch) -> dict[str, Any]:
     return {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
-        # A concrete address would make vLLM connect there instead of listening.
+        # With a concrete address vLLM connects instead of listening.
         "endpoint": f"tcp://*:{launch.ports['events']}",
         "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
         "topic": "kv",
@@ -74,12 +74,12 @@ def _events(launch: Launch) -> dict[str, Any]:
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    # Its own modules only: it is started in the folder that holds ours.
+    # Only its own modules: it is started in the folder that contains Weir's.
     found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
     if spec.sleep_mode:
-        found["VLLM_SERVER_DEV_MODE"] = "1"  # else there is no POST /sleep
+        found["VLLM_SERVER_DEV_MODE"] = "1"  # enables POST /sleep
     found |= visible(gpus_of(spec.gpus, spec.tensor_parallel, launch))
     return found | transfer(spec, launch).environment | dict(spec.environment or {})
 
@@ -89,16 +89,16 @@ def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: VllmSpec, launch: Launch) -> dict[str, Any]:
-    told: dict[str, Any] = {"tokenizer": model_of(spec, launch)} | transfer(spec, launch).wire
+    found: dict[str, Any] = {"tokenizer": model_of(spec, launch)} | transfer(spec, launch).wire
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
     if role != BOTH:
-        told["role"] = role
+        found["role"] = role
     if spec.kv_events:
-        told["events"] = base_url(launch)
+        found["events"] = base_url(launch)
     size = kv_size.of_model(model_of(spec, launch), spec.dtype, spec.arguments)
     if size is not None:
-        told["kv"] = {**told.get("kv", {}), "bytes_per_token": size}
-    return told
+        found["kv"] = {**found.get("kv", {}), "bytes_per_token": size}
+    return found
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -128,10 +128,10 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "sleep_mode": spec.device == "cpu" and spec.sleep_mode and "needs the device cuda",
         "gpus": spec.device == "cpu" and spec.gpus and "needs the device cuda",
         "master": _master_problem(spec),
-        "store_pool": spec.store_pool and spec.kv != "mooncake-store" and "goes with kv mooncake-store only",
+        "store_pool": spec.store_pool and spec.kv != "mooncake-store" and "needs kv mooncake-store",
         "prefill_instances": spec.prefill_instances
         and spec.role != BOTH
-        and "goes with the role both only: the instances have one each",
+        and "needs the role both: prefill_instances assigns the roles",
     }
     return {name: str(problem) for name, problem in problems.items() if problem}
 
@@ -139,7 +139,7 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
 def _master_problem(spec: VllmSpec) -> str:
     if spec.kv == "mooncake-store":
         return "" if spec.master else "must name the pool of the Mooncake master for kv mooncake-store"
-    return "goes with kv mooncake-store only" if spec.master else ""
+    return "needs kv mooncake-store" if spec.master else ""
 
 
 def needs(spec: VllmSpec) -> tuple[str, ...]:
@@ -153,9 +153,6 @@ VLLM = Kind(
     ports=("http", "events", "replay", "side"),
     command=command,
     environment=environment,
-    health_path="/health",
-    models_path="/v1/models",
-    metrics_path="/metrics",
     scrape=VLLM_SCRAPE,
     load_timeout_s=1800,  # a large model from a network disk, compiled
     drain_timeout_s=600,

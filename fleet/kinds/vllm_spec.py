@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.kinds.image import image_option
+from fleet.kinds.common_options import (
+    arguments_option,
+    environment_option,
+    image_option,
+    model_option,
+    prefill_instances_option,
+    python_option,
+)
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES
 from fleet.kinds.transfer import MODES
@@ -13,26 +20,17 @@ _DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 
 @dataclass(frozen=True)
 class VllmSpec:
-    model: str | None = option(
-        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
-    )
-    python: str = option(
-        "python3",
-        title="Python",
-        kind="text",
-        help="Interpreter of the environment that vLLM is installed in; ./… is taken from Weir's own folder.",
-    )
-    device: str = option(
-        "cuda", title="Device", kind="text", choices=("cuda", "cpu"), help="Which build of vLLM it is."
-    )
+    model: str | None = model_option()
+    python: str = python_option("vLLM's environment")
+    device: str = option("cuda", title="Device", kind="text", choices=("cuda", "cpu"), help="The build of vLLM.")
     gpus: tuple[str, ...] = option(
         (),
         title="GPUs",
         kind="list",
-        help="Ids dealt out to the instances in order, tensor_parallel to each; empty: all are visible.",
+        help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible.",
     )
     tensor_parallel: int = option(
-        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="GPUs that one instance spans."
+        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="GPUs per instance."
     )
     max_model_len: int | None = option(
         None,
@@ -40,7 +38,7 @@ class VllmSpec:
         unit="tokens",
         minimum=16,
         maximum=10_000_000,
-        help="Prompt and output; left out: what the model allows.",
+        help="Prompt and output; left out: the model's limit.",
     )
     gpu_memory_utilization: float = option(
         0.9,
@@ -48,20 +46,23 @@ class VllmSpec:
         kind="float",
         minimum=0.05,
         maximum=1.0,
-        help="Share of each GPU that it takes; what weights and activations leave becomes KV cache.",
+        help="Share of each GPU's memory; what weights and activations leave free is KV cache.",
     )
     cpu_kv_gib: int = option(
-        4, title="KV cache on CPU", unit="GiB", minimum=1, maximum=4096, help="Of the device cpu only."
+        4, title="KV cache on CPU", unit="GiB", minimum=1, maximum=4096, help="With device cpu only."
     )
     dtype: str = option("auto", title="Number format", kind="text", choices=_DTYPES, help="Of weights and activations.")
     load_format: str = option(
-        "auto", title="Load format", kind="text", help="How weights are read; dummy makes them up, the same each time."
+        "auto",
+        title="Load format",
+        kind="text",
+        help="How weights are loaded; dummy: random weights, the same in every process.",
     )
     block_size: int | None = option(
-        None, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Per KV block; left out: vLLM's choice."
+        None, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block; left out: vLLM's choice."
     )
     max_num_seqs: int | None = option(
-        None, title="Sequences", minimum=1, maximum=65_536, help="Running at once; left out: vLLM's choice."
+        None, title="Sequences", minimum=1, maximum=65_536, help="Concurrent sequences; left out: vLLM's choice."
     )
     max_num_batched_tokens: int | None = option(
         None,
@@ -69,53 +70,52 @@ class VllmSpec:
         unit="tokens",
         minimum=16,
         maximum=1_048_576,
-        help="In one engine step; more favours prefill, fewer favour decode. Left out: vLLM's choice.",
+        help="Per engine step; more favours prefill, fewer favours decode. Left out: vLLM's choice.",
     )
-    prefix_caching: bool = option(True, title="Prefix caching", kind="bool", help="Reuse of KV between requests.")
-    chunked_prefill: bool = option(True, title="Chunked prefill", kind="bool", help="Long prompts beside decodes.")
+    prefix_caching: bool = option(True, title="Prefix caching", kind="bool", help="Reuse KV between requests.")
+    chunked_prefill: bool = option(
+        True, title="Chunked prefill", kind="bool", help="Split long prompts into chunks that run next to decodes."
+    )
     kv_events: bool = option(
-        True, title="KV events", kind="bool", help="Tells routers which blocks it holds: what the exact index needs."
+        True, title="KV events", kind="bool", help="Publish which blocks are cached; the exact prefix index needs it."
     )
     sleep_mode: bool = option(
-        False, title="Sleep mode", kind="bool", help="It can give its GPU memory back and wake again. Not on CPU."
+        False, title="Sleep mode", kind="bool", help="Can release its GPU memory and wake up again. Not on CPU."
     )
-    role: str = option(
-        BOTH, title="Role", kind="text", choices=ROLES, help="What every instance of the pool is there for."
-    )
-    prefill_instances: int = option(
-        0,
-        title="Prefill instances",
-        minimum=0,
-        maximum=512,
-        help="The first so many instances prefill and the others decode; 0: all have the pool's role.",
-    )
+    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    prefill_instances: int = prefill_instances_option()
     kv: str = option(
         "none",
         title="KV transfer",
         kind="text",
         choices=tuple(MODES),
-        help="How KV leaves the instance: to another one (nixl, mooncake-p2p), to a store of all, to memory or disk.",
+        help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk.",
     )
     master: str | None = option(
-        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; of kv mooncake-store."
+        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; with kv mooncake-store."
     )
     store_pool: str | None = option(
         None,
         title="Store pool",
         kind="text",
-        help="Pool of the kind mooncake-client that holds the store; left out: the instances hold it themselves.",
+        help="Pool of the kind mooncake-client that holds the store; left out: the instances hold it.",
     )
     store_dram_mb: int = option(
-        4096, title="Store memory", unit="MB", minimum=16, maximum=4_194_304, help="That it adds to the Mooncake store."
+        4096,
+        title="Store memory",
+        unit="MB",
+        minimum=16,
+        maximum=4_194_304,
+        help="Memory that each instance provides to the Mooncake store.",
     )
     store_buffer_mb: int = option(
-        512, title="Store buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers with the store."
+        512, title="Store buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers to and from the store."
     )
     protocol: str = option(
-        "tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="Of Mooncake's transfers."
+        "tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="For Mooncake's transfers."
     )
     rdma_device: str | None = option(
-        None, title="RDMA device", kind="text", help="For example mlx5_0; left out: Mooncake finds one."
+        None, title="RDMA device", kind="text", help="For example mlx5_0; left out: Mooncake selects one."
     )
     dram_gib: float = option(
         8.0,
@@ -124,13 +124,10 @@ class VllmSpec:
         unit="GiB",
         minimum=0.1,
         maximum=8192,
-        help="Of kv offload-* and lmcache-* (lmcache-gds: the buffer on the GPU).",
+        help="With kv offload-* and lmcache-* (lmcache-gds: the buffer on the GPU).",
     )
     disk: str | None = option(
-        None,
-        title="Disk folder",
-        kind="text",
-        help="Of kv *-ssd, *-disk, *-gds; left out: one in the instance's folder.",
+        None, title="Disk folder", kind="text", help="With kv *-ssd, *-disk, *-gds; left out: in the instance's folder."
     )
     disk_gib: float = option(
         64.0,
@@ -139,12 +136,8 @@ class VllmSpec:
         unit="GiB",
         minimum=0.01,
         maximum=1_048_576,
-        help="Space it may take; the check looks whether so much is free.",
+        help="Space to use; the check requires this much to be free.",
     )
-    arguments: tuple[str, ...] = option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line as they are, one word each."
-    )
-    environment: Mapping[str, str] | None = option(
-        None, title="Environment", kind="map", help="Variables of the process, over those that Weir sets."
-    )
+    arguments: tuple[str, ...] = arguments_option()
+    environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()

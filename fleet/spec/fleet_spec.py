@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.kinds import KINDS
-from fleet.kinds.image import IMAGE
+from fleet.kinds.common_options import IMAGE
 from fleet.kinds.kind import Kind, check_engine
 from fleet.kinds.option import build
 from fleet.spec.problems import Check, Problems

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, check_engine
-from fleet.kinds.option import build, check, json_schema, option, options_of
+from fleet.kinds.option import build, check, option, options_of
 from fleet.kinds.sim import SIM, SimSpec
 from fleet.simengine.arguments import parse_arguments
 
@@ -146,20 +146,3 @@ def test_lists_and_mappings_are_taken_as_they_are_given() -> None:
     given = {"words": ["a", "b"], "names": {"A": "", "B": "c"}}
     assert check(Spec, given, "engine") == []
     assert (build(Spec, given).words, build(Spec, given).names) == (("a", "b"), {"A": "", "B": "c"})
-    properties = json_schema(Spec)["properties"]
-    assert properties["words"]["items"] == properties["names"]["additionalProperties"] == {"type": "string"}
-
-
-def test_the_schema_lists_each_option_with_its_limits() -> None:
-    schema = json_schema(SimSpec)
-    assert schema["additionalProperties"] is False
-    assert schema["properties"]["seed"] == {
-        "type": "integer",
-        "title": "Seed",
-        "description": "Of output lengths and text.",
-        "minimum": 0,
-        "maximum": 2**31 - 1,
-        "default": 1,
-    }
-    assert "default" not in schema["properties"]["kv_blocks"]
-    assert "h100_sxm" in schema["properties"]["gpu"]["enum"]

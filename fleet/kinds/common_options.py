@@ -1,0 +1,57 @@
+"""Options that several kinds have."""
+
+from typing import Any
+
+from fleet.kinds.option import option
+
+IMAGE = "image"
+WEIR_IMAGE = "weir:0.1.0"
+
+
+def image_option() -> Any:
+    return option(
+        None, title="Image", kind="text", help="Container image on a Kubernetes node; left out: the node's choice."
+    )
+
+
+def model_option() -> Any:
+    return option(
+        None, title="Model", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
+    )
+
+
+def program_option(default: str) -> Any:
+    return option(
+        default, title="Program", kind="text", help="Name or path; ./… is relative to Weir's installation folder."
+    )
+
+
+def python_option(environment: str) -> Any:
+    return option(
+        "python3",
+        title="Python",
+        kind="text",
+        help=f"Interpreter of {environment}; ./… is relative to Weir's installation folder.",
+    )
+
+
+def arguments_option() -> Any:
+    return option(
+        (), title="Extra arguments", kind="list", help="Appended to the command line unchanged, one word per entry."
+    )
+
+
+def environment_option() -> Any:
+    return option(
+        None, title="Environment", kind="map", help="Environment variables of the process; they override Weir's."
+    )
+
+
+def prefill_instances_option(title: str = "Prefill instances", help: str = "") -> Any:
+    return option(
+        0,
+        title=title,
+        minimum=0,
+        maximum=512,
+        help=help or "This many instances, the first of the pool, prefill and the others decode; 0: the pool's role.",
+    )
