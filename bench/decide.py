@@ -34,6 +34,7 @@ from router.pool.pool import Pool
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, chunk_hashes
 from router.request.call import Call
+from router.request.request import ProxiedRequest
 from router.serving.sessions import Sessions
 from router.tokenize.prompt import Prompt
 
@@ -79,12 +80,14 @@ class Bench:
         endpoint.take_others((below(40), below(60_000), below(30)))
 
     def call(self, number: int, prompt: bytes) -> Call:
-        call = Call(f"req-{number}", "/v1/completions", time.time(), 0.0, pool=self.pool, turn=number)
-        call.prompt = Prompt("bench", prompt, None, None, stream=True, usage_asked=True)
-        call.prompt_tokens, call.chunks = PROMPT_TOKENS, self.pool.chains.hashes(prompt)
+        call = Call(f"req-{number}", "/v1/completions", time.time(), 0.0, pool=self.pool)
+        read = Prompt("bench", prompt, None, None, stream=True, usage_asked=True)
+        chunks = self.pool.chains.hashes(prompt)
+        call.request = ProxiedRequest(b"", b"", b"", read, chunks, turn=number)
+        call.prediction.prompt_tokens = PROMPT_TOKENS
         call.session = call.session_key = f"s{number}"
         home = self.rng.choice(self.endpoints)
-        self.pool.index.insert(home.id, 1, call.chunks[: len(call.chunks) * 9 // 10])
+        self.pool.index.insert(home.id, 1, chunks[: len(chunks) * 9 // 10])
         if number % 2:
             self.pool.affinity.bind(call.session, home.id, call.at, 1_800)
             self.pool.affinity.answered(call.session, PROMPT_TOKENS * 9 // 10)

@@ -34,7 +34,7 @@ AGAIN: dict[str, Again] = {connectors.NIXL: nixl.again, connectors.MOONCAKE_STOR
 
 async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
     """What carries the answer; the caller releases it. Raises UpstreamError and Refusal."""
-    before = call.offload
+    before = call.outcome.offload
     if before is None and not decision.prefill:
         return await colocated.serve(call, endpoint, call.pool.policy)
     way = _again(call, endpoint, before) if before is not None else _offload(call, decision, endpoint)
@@ -43,7 +43,7 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     except PrefillFailed as error:
         _give_up(call, error)
         answering = None
-    if answering is not None and call.flow != "colocated":
+    if answering is not None and call.outcome.flow != "colocated":
         return answering
     lease.charge(decision.new_tokens)
     return answering or await colocated.serve(call, endpoint, call.pool.policy)
@@ -51,11 +51,11 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
 
 def _give_up(call: Call, error: PrefillFailed) -> None:
     """ErrorResponse when the policy wants no fallback."""
-    assert call.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
+    assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     if call.pool.policy["failure.offload_fallback"] == "local":
-        call.offload.local("fallback", str(error))
+        call.outcome.offload.local("fallback", str(error))
         return
-    call.offload.local("failed", str(error))
+    call.outcome.offload.local("failed", str(error))
     status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
     raise ErrorResponse(status, code, f"the prompt could not be computed: {error}") from None
 
@@ -73,8 +73,8 @@ async def _again(call: Call, endpoint: Endpoint, before: Offload) -> EngineRespo
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
     """None when it cannot be."""
     prefiller = call.pool.endpoints.get(decision.prefill)
-    offload = call.offload = Offload(endpoint.connector, decision.prefill)
-    document = orjson.loads(call.body)
+    offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill)
+    document = orjson.loads(call.request.body)
     why = _unable(prefiller, endpoint) or bodies.unsuited(document, call.api_path, endpoint.connector)
     if why or prefiller is None:
         offload.local("ineligible", why)

@@ -7,9 +7,10 @@ from router.upstream.connection import Connection
 
 
 async def serve(call: Call, endpoint: Endpoint, policy: Policy) -> Connection:
+    request = call.request
     return await endpoint.upstream.open(
         b"POST %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-        % (call.target, endpoint.upstream.authority, call.forwarded, len(call.body), call.body),
+        % (request.target, endpoint.upstream.authority, request.forwarded, len(request.body), request.body),
         connect_timeout_s=policy["failure.connect_timeout_s"],
         first_byte_timeout_s=policy["failure.first_byte_timeout_s"],
     )

@@ -33,14 +33,14 @@ async def decode(
     if call.pool.policy["failure.offload_fallback"] == "fail":
         raise PrefillFailed(why)
     offload.local("fallback", why)
-    return await post(call, endpoint, call.body, first_byte_timeout_s=limit_s)
+    return await post(call, endpoint, call.request.body, first_byte_timeout_s=limit_s)
 
 
 def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
     per_token = endpoint.kv.get("bytes_per_token")
     if not isinstance(per_token, int | float) or call.decision is None:
         return None
-    return round(max(call.prompt_tokens - call.decision.cached_tokens, 0) * per_token)
+    return round(max(call.prediction.prompt_tokens - call.decision.cached_tokens, 0) * per_token)
 
 
 def _is_lost(connection: Connection) -> bool:

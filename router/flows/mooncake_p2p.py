@@ -34,7 +34,7 @@ async def serve(
     both = Together(
         offload,
         prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, hold), tokens),
-        decode(call, decoder, offload, bodies.decode(call.body, fetch)),
+        decode(call, decoder, offload, bodies.decode(call.request.body, fetch)),
     )
     try:
         await both.prefilled()
@@ -45,7 +45,7 @@ async def serve(
 
 
 def _params(call: Call, bootstrap: str, engine_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    transfer = {"transfer_id": f"xfer-{call.id}-{len(call.attempts)}"}
+    transfer = {"transfer_id": f"xfer-{call.id}-{len(call.outcome.attempts)}"}
     hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
     where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": engine_id}
     return hold, {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where

@@ -21,4 +21,4 @@ async def serve(
 
 
 async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
-    return await decode(call, decoder, offload, call.body)
+    return await decode(call, decoder, offload, call.request.body)

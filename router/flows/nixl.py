@@ -34,4 +34,4 @@ async def serve(
 
 async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
     """Also on another decoder, when the first could not be reached: the blocks are still held."""
-    return await decode(call, decoder, offload, bodies.decode(call.body, kept))
+    return await decode(call, decoder, offload, bodies.decode(call.request.body, kept))

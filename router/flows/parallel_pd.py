@@ -29,14 +29,14 @@ async def serve(
     call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
 ) -> EngineResponse:
     mine, other = _ids(call, prefiller, decoder)
-    asked = orjson.loads(bodies.prefill(document, call.api_path)) | {"stream": call.prompt.stream}
+    asked = orjson.loads(bodies.prefill(document, call.api_path)) | {"stream": call.request.prompt.stream}
     both = Together(
         offload,
         fetch(call, prefiller, offload, orjson.dumps(asked), tokens, _lines(call, mine)),
-        decode(call, decoder, offload, call.body, _lines(call, other)),
+        decode(call, decoder, offload, call.request.body, _lines(call, other)),
     )
     await both.prefilled()
-    if not call.prompt.stream or offload.outcome == "fallback":
+    if not call.request.prompt.stream or offload.outcome == "fallback":
         return await both.decoded()
     offload.outcome = "ok"
     return Spliced(both, first_token(both.prefill.result().replace(mine, other)))
@@ -51,7 +51,8 @@ def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, byt
 
 
 def _lines(call: Call, request_id: bytes) -> bytes:
-    return call.forwarded.replace(b"x-request-id: %b\r\n" % call.id.encode(), b"x-request-id: %b\r\n" % request_id)
+    line = b"x-request-id: %b\r\n"
+    return call.request.forwarded.replace(line % call.id.encode(), line % request_id)
 
 
 class Spliced:

@@ -9,10 +9,10 @@ async def post(
     call: Call, endpoint: Endpoint, body: bytes, *, first_byte_timeout_s: float, forwarded: bytes | None = None
 ) -> Connection:
     """The connection once the answer has begun; the caller releases it. Raises UpstreamError."""
-    lines = call.forwarded if forwarded is None else forwarded
+    lines = call.request.forwarded if forwarded is None else forwarded
     return await endpoint.upstream.open(
         b"POST %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-        % (call.target, endpoint.upstream.authority, lines, len(body), body),
+        % (call.request.target, endpoint.upstream.authority, lines, len(body), body),
         connect_timeout_s=call.pool.policy["failure.connect_timeout_s"],
         first_byte_timeout_s=first_byte_timeout_s,
     )

@@ -9,7 +9,7 @@ import orjson
 from router.flows.post import post
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import blame, failed
-from router.request import prediction
+from router.request import predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed, PrefillLate
 from router.upstream import usage
@@ -34,8 +34,8 @@ async def fetch(
     endpoint.breaker.begin()
     lease = endpoint.lease(tokens)
     offload.alone = endpoint.requests == 1
-    call.pool.index.insert(endpoint.id, endpoint.epoch, call.chunks)
-    sent = prediction.computing(call, endpoint)
+    call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
+    sent = predict.computing(call, endpoint)
     offload.began = time.perf_counter()
     try:
         async with asyncio.timeout(limit_s):
@@ -50,7 +50,7 @@ async def fetch(
         offload.alone = offload.alone and endpoint.requests == 1  # and nobody came while it ran
         endpoint.breaker.neutral()
         lease.end()
-        prediction.over(sent)
+        predict.over(sent)
         call.pool.queue.wake()
 
 

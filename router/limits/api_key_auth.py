@@ -123,8 +123,9 @@ class ApiKeyAuth:
     async def _charge(self, call: Call, meter: Meter) -> None:
         needs = {"requests": 1.0, "tokens": float(_reckoned(call))}
         limit = meter.key.tokens_per_min
-        if limit is not None and call.prompt_tokens > limit:
-            message = f"its {call.prompt_tokens:,} tokens are more than the {limit:,} a minute of this API key"
+        prompt_tokens = call.prediction.prompt_tokens
+        if limit is not None and prompt_tokens > limit:
+            message = f"its {prompt_tokens:,} tokens are more than the {limit:,} a minute of this API key"
             raise ErrorResponse(429, "request_too_large_for_key", message)
         if not _covers(meter, needs):
             try:
@@ -189,12 +190,12 @@ class ApiKeyAuth:
         if meter is None:
             return
         used = _used(call)
-        meter.outcomes[call.outcome] += 1
-        meter.tokens += int(used) if call.usage is not None else 0
+        meter.outcomes[call.outcome.label] += 1
+        meter.tokens += int(used) if call.outcome.usage is not None else 0
         tokens, requests = meter.budgets.get("tokens"), meter.budgets.get("requests")
         if call.charged is not None and tokens is not None:
             tokens.held += call.charged - used
-        if call.charged is not None and requests is not None and not call.attempts:
+        if call.charged is not None and requests is not None and not call.outcome.attempts:
             requests.held += 1
 
     async def give_back(self) -> None:
@@ -228,16 +229,16 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 
 def _reckoned(call: Call) -> int:
     """Tokens that it may come to: the prompt's as estimated, and the most that the answer may have."""
-    limit = _OUTPUT.search(call.body)
+    limit = _OUTPUT.search(call.request.body)
     output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.api_path in LIMITS else 0
-    return call.prompt_tokens + output
+    return call.prediction.prompt_tokens + output
 
 
 def _used(call: Call) -> float:
     """Tokens: as the engine says, else as reckoned; nothing when no engine was asked."""
-    if not call.attempts:
+    if not call.outcome.attempts:
         return 0.0
-    usage = call.usage
+    usage = call.outcome.usage
     if usage is None or usage.prompt_tokens is None:
         return 0.0 if call.charged is None else call.charged
     return float(usage.prompt_tokens + (usage.output_tokens or 0))

@@ -4,19 +4,20 @@ from dataclasses import replace
 
 from router.pool.endpoint import Endpoint
 from router.prefix.chain import CHUNK_BYTES
-from router.request import prediction
+from router.request import predict
 from router.request.call import Call
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:
     """From the `usage` of an answer that was served."""
-    pool, read, usage = call.pool, call.prompt, call.usage
+    pool, request, usage = call.pool, call.request, call.outcome.usage
+    read = request.prompt
     if usage is None:
         return
     if usage.cached_tokens is not None:
         endpoint.tells_cached = True
     elif endpoint.tells_cached:  # vLLM leaves the field out when it is zero
-        usage = call.usage = replace(usage, cached_tokens=0)
+        usage = call.outcome.usage = replace(usage, cached_tokens=0)
     if usage.prompt_tokens is None:
         return
     if read.token_ids is None:
@@ -25,5 +26,5 @@ def learn(call: Call, endpoint: Endpoint) -> None:
         pool.affinity.answered(call.session, usage.prompt_tokens + (usage.output_tokens or 0))
     if usage.cached_tokens is not None and usage.prompt_tokens and pool.endpoints.get(endpoint.id) is endpoint:
         chunks = int(usage.cached_tokens * len(read.rendered) / usage.prompt_tokens / CHUNK_BYTES)
-        prediction.learn(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
-        pool.index.correct(endpoint.id, call.chunks, min(chunks, len(call.chunks)))
+        predict.learn(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
+        pool.index.correct(endpoint.id, request.chunks, min(chunks, len(request.chunks)))

@@ -14,12 +14,13 @@ from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import blame, failed
 from router.pool.pool import Pool
-from router.request import prediction
-from router.request.call import Attempt, Call
+from router.request import predict
+from router.request.call import Call
+from router.request.outcome import Attempt
 from router.serving import admit, relay
 from router.serving.learning import learn
 from router.serving.pools import Pools
-from router.serving.prepare import build
+from router.serving.prepare import prepare
 from router.serving.relay import BegunAnswer
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
@@ -41,15 +42,14 @@ class Proxy:
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         own = dict(incoming.headers)
-        call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter())
+        call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter(), incoming.peer)
+        outcome = call.outcome
         try:
             call.key = self._pools.gate.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)
-            call.tenant = incoming.peer
-            call.body = await body.read(own, client)
-            build(call, incoming, own, self._pools)
-            if not prediction.read_tokens(call):
-                await prediction.read_slowly(call)
+            prepare(call, incoming, own, await body.read(own, client), self._pools)
+            if not predict.read_tokens(call):
+                await predict.read_slowly(call)
             await self._pools.gate.admit(call)
             if self._sessions.bind(call):
                 await self._sessions.look_up(call)
@@ -57,16 +57,15 @@ class Proxy:
         except ErrorResponse as refusal:
             _refuse(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has told the client
-            call.outcome, call.code, call.error = "error", error.code, str(error)
+            outcome.label, outcome.code, outcome.error = "error", error.code, str(error)
         except ClientGone:
-            call.outcome = "cancelled"
+            outcome.label = "cancelled"
         except asyncio.CancelledError:
-            call.outcome = "cancelled"
-            if not client.gone:  # the router ends, and has waited for as long as it may
-                call.error = "the router was stopped"
+            outcome.label = "cancelled"
+            if not client.gone:  # the router stops, and its grace period is over
+                outcome.error = "the router was stopped"
                 _cut_short(call, client)
         finally:
-            call.outcome = call.outcome or "error"
             call.end(time.perf_counter())
             self._pools.gate.settle(call)
             self._recorder.ended(call)
@@ -82,7 +81,7 @@ class Proxy:
             if await self._attempt(call, decision, tried, left, client):
                 return
             left -= 1
-            await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.attempts) - 1))  # noqa: S311 - jitter
+            await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.outcome.attempts) - 1))  # noqa: S311 - jitter
 
     async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
         """The decision, once an instance has capacity."""
@@ -107,7 +106,7 @@ class Proxy:
         try:
             return await admit.until_woken(admission, wait)
         finally:
-            call.queued_s = admission.queued_s
+            call.outcome.queued_s = admission.queued_s
 
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
@@ -115,8 +114,8 @@ class Proxy:
         """True when the client has its answer; False when another instance is to be tried."""
         pool = call.pool
         endpoint = pool.endpoints[decision.instance]
-        attempt = Attempt(endpoint.id)
-        call.attempts.append(attempt)
+        attempt, outcome = Attempt(endpoint.id), call.outcome
+        outcome.attempts.append(attempt)
         endpoint.breaker.begin()
         lease = endpoint.lease(0 if decision.prefill else decision.new_tokens)
         self._sessions.sent(call, endpoint)
@@ -126,11 +125,11 @@ class Proxy:
             attempt.status = connection.status
             self.stalls.watch(connection, pool.policy["failure.stream_idle_timeout_s"])
             answer = await relay.begin(connection)
-            call.first_byte = time.perf_counter()
+            outcome.first_byte = time.perf_counter()
             lease.first_byte()
-            call.alone = lease.alone and not call.queued_s and len(call.attempts) == 1
-            if call.offload is not None:
-                call.offload.arrived = call.first_byte
+            outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
+            if outcome.offload is not None:
+                outcome.offload.arrived = outcome.first_byte
             if self._is_refused(call, endpoint, attempt, tried, left):
                 return False
             await self._pass_on(call, endpoint, answer, client)
@@ -138,7 +137,7 @@ class Proxy:
         except UpstreamError as error:
             blame(pool, endpoint, error)
             attempt.error = tried[endpoint.id] = str(error)
-            if call.begun:
+            if outcome.begun:
                 raise
             if left <= 0 or not _able(pool, tried):
                 raise _failure(call, error) from None
@@ -146,7 +145,7 @@ class Proxy:
         finally:
             endpoint.breaker.neutral()  # of what neither succeeded nor failed
             lease.end()
-            prediction.over(call.under_way)
+            predict.over(call.prediction.under_way)
             if connection is not None:
                 self.stalls.forget(connection)
                 connection.release()
@@ -169,14 +168,15 @@ class Proxy:
 
     async def _pass_on(self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection) -> None:
         await relay.forward(call, answer, client)
-        if call.status < 500 and call.status != 429:
+        outcome, status = call.outcome, call.outcome.status
+        if status < 500 and status != 429:
             endpoint.breaker.served()
-        if call.status < 400:
-            call.outcome = "ok"
+        if status < 400:
+            outcome.label = "ok"
             learn(call, endpoint)
         else:
-            call.outcome = "refused" if call.status in BACK_PRESSURE else "error"
-            call.error = f"{endpoint.id} answered {call.status}"
+            outcome.label = "refused" if status in BACK_PRESSURE else "error"
+            outcome.error = f"{endpoint.id} answered {status}"
 
 
 def _able(pool: Pool, tried: dict[str, str]) -> bool:
@@ -191,15 +191,16 @@ def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorRespon
 
 
 def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
-    tried = ", ".join(attempt.instance for attempt in call.attempts)
+    tried = ", ".join(attempt.instance for attempt in call.outcome.attempts)
     if error.code == "upstream_timeout":
         return ErrorResponse(504, "upstream_timeout", f"{error}; tried: {tried}")
     return ErrorResponse(502, "upstream_failed", f"{error}; tried: {tried}")
 
 
 def _refuse(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
-    call.outcome = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
-    call.status, call.code, call.error = refusal.status, refusal.code, refusal.message
+    outcome = call.outcome
+    outcome.label = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
+    outcome.status, outcome.code, outcome.error = refusal.status, refusal.code, refusal.message
     lines, text = errors.answer(call.api_path, refusal, call.id)
     client.start(refusal.status, lines + relay.own_lines(call))
     client.end(text)
@@ -208,7 +209,7 @@ def _refuse(call: Call, refusal: ErrorResponse, client: ClientConnection) -> Non
 def _cut_short(call: Call, client: ClientConnection) -> None:
     """Tell the client as far as that still goes."""
     refusal = ErrorResponse(503, "shutting_down", "the router is stopping: send the request again", retry_after_s=1)
-    if not call.begun:
+    if not call.outcome.begun:
         _refuse(call, refusal, client)
-    elif call.streamed:
+    elif call.outcome.streamed:
         client.end(errors.event(call.api_path, refusal.code, refusal.message, call.id))

@@ -42,11 +42,11 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
 async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
     """Send the answer to the client. An UpstreamError here comes after the first byte: nothing may be repeated."""
     connection = answer.connection
-    call.streamed = answer.streams
-    call.status = connection.status
-    strip = usage.Strip() if answer.streams and call.strip_usage and call.status == 200 else None
-    call.begun = True
-    client.start(call.status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
+    outcome, status = call.outcome, connection.status
+    outcome.streamed, outcome.status = answer.streams, status
+    strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
+    outcome.begun = True
+    client.start(status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
     passing = _Passing(call, client, strip)
     if answer.body and not connection.done:
         passing.take(answer.body)
@@ -103,13 +103,13 @@ class _Passing:
         self._client.end(data)
 
     def over(self) -> None:
-        call, tail = self._call, self._tail
-        call.last_byte = time.perf_counter()
+        call, outcome, tail = self._call, self._call.outcome, self._tail
+        outcome.last_byte = time.perf_counter()
         data = tail[0] if len(tail) == 1 else b"".join(tail)
         last = usage.find(data[-usage.TAIL :])
-        if call.streamed and call.api_path == "/v1/messages":
+        if outcome.streamed and call.api_path == "/v1/messages":
             last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
-        call.usage = last
+        outcome.usage = last
 
 
 def own_lines(call: Call) -> bytes:
@@ -119,4 +119,4 @@ def own_lines(call: Call) -> bytes:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
     instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
     policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
-    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.flow}\r\n{instance}".encode() + call.limits
+    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.outcome.flow}\r\n{instance}".encode() + call.limits

@@ -9,7 +9,7 @@ import xxhash
 from router.policy.types import RoutingRequest
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
-from router.request import prediction
+from router.request import predict
 from router.request.call import Call
 
 
@@ -33,7 +33,7 @@ class Sessions:
     def bind(self, call: Call) -> bool:
         """Find out which session the request belongs to; True when `look_up` is to be called for it."""
         if call.session is None:
-            call.session = call.pool.affinity.session_of_chain(call.chunks)
+            call.session = call.pool.affinity.session_of_chain(call.request.chunks)
         if call.session is not None:
             call.session_key = session_key(call.pool.name, call.session)
         bound = self._bound(call)
@@ -59,22 +59,23 @@ class Sessions:
     def request(self, call: Call) -> RoutingRequest:
         """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
         bound = self._bound(call)
-        held, tiers = prediction.held(call)
+        held, tiers = predict.held(call)
+        asked, tokens = call.request, call.prediction.prompt_tokens
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
-        prefix_key, rates = _prefix_key(call.chunks), call.pool.rates
+        prefix_key, rates = _prefix_key(asked.chunks), call.pool.rates
         return RoutingRequest(  # by place: by name it would take more than twice as long
-            call.prompt_tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, call.turn
+            tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn
         )
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
         """The instance computes the prompt from now on, so it holds it, and the session lives there."""
         pool = call.pool
-        prediction.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.chunks))
+        predict.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks))
         if self._elsewhere is not None:
             self._elsewhere.sent(call, endpoint)
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
-            pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.session_shared)
+            pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)
 
 
 def session_key(pool: str, session: str) -> str:

@@ -63,8 +63,8 @@ class RouterPeers:
         """The request goes to that instance now."""
         if not self._others:
             return
-        self._pending.append((call.pool.name, endpoint.id, endpoint.epoch, call.session, call.chunks))
-        self._pending_hashes += len(call.chunks)
+        self._pending.append((call.pool.name, endpoint.id, endpoint.epoch, call.session, call.request.chunks))
+        self._pending_hashes += len(call.request.chunks)
         while self._pending_hashes > PENDING_HASHES:
             self._pending_hashes -= len(self._pending.popleft()[4])
             self.untold += 1

@@ -20,7 +20,7 @@ class RateEstimates:
         return self.rates
 
     def _transfer(self, call: Call) -> bool:
-        offload = call.offload
+        offload = call.outcome.offload
         if offload is None or offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
             return False
         self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
@@ -29,12 +29,13 @@ class RateEstimates:
 
 def lone_prefill(call: Call) -> tuple[int, float]:
     """(new tokens, seconds) of a prompt that was computed with nothing beside it; zeros when there was none."""
-    offload = call.offload
+    outcome = call.outcome
+    offload = outcome.offload
     if offload is not None and offload.outcome == "ok":
         if not offload.alone or offload.prefill_ms is None:
             return 0, 0.0
         return offload.prefill_tokens or 0, offload.prefill_ms / 1000
-    usage = call.usage
-    if not call.alone or call.ttft_ms is None or usage is None or usage.prompt_tokens is None:
+    usage = outcome.usage
+    if not outcome.alone or outcome.ttft_ms is None or usage is None or usage.prompt_tokens is None:
         return 0, 0.0
-    return usage.prompt_tokens - (usage.cached_tokens or 0), call.ttft_ms / 1000
+    return usage.prompt_tokens - (usage.cached_tokens or 0), outcome.ttft_ms / 1000

@@ -20,7 +20,8 @@ _UNTOLD = Usage()
 
 def receipt(call: Call, router: str) -> dict[str, Any]:
     """Everything but what the decision was made from."""
-    usage = call.usage or _UNTOLD
+    outcome = call.outcome
+    usage = outcome.usage or _UNTOLD
     decision = call.decision or _UNDECIDED
     made = {
         "schema": codec.SCHEMA,
@@ -34,36 +35,36 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "version": call.version,
         "session": call.session_key,
         "key": call.key.name if call.key is not None else None,
-        "prompt_tokens": call.prompt_tokens,
+        "prompt_tokens": call.prediction.prompt_tokens,
         "cached_tokens": usage.cached_tokens,
         "actual_prompt_tokens": usage.prompt_tokens,
         "output_tokens": usage.output_tokens,
-        "retries": call.retries,
+        "retries": outcome.retries,
         "attempts": [
             {"instance": attempt.instance, "status": attempt.status, "error": attempt.error}
-            for attempt in call.attempts
+            for attempt in outcome.attempts
         ],
-        "stream": call.streamed,
-        "status": call.status,
-        "outcome": call.outcome,
-        "error": call.error,
-        "code": call.code,
-        "queue_ms": _rounded(call.queued_s * 1000),
-        "first_byte_ms": _rounded((call.first_byte - call.started) * 1000) if call.first_byte is not None else None,
-        "ttft_ms": _rounded(call.ttft_ms),
-        "tpot_ms": _rounded(call.tpot_ms),
-        "e2e_ms": _rounded(call.e2e_ms),
+        "stream": outcome.streamed,
+        "status": outcome.status,
+        "outcome": outcome.label,
+        "error": outcome.error,
+        "code": outcome.code,
+        "queue_ms": _rounded(outcome.queued_s * 1000),
+        "first_byte_ms": _since(call, outcome.first_byte),
+        "ttft_ms": _rounded(outcome.ttft_ms),
+        "tpot_ms": _rounded(outcome.tpot_ms),
+        "e2e_ms": _rounded(outcome.e2e_ms),
         "strategy": decision.strategy,
         "class": decision.request_class,
-        "flow": call.flow if call.decision is not None else None,
+        "flow": outcome.flow if call.decision is not None else None,
         "instance": decision.instance or None,
         "rule": decision.rule,
         "reasons": decision.reasons,
-        "index": call.index if call.decision is not None else None,
+        "index": call.prediction.index if call.decision is not None else None,
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
     }
-    return made if call.offload is None else made | _offload(call.offload)
+    return made if outcome.offload is None else made | _offload(outcome.offload)
 
 
 def _offload(offload: Offload) -> dict[str, Any]:
@@ -91,6 +92,10 @@ def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
 def whole(call: Call, router: str) -> bytes:
     brief, further = encoded(call, router)
     return b"%b,%b" % (brief[:-1], further) if further else brief
+
+
+def _since(call: Call, when: float | None) -> float | None:
+    return None if when is None else _rounded((when - call.started) * 1000)
 
 
 def _rounded(value: float | None) -> float | None:

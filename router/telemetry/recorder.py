@@ -43,17 +43,17 @@ class Recorder:
         self._tally(call.pool.name, _class(call, decision)).window.started(call.at)
 
     def ended(self, call: Call) -> None:
-        pool, decision = call.pool.name, call.decision
+        pool, decision, outcome = call.pool.name, call.decision, call.outcome
         self._tally(pool, _class(call, decision)).ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
         if pool:
             call.pool.rates = self._estimates(pool).ended(call)
-        if call.offload is not None:
-            self.offloads[pool, call.offload.connector, call.offload.outcome or "cancelled"] += 1
-        if call.code:
-            self.errors[pool, call.code] += 1
-        for attempt in call.attempts[:-1]:
+        if outcome.offload is not None:
+            self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
+        if outcome.code:
+            self.errors[pool, outcome.code] += 1
+        for attempt in outcome.attempts[:-1]:
             self.retries[pool, attempt.instance] += 1
         self.pending.append(call)
         if len(self.pending) > PENDING:

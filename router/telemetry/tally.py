@@ -22,19 +22,20 @@ class Tally:
         self.e2e = Histogram(BOUNDS_MS)
 
     def ended(self, call: Call) -> None:
-        self.outcomes[call.outcome] += 1
+        outcome = call.outcome
+        self.outcomes[outcome.label] += 1
         if call.decision is not None:
-            self.window.ended(call, call.at + call.e2e_ms / 1000)
-        if call.outcome == "ok":
-            self.e2e.observe(call.e2e_ms)
-            if call.ttft_ms is not None:
-                self.ttft.observe(call.ttft_ms)
-            if call.tpot_ms is not None:
-                self.tpot.observe(call.tpot_ms)
+            self.window.ended(call, call.at + outcome.e2e_ms / 1000)
+        if outcome.label == "ok":
+            self.e2e.observe(outcome.e2e_ms)
+            if outcome.ttft_ms is not None:
+                self.ttft.observe(outcome.ttft_ms)
+            if outcome.tpot_ms is not None:
+                self.tpot.observe(outcome.tpot_ms)
         self._count_tokens(call)
 
     def _count_tokens(self, call: Call) -> None:
-        usage, decision, tokens = call.usage, call.decision, self.tokens
+        usage, decision, tokens = call.outcome.usage, call.decision, self.tokens
         if usage is None or decision is None:
             return
         tokens["prompt"] += usage.prompt_tokens or 0

@@ -49,7 +49,8 @@ class TrafficRecorder:
         """As wire.py's Traffic; empty for what is not recorded."""
         if not is_recorded(call):
             return b""
-        usage = call.usage
+        outcome = call.outcome
+        usage = outcome.usage
         known = usage.prompt_tokens if usage is not None else None
         made = orjson.dumps(
             {
@@ -58,15 +59,15 @@ class TrafficRecorder:
                 "pool": call.pool.name,
                 "model": call.pool.model,
                 "session": self._session(call),
-                "input_tokens": known if known is not None else call.prompt_tokens,
+                "input_tokens": known if known is not None else call.prediction.prompt_tokens,
                 "output_tokens": usage.output_tokens if usage is not None else None,
                 "block_tokens": BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
                 "blocks": b64encode(self._blocks(call.blocks)).decode(),
-                "outcome": call.outcome,
+                "outcome": outcome.label,
                 "policy": call.policy,
                 "version": call.version,
-                "ttft_ms": call.ttft_ms,
-                "tpot_ms": call.tpot_ms,
+                "ttft_ms": outcome.ttft_ms,
+                "tpot_ms": outcome.tpot_ms,
             }
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)

@@ -43,13 +43,13 @@ class LatencyWindow:
         self._slot(now).started[int(now)] += 1
 
     def ended(self, call: Call, now: float) -> None:
-        slot = self._slot(now)
+        slot, outcome = self._slot(now), call.outcome
         slot.counts["n"] += 1
-        slot.counts[call.outcome] += 1
-        if call.outcome == "refused":
-            slot.refusals[call.code] += 1
-        if call.retries:
-            slot.counts["retries"] += call.retries
+        slot.counts[outcome.label] += 1
+        if outcome.label == "refused":
+            slot.refusals[outcome.code] += 1
+        if outcome.retries:
+            slot.counts["retries"] += outcome.retries
         _sketch(slot, call)
 
     def document(self, now: float) -> dict[str, Any]:
@@ -78,15 +78,16 @@ class LatencyWindow:
 
 def _sketch(slot: _Slot, call: Call) -> None:
     """Latencies of what was served, since a refusal is quick; new tokens and hits of whatever was decided."""
-    sketches, add = slot.sketches, sketch.add
-    if call.outcome == "ok":
-        add(sketches["e2e"], call.e2e_ms)
-        if call.ttft_ms is not None:
-            add(sketches["ttft"], call.ttft_ms)
-        if call.tpot_ms is not None:
-            add(sketches["tpot"], call.tpot_ms)
+    sketches, add, outcome = slot.sketches, sketch.add, call.outcome
+    if outcome.label == "ok":
+        add(sketches["e2e"], outcome.e2e_ms)
+        if outcome.ttft_ms is not None:
+            add(sketches["ttft"], outcome.ttft_ms)
+        if outcome.tpot_ms is not None:
+            add(sketches["tpot"], outcome.tpot_ms)
     if call.decision is not None:
-        share = call.decision.cached_tokens / call.prompt_tokens if call.prompt_tokens else 0.0
+        tokens = call.prediction.prompt_tokens
+        share = call.decision.cached_tokens / tokens if tokens else 0.0
         add(sketches["new_tokens"], call.decision.new_tokens)
         add(sketches["hit_percent"], share * 100)
         slot.hits[0] += 1

@@ -6,6 +6,7 @@ from router.pool.pace import FORGET, PROMPTS, LinearFit
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
+from router.request.outcome import Outcome
 from router.telemetry.rates import RateEstimates
 from router.tests.conftest import entry
 from router.upstream.usage import Usage
@@ -20,15 +21,17 @@ def pool() -> Pool:
 
 def answered(tokens: int, ttft_ms: float, *, alone: bool = True, cached: int = 0) -> Call:
     call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
-    call.alone, call.ttft_ms, call.usage = alone, ttft_ms, Usage(tokens, cached, 10)
+    call.outcome = Outcome(alone=alone, ttft_ms=ttft_ms, usage=Usage(tokens, cached, 10))
     return call
 
 
 def moved(size: int, seconds: float, outcome: str = "ok", **changes: object) -> Call:
     call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
-    call.offload = Offload("nixl", "demo-0", outcome=outcome, sent=1.0, arrived=1.0 + seconds, transfer_bytes=size)
+    offload = call.outcome.offload = Offload(
+        "nixl", "demo-0", outcome=outcome, sent=1.0, arrived=1.0 + seconds, transfer_bytes=size
+    )
     for name, value in changes.items():
-        setattr(call.offload, name, value)
+        setattr(offload, name, value)
     return call
 
 

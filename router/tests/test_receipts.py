@@ -5,6 +5,7 @@ import json
 
 from router.contract import codec, redis_keys
 from router.request.call import Call
+from router.request.outcome import Outcome
 from router.telemetry import receipts
 from router.tests.engine import break_off, events, hang, hang_up, reply
 
@@ -56,7 +57,7 @@ async def test_one_that_nothing_was_decided_for_is_whole_as_well(world):
 
 def test_times_are_told_to_the_microsecond():
     call = Call("r1", "/v1/completions", at=0.0, started=10.0)
-    call.queued_s, call.first_byte, call.e2e_ms = 0.0012345678, 10.25, 1.0006
+    call.outcome = Outcome(queued_s=0.0012345678, first_byte=10.25, e2e_ms=1.0006)
     made = receipts.receipt(call, "router-1")
     assert (made["queue_ms"], made["first_byte_ms"], made["ttft_ms"], made["e2e_ms"]) == (1.235, 250.0, None, 1.001)
 

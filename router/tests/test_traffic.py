@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from router.contract import codec, redis_keys
 from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
 from router.request.call import Call
+from router.request.outcome import Outcome
+from router.request.request import NOT_READ
 from router.telemetry.traffic import TrafficRecorder
 from router.tests.conftest import entry, running
 from router.tests.engine import reply
@@ -33,12 +36,18 @@ def hashes(made):
     return [raw[i : i + 8] for i in range(0, len(raw), 8)]
 
 
+def ended(prompt: bytes, at: float = 0.0) -> Call:
+    request = replace(NOT_READ, chunks=chunk_hashes(prompt))
+    call = Call("r", "/v1/completions", at=at, started=0.0, pool=Pool("demo"), request=request)
+    call.end(1.0)
+    return call
+
+
 def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
     """What is recorded of a prompt."""
     traffic = TrafficRecorder(Counter())
     traffic._take(salt)
-    call = Call("r", "/v1/completions", at=time.time(), started=0.0, pool=Pool("demo"), chunks=chunk_hashes(prompt))
-    call.end(1.0)
+    call = ended(prompt, at=time.time())
     return hashes(json.loads(traffic.entry(call)))
 
 
@@ -98,8 +107,7 @@ def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(
     traffic._take("salt")
     for turn in turns:
         prompt = text[: turn * 2048] + b"tail"
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool("demo"), chunks=chunk_hashes(prompt))
-        call.end(1.0)
+        call = ended(prompt)
         assert hashes(json.loads(traffic.entry(call))) == blocks_of(prompt)
 
 
@@ -107,11 +115,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr("router.telemetry.traffic.REMEMBERED", 2)
     traffic = TrafficRecorder(Counter())
     for byte in b"abcd":
-        call = Call(
-            "r", "/v1/completions", at=0.0, started=0.0, pool=Pool("demo"), chunks=chunk_hashes(bytes([byte]) * 2048)
-        )
-        call.end(1.0)
-        traffic.entry(call)
+        traffic.entry(ended(bytes([byte]) * 2048))
     assert len(traffic._known) == 2
 
 
@@ -212,7 +216,7 @@ def test_what_is_dropped_while_redis_is_away_is_counted(monkeypatch):
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome="ok")
+        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome("ok"))
         call.end(1.0)
         recorder.ended(call)
     assert (recorder.lost, recorder.traffic["dropped"]) == (2, 1)

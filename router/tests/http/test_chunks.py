@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from unittest.mock import Mock
 
 import httptools
@@ -10,6 +11,7 @@ import pytest
 from router.http.client import IncomingRequest
 from router.http.exchange import HttpExchange
 from router.request.call import Call
+from router.request.request import NOT_READ
 from router.serving import relay
 from router.serving.relay import BegunAnswer
 from router.tests.engine import USAGE
@@ -52,7 +54,7 @@ class Passage:
         self.flow = Mock(write_paused=False)
         self.exchange = HttpExchange(IncomingRequest("", b"", [], ""), Mock(), self.client, self.flow, Mock())
         self.exchange.http_1_0 = http_1_0
-        self.call = Call("r", "/v1/chat/completions", 0.0, 0.0, strip_usage=strip)
+        self.call = Call("r", "/v1/chat/completions", 0.0, 0.0, request=replace(NOT_READ, strip_usage=strip))
         self.connection.start(b"", 1.0)
 
     async def read(self, head, *reads):
@@ -89,7 +91,7 @@ async def test_a_chunk_that_is_one_event_is_written_as_it_came():
     assert all(a is b for a, b in zip(passage.writes[1:4], chunks[1:], strict=True))
     body = await passage.body()
     assert (body.data, body.whole) == (b"".join(WORDS), True)
-    assert passage.call.usage.output_tokens == USAGE["completion_tokens"]
+    assert passage.call.outcome.usage.output_tokens == USAGE["completion_tokens"]
     assert passage.connection.done
 
 
@@ -115,7 +117,7 @@ async def test_a_stream_is_the_same_however_it_is_framed(reads, http_1_0):
     body = await passage.body()
     assert body.data == b"".join(WORDS[:3])
     assert body.whole is not http_1_0  # there the end of the connection is the end of the answer
-    assert (passage.call.usage is not None) == (b"completion_tokens" in b"".join(reads))
+    assert (passage.call.outcome.usage is not None) == (b"completion_tokens" in b"".join(reads))
 
 
 @pytest.mark.parametrize("strip", [True, False])
@@ -127,7 +129,7 @@ async def test_a_stream_is_the_same_wherever_a_read_ends(strip):
         body = await passage.body()
         assert body.data == b"".join((*WORDS[:2], *([] if strip else [COUNTS]), WORDS[2]))
         assert body.whole
-        assert passage.call.usage.output_tokens == USAGE["completion_tokens"]
+        assert passage.call.outcome.usage.output_tokens == USAGE["completion_tokens"]
 
 
 async def test_usage_that_comes_in_two_chunks_is_seen_where_it_is_not_taken_out():
@@ -135,7 +137,7 @@ async def test_usage_that_comes_in_two_chunks_is_seen_where_it_is_not_taken_out(
     cut = COUNTS.index(b"usage") + 2
     await passage.read(CHUNKED + chunk(WORDS[0]), chunk(COUNTS[:cut]), chunk(COUNTS[cut:]), chunk(WORDS[1]), LAST)
     assert (await passage.body()).data == WORDS[0] + COUNTS + WORDS[1]
-    assert passage.call.usage.output_tokens == USAGE["completion_tokens"]
+    assert passage.call.outcome.usage.output_tokens == USAGE["completion_tokens"]
 
 
 LOOKS_LIKE_A_CHUNK = chunk(WORDS[1])

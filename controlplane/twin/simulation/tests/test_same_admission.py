@@ -5,7 +5,7 @@ import asyncio
 import selectors
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from router.pool import pool as pool_module
 from router.pool.admission import Admission
 from router.pool.pool import Pool
 from router.request.call import Call
+from router.request.request import NOT_READ
 from router.serving import admit, proxy
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
@@ -188,14 +189,14 @@ async def answered(served: TimedProxy, pool: Pool, number: int, one: Asked) -> F
     await asyncio.sleep(one.at_s - loop.time())
     deadline = None if one.deadline_s is None else one.at_s + one.deadline_s
     call = Call(str(number), "/v1/completions", loop.time(), loop.time(), pool=pool, deadline=deadline)
-    call.prompt_tokens, call.turn = one.tokens, number
+    call.prediction.prompt_tokens, call.request = one.tokens, replace(NOT_READ, turn=number)
     code = ""
     try:
         await served._answer(call, SimpleNamespace())
     except ErrorResponse as error:
         code = error.code
     instance = "" if code else call.instance
-    return Fate(instance, code, loop.time(), call.queued_s, served.admitted.get(call.id))
+    return Fate(instance, code, loop.time(), call.outcome.queued_s, served.admitted.get(call.id))
 
 
 async def each_second(pool: Pool) -> None:

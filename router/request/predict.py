@@ -1,0 +1,141 @@
+"""How much of a prompt each instance holds, by the index that is believed of it; and how true that turned out to be."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from router.pool.endpoint import Endpoint
+from router.prefix.blocks import TOKEN_BYTES, block_hashes
+from router.prefix.chain import CHUNK_BYTES
+from router.prefix.exact.index import NOTHING
+from router.prefix.exact.stretches import Tokens as Tiers
+from router.prefix.forecast.cache_forecast import Sent
+from router.prefix.outcomes import Outcomes
+from router.request.call import Call
+from router.tokenize.tokenizer import NotTokenized
+
+_APPROXIMATE = ("approximate",)
+_NOT_NONE = ("approximate", "exact")
+
+
+def read_tokens(call: Call) -> bool:
+    """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
+    reader = call.pool.kv_event_state.reader
+    prompt = call.request.prompt
+    if reader is None or not call.pool.kv_event_state.sizes or not prompt.rendered:
+        return True
+    if not reader.is_quick(prompt):
+        return False
+    _hash_blocks(call)
+    return True
+
+
+async def read_slowly(call: Call) -> None:
+    """In a thread: the others have their answers meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(_thread(), _hash_blocks, call)
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # one: what it has cached needs no lock
+
+
+def _hash_blocks(call: Call) -> None:
+    state = call.pool.kv_event_state
+    if state.reader is None or state.index is None:
+        return
+    try:
+        tokens = state.reader.tokens(call.request.prompt, call.api_path)
+    except NotTokenized as why:
+        state.untokenized, state.last_untokenized = state.untokenized + 1, str(why)
+        return
+    call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
+    # An engine computes one token at least, since the first new one comes of it.
+    call.prediction.block_hashes = tuple(
+        (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, state.index.seed))
+        for size in state.sizes
+    )
+
+
+def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
+    """h_i by instance, and by tier where that is known; instances that hold nothing are left out."""
+    state, endpoints = call.pool.kv_event_state, call.pool.endpoints
+    prediction = call.prediction
+    if not prediction.block_hashes or state.index is None:
+        return _approximate(call, everybody=True), None
+    now = time.monotonic()
+    found: dict[str, Tiers] = {}
+    for size, hashes in prediction.block_hashes:
+        matched = state.index.match(hashes, size)
+        found |= matched | state.index.foreseen(matched, hashes, size, now)
+    prediction.exactly = found
+    if state.believed_of_all:
+        return {name: sum(tiers) for name, tiers in found.items()}, found
+    tiers = {
+        name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
+    }
+    return _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}, tiers
+
+
+def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
+    """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
+    found: dict[str, int] = {}
+    known: dict[int, int] = {}  # many hold the same: the system prompt
+    endpoints, believed = call.pool.endpoints, _NOT_NONE if everybody else _APPROXIMATE
+    for name, chunks in call.pool.index.match(call.request.chunks).items():
+        endpoint = endpoints.get(name)
+        if endpoint is not None and endpoint.belief.index in believed:
+            tokens = known.get(chunks)
+            if tokens is None:
+                tokens = known[chunks] = _tokens(call, chunks)
+            found[name] = tokens - tokens % endpoint.block_size
+    return found
+
+
+def _tokens(call: Call, chunks: int) -> int:
+    """Of the first chunks of the prompt."""
+    return chunks * CHUNK_BYTES * call.prediction.prompt_tokens // len(call.request.prompt.rendered) if chunks else 0
+
+
+def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
+    """The request goes to this instance; `chunks`: that it held by the approximate index."""
+    tokens, prediction = _tokens(call, chunks), call.prediction
+    is_hashed = bool(prediction.block_hashes)
+    prediction.approximate_tokens = tokens - tokens % endpoint.block_size
+    prediction.exact_tokens = sum(prediction.exactly.get(endpoint.id, ())) if is_hashed else None
+    index = endpoint.belief.index
+    prediction.index = "approximate" if index == "exact" and not is_hashed else index
+    prediction.under_way = computing(call, endpoint)
+
+
+def computing(call: Call, endpoint: Endpoint) -> Sent | None:
+    """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
+    feed, index = endpoint.feed, call.pool.kv_event_state.index
+    if feed is None or index is None:
+        return None
+    size = feed.block_size or endpoint.block_size
+    hashes = next((hashes for known, hashes in call.prediction.block_hashes if known == size), None)
+    if not hashes:
+        return None
+    return index.sent(endpoint.id, hashes, call.prediction.exactly.get(endpoint.id, NOTHING)[0] // size)
+
+
+def over(sent: Sent | None) -> None:
+    """The instance has nothing more to do for it."""
+    if sent is not None:
+        sent.over(time.monotonic())
+
+
+def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
+    """What the engine had cached of the prompt. What another instance computed for it was nobody's to predict."""
+    if call.outcome.offload is not None:
+        return
+    outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
+    if prediction.index not in outcomes:
+        outcomes[prediction.index] = Outcomes()
+    outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
+    endpoint.approximate.add(min(prediction.approximate_tokens, prompt_tokens), cached_tokens, prompt_tokens)
+    if prediction.exact_tokens is not None:
+        endpoint.exact.add(min(prediction.exact_tokens, prompt_tokens), cached_tokens, prompt_tokens)
