@@ -98,3 +98,9 @@ def who_can(role: str) -> list[str]:
     roles = ROLES[ROLES.index(role) :]
     users = get_user_model().objects.filter(Q(groups__name__in=roles) | Q(is_superuser=True), is_active=True)
     return list(users.order_by("username").values_list("username", flat=True).distinct()[:8])
+
+
+def operator_controls(user: Any) -> dict[str, Any]:
+    """For a template: whether its controls work, and if not, the users to ask."""
+    allowed = can_operate(user)
+    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}

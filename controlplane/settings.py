@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.keys",
     "controlplane.policies",
+    "controlplane.traces",
     "controlplane.experiments",
     "controlplane.previews",
     "controlplane.dashboard",

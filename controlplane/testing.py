@@ -77,6 +77,13 @@ def live_redis(redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
+def data_dir(tmp_path: Path, settings: Any) -> Path:
+    """A data folder for one test."""
+    settings.DATA_DIR = tmp_path
+    return tmp_path
+
+
+@pytest.fixture
 def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks the control plane's Redis gets no connection."""
     from fleet.redis import connect

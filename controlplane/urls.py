@@ -24,6 +24,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.receipts.urls")),
     path("", include("controlplane.fleet_pages.urls")),
     path("", include("controlplane.experiments.urls")),
+    path("", include("controlplane.traces.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"

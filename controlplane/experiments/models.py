@@ -1,4 +1,4 @@
-"""Traces that can be replayed, experiments and their runs. Figures live in the data folder beside the rows."""
+"""Experiments and their runs. The record of each request is in the data folder."""
 
 from pathlib import Path
 
@@ -8,26 +8,6 @@ from django.utils import timezone
 
 from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
-
-
-class Trace(models.Model):
-    """A trace file by name; `summary` is figured out once, when the trace is first read."""
-
-    name = models.CharField(max_length=120, unique=True)
-    format = models.CharField(max_length=20)
-    source = models.CharField(max_length=8, choices=[(s, s) for s in ("upload", "folder")])
-    sha256 = models.CharField(max_length=64)  # of the content
-    bytes = models.PositiveBigIntegerField()
-    mtime_ns = models.BigIntegerField(default=0)  # of a file in WEIR_TRACE_DIR: another one means read it again
-    summary = models.JSONField(default=dict)
-    actor = models.CharField(max_length=200, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Experiment(Job):

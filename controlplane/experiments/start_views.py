@@ -17,12 +17,9 @@ from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import body_of, curl_of, example_body
 from controlplane.experiments.labels import LABELS, LabelledProblem, told
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.results.report import shown
-from controlplane.experiments.views import permissions
+from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
-from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace
 from fleet.selectors import pools
 from router.policy.strategies import STRATEGIES
 
@@ -63,63 +60,6 @@ def curl(request: HttpRequest) -> HttpResponse:
     except ValidationError as error:
         command, faults = "", told(pydantic_errors(error), raw, dict(_arm_choices()))
     return render(request, "experiments/_curl.html", {"curl": command, "faults": faults})
-
-
-@require_http_methods(["GET", "POST"])
-def traces(request: HttpRequest) -> HttpResponse:
-    if request.method == "POST":
-        return _upload(request)
-    return render(request, "experiments/traces.html", _traces(request, ""))
-
-
-@operator_required
-def _upload(request: HttpRequest) -> HttpResponse:
-    file = request.FILES.get("file")
-    if file is None:
-        return render(request, "experiments/traces.html", _traces(request, "choose a file"), status=422)
-    name = request.POST.get("name", "").strip() or str(file.name)
-    try:
-        row, new = library.upload(name, file.read(registry.MAX_BYTES + 1), actor_of(request))
-    except BadTrace as error:
-        fault = f"{error.path}: {error.value}; allowed is {error.allowed}"
-        return render(request, "experiments/traces.html", _traces(request, fault), status=422)
-    except library.NameTaken as error:
-        return render(request, "experiments/traces.html", _traces(request, str(error)), status=409)
-    messages.success(request, f"Trace {row.name} is {'stored' if new else 'there already, with the same content'}.")
-    return redirect("traces")
-
-
-def _traces(request: HttpRequest, fault: str) -> dict[str, Any]:
-    return {
-        "rows": [_trace_row(entry) for entry in library.entries()],
-        "fault": fault,
-        "formats": [kind.title for kind in registry.FORMATS.values()],
-        "limit_mib": registry.MAX_BYTES >> 20,
-        "folder": library.folder(),
-        **permissions(request),
-    }
-
-
-def _trace_row(entry: library.Entry) -> dict[str, Any]:
-    figures = entry.summary or {"requests": entry.recorded.requests if entry.recorded else None}
-    return {
-        "entry": entry,
-        "age": _age(entry.recorded.newest_age_s) if entry.recorded else "",
-        "size": f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else "–",
-        "requests": shown(figures.get("requests")),
-        "sessions": shown(figures.get("sessions")),
-        "input": shown(figures.get("mean_input_tokens")),
-        "output": shown(figures.get("mean_output_tokens")),
-        "hits": shown(figures.get("ideal_hit_share"), "%"),
-        "heavy": shown(figures.get("heavy_share"), "%"),
-    }
-
-
-def _age(seconds: float) -> str:
-    """How long ago, in words that a table has room for."""
-    if seconds < 120:
-        return f"{round(seconds)} s ago"
-    return f"{round(seconds / 60)} min ago" if seconds < 7_200 else f"{round(seconds / 3600)} h ago"
 
 
 def raw_body(form: QueryDict) -> dict[str, Any]:
@@ -198,7 +138,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) 
         "traces": library.entries(),
         "pools": list(pools()),
         "curl": command,
-        **permissions(request),
+        **operator_controls(request.user),
     }
 
 

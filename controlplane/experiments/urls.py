@@ -7,7 +7,6 @@ urlpatterns = [
     path("experiments/table", views.experiment_table, name="experiment-table"),
     path("experiments/new", start_views.start, name="experiment-start"),
     path("experiments/curl", start_views.curl, name="experiment-curl"),
-    path("experiments/traces/", start_views.traces, name="traces"),
     path("experiments/<int:number>/", views.experiment_page, name="experiment"),
     path("experiments/<int:number>/progress", views.experiment_progress, name="experiment-progress"),
     path("experiments/<int:number>/cancel", views.cancel, name="experiment-cancel"),

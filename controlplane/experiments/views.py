@@ -17,16 +17,10 @@ from controlplane.experiments.results import exports, presenting
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, shown
-from controlplane.permissions import can_operate, who_can
+from controlplane.permissions import operator_controls
 from fleet.jobs import ENDED
 
 LISTED = 100
-
-
-def permissions(request: HttpRequest) -> dict[str, Any]:
-    """Whether the controls work, and if not whom to ask."""
-    allowed = can_operate(request.user)
-    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
 
 
 def find(number: int) -> Experiment:
@@ -50,7 +44,7 @@ def experiment_table(request: HttpRequest) -> HttpResponse:
 def _list_context(request: HttpRequest) -> dict[str, Any]:
     rows = [_list_row(experiment) for experiment in selectors.experiments()[:LISTED]]
     example = "" if rows else curl_of(request, ExperimentIn.model_validate(example_body()))
-    return {"rows": rows, "limit": LISTED, "example": example, **permissions(request)}
+    return {"rows": rows, "limit": LISTED, "example": example, **operator_controls(request.user)}
 
 
 def _list_row(experiment: Experiment) -> dict[str, Any]:
@@ -78,7 +72,9 @@ def progress_words(progress: selectors.ExperimentProgress) -> dict[str, Any]:
 @require_GET
 def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
-    return render(request, "experiments/experiment.html", {**_page(request, experiment), **permissions(request)})
+    return render(
+        request, "experiments/experiment.html", {**_page(request, experiment), **operator_controls(request.user)}
+    )
 
 
 @require_GET
@@ -87,7 +83,7 @@ def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    return render(request, "experiments/_progress.html", {**_head(experiment), **permissions(request)})
+    return render(request, "experiments/_progress.html", {**_head(experiment), **operator_controls(request.user)})
 
 
 @require_POST

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from controlplane.dashboard.templatetags.figures import seconds
-from controlplane.permissions import can_operate, who_can
+from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy
@@ -36,7 +36,6 @@ def panel(
 ) -> dict[str, Any]:
     """The state of one preview, or of none. `draft` is the open one; `fixed` stays with this preview whatever comes."""
     found = selectors.as_dict(preview) if preview else None
-    allowed = can_operate(request.user)
     return {
         "policy": policy,
         "draft": draft,
@@ -44,8 +43,7 @@ def panel(
         "shown": presenting.shown(found, standing(policy, draft, found)) if found else None,
         "fixed": fixed,
         "refresh": _refresh(policy, preview if fixed else None),
-        "may_edit": allowed,
-        "ask": [] if allowed else who_can("operator"),
+        **operator_controls(request.user),
     }
 
 

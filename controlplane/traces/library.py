@@ -24,9 +24,9 @@ from django.db import IntegrityError, transaction
 
 from controlplane import env
 from controlplane.audit.services import Actor, record
-from controlplane.experiments import models
 from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
+from controlplane.traces.models import Trace
 from controlplane.traces.summary import summarise
 from controlplane.traces.types import BadTrace, LoadedTrace
 
@@ -73,7 +73,7 @@ def folder() -> Path | None:
 
 def entries() -> list[Entry]:
     """Every trace, by name."""
-    rows = {row.name: row for row in models.Trace.objects.all()}
+    rows = {row.name: row for row in Trace.objects.all()}
     found = {name: Entry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
     found |= {path.name: _folder_entry(path, rows.get(path.name)) for path in _folder_files()}
     found |= {row.name: _row_entry(row) for row in rows.values() if row.source == "upload"}
@@ -110,11 +110,11 @@ def load(name: str, seed: int) -> LoadedTrace:
         raise NoSuchTrace(f"{name}: its file cannot be read ({error.strerror})") from None
 
 
-def upload(name: str, data: bytes, actor: Actor) -> tuple[models.Trace, bool]:
+def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
     """Keep a trace under a name; (row, whether it is new). The same content again is no fault. BadTrace, NameTaken."""
     check_name(name)
     sha256 = hashlib.sha256(data).hexdigest()
-    known = models.Trace.objects.filter(name=name, source="upload").first()
+    known = Trace.objects.filter(name=name, source="upload").first()
     if known is not None and known.sha256 == sha256:
         return known, False
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
@@ -124,7 +124,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[models.Trace, bool]:
     values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
     try:
         with transaction.atomic():
-            row = models.Trace.objects.create(name=name, summary=summarise(trace.requests).as_dict(), **values)
+            row = Trace.objects.create(name=name, summary=summarise(trace.requests).as_dict(), **values)
             record(actor, "trace.upload", f"trace {name}", after=values)
     except IntegrityError:
         raise NameTaken(f"{name}: there is another trace of that name; choose another name") from None
@@ -181,9 +181,9 @@ def _write(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def _row(name: str) -> models.Trace:
+def _row(name: str) -> Trace:
     """The row of an upload, or of a file in the folder as it is now."""
-    row = models.Trace.objects.filter(name=name).first()
+    row = Trace.objects.filter(name=name).first()
     if row is not None and row.source == "upload":
         return row
     path = _folder_path(name)
@@ -194,7 +194,7 @@ def _row(name: str) -> models.Trace:
     return _read_in(name, path)
 
 
-def _read_in(name: str, path: Path) -> models.Trace:
+def _read_in(name: str, path: Path) -> Trace:
     about = path.stat()
     if about.st_size > registry.MAX_BYTES:
         raise BadTrace(0, "", about.st_size, f"at most {registry.MAX_BYTES:,} bytes")
@@ -208,7 +208,7 @@ def _read_in(name: str, path: Path) -> models.Trace:
         "mtime_ns": about.st_mtime_ns,
         "summary": summarise(trace.requests).as_dict(),
     }
-    return models.Trace.objects.update_or_create(name=name, defaults=values)[0]
+    return Trace.objects.update_or_create(name=name, defaults=values)[0]
 
 
 def _folder_path(name: str) -> Path:
@@ -235,11 +235,11 @@ def _format_of(path: Path) -> str:
         return ""
 
 
-def _folder_entry(path: Path, row: models.Trace | None) -> Entry:
+def _folder_entry(path: Path, row: Trace | None) -> Entry:
     about = path.stat()
     fresh = row is not None and row.source == "folder" and row.mtime_ns == about.st_mtime_ns
     return Entry(path.name, _format_of(path), "folder", about.st_size, row.summary if fresh and row else None)
 
 
-def _row_entry(row: models.Trace) -> Entry:
+def _row_entry(row: Trace) -> Entry:
     return Entry(row.name, row.format, row.source, row.bytes, row.summary)

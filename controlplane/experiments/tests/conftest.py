@@ -1,6 +1,5 @@
 """A fleet with a sim pool and a real one, a queue that is only listened to, and ready-made experiments."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -26,12 +25,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
     return found
-
-
-@pytest.fixture
-def data_dir(tmp_path: Any, settings: Any) -> Any:
-    settings.DATA_DIR = tmp_path
-    return tmp_path
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -131,8 +124,3 @@ def arm_of(strategy: str) -> dict[str, Any]:
         "document": whole,
         "sha256": document.sha256(whole),
     }
-
-
-def mooncake_line(**changes: Any) -> str:
-    row = {"timestamp": 0, "input_length": 1000, "output_length": 10, "hash_ids": [1, 2]}
-    return json.dumps({k: v for k, v in (row | changes).items() if v is not None})

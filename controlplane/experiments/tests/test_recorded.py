@@ -10,14 +10,15 @@ from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
 from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.models import Experiment, Trace
+from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results import records
 from controlplane.experiments.tests.conftest import body
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
-from controlplane.experiments.tests.test_recorded_format import recorded_line
 from controlplane.traces import library
+from controlplane.traces.models import Trace
+from controlplane.traces.tests.test_recorded_format import recorded_line
 from router.contract import redis_keys
 
 pytestmark = pytest.mark.django_db
@@ -152,5 +153,5 @@ def test_it_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):
 def test_the_page_lists_it_and_the_form_offers_it(client, otto, record):
     record(*lines(3))
     client.force_login(otto)
-    assert re.search(r"recorded, last \d+ s ago", client.get("/experiments/traces/").content.decode())
+    assert re.search(r"recorded, last [\d.]+ s ago", client.get("/experiments/traces/").content.decode())
     assert 'value="recorded:demo"' in client.get("/experiments/new").content.decode()

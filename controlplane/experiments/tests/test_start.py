@@ -126,7 +126,7 @@ def test_changes_alone_are_made_to_the_policy_of_the_pool(ci, demo_pool, sent, d
 
 
 def test_a_closed_loop_needs_a_trace_with_sessions(ci, demo_pool, sent, data_dir):
-    from controlplane.experiments.tests.conftest import mooncake_line
+    from controlplane.traces.tests.conftest import mooncake_line
 
     upload = ci._client.generic(
         "POST",

@@ -15,7 +15,7 @@ from fleet import jobs
 from fleet.jobs import FAILED, QUEUED, RUNNING, Job
 from fleet.models import Calibration
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_dir")]
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +52,6 @@ KINDS = pytest.mark.parametrize(
         (calibration, ("fleet.calibrate", "node.gpu-1")),
     ],
 )
-
-
-@pytest.fixture(autouse=True)
-def data_dir(tmp_path: Any, settings: Any) -> None:
-    settings.DATA_DIR = tmp_path
 
 
 def ago(seconds: float) -> Any:

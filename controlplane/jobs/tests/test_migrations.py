@@ -9,10 +9,11 @@ from django.db.migrations.executor import MigrationExecutor
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def migrate(*targets: tuple[str, str]) -> Any:
+def migrate(*targets: tuple[str, str | None]) -> Any:
     executor = MigrationExecutor(connection)
     executor.migrate(list(targets))
-    return MigrationExecutor(connection).loader.project_state(list(targets)).apps
+    known = [target for target in targets if target[1]]
+    return MigrationExecutor(connection).loader.project_state(known).apps
 
 
 def latest() -> list[tuple[str, str]]:
@@ -57,3 +58,12 @@ def test_a_running_experiment_gets_a_heartbeat() -> None:
         model.objects.create(name=status, trace="t", pool="demo", actor="ada", status=status, **values)
     new = migrate(("experiments", "0002_experiment_is_a_job")).get_model("experiments", "Experiment").objects
     assert [row.name for row in new.exclude(heartbeat_at=None)] == ["running"]
+
+
+def test_a_trace_keeps_its_row_when_it_gets_an_app_of_its_own() -> None:
+    old = migrate(("experiments", "0002_experiment_is_a_job"), ("traces", None)).get_model("experiments", "Trace")
+    made = old.objects.create(name="mine.jsonl", format="mooncake", source="upload", sha256="a", bytes=3)
+    new = migrate(("experiments", "0003_trace_has_its_own_app")).get_model("traces", "Trace")
+    assert [(row.pk, row.name, row.bytes) for row in new.objects.all()] == [(made.pk, "mine.jsonl", 3)]
+    again = migrate(("experiments", "0002_experiment_is_a_job"), ("traces", None)).get_model("experiments", "Trace")
+    assert again.objects.get().name == "mine.jsonl"

@@ -7,10 +7,10 @@ import pytest
 import redis
 
 from controlplane.audit.services import Actor
-from controlplane.experiments.tests.test_recorded_format import recorded_line
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
+from controlplane.traces.tests.test_recorded_format import recorded_line
 from fleet.models import Pool
 from router.contract import redis_keys
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from controlplane.experiments.tests.conftest import mooncake_line
 from controlplane.traces.formats import registry
+from controlplane.traces.tests.conftest import mooncake_line
 from controlplane.traces.types import BadTrace, TraceRequest
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"

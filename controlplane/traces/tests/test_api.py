@@ -4,10 +4,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.audit.models import AuditEntry
-from controlplane.experiments.models import Trace
-from controlplane.experiments.tests.conftest import mooncake_line
 from controlplane.traces import library
 from controlplane.traces.formats import registry
+from controlplane.traces.models import Trace
+from controlplane.traces.tests.conftest import mooncake_line
 
 pytestmark = pytest.mark.django_db
 LINES = "\n".join(mooncake_line(timestamp=1000 * i) for i in range(3)).encode()

@@ -1,0 +1,23 @@
+from django.db import models
+from django.utils import timezone
+
+
+class Trace(models.Model):
+    """A trace file by name; its summary is made when the file is first read."""
+
+    name = models.CharField(max_length=120, unique=True)
+    format = models.CharField(max_length=20)
+    source = models.CharField(max_length=8, choices=[(s, s) for s in ("upload", "folder")])
+    sha256 = models.CharField(max_length=64)  # of the content
+    bytes = models.PositiveBigIntegerField()
+    mtime_ns = models.BigIntegerField(default=0)  # of a file in WEIR_TRACE_DIR; it is read again when this changes
+    summary = models.JSONField(default=dict)
+    actor = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        db_table = "experiments_trace"  # the app that it was first in
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,65 @@
+"""The page of the traces: a list, and a form to upload one."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.dashboard.templatetags.figures import UNKNOWN, significant
+from controlplane.permissions import operator_controls
+from controlplane.traces import library
+from controlplane.traces.formats import registry
+from controlplane.traces.types import BadTrace
+
+
+@require_http_methods(["GET", "POST"])
+def traces(request: HttpRequest) -> HttpResponseBase:
+    return _upload(request) if request.method == "POST" else _page(request)
+
+
+@operator_required
+def _upload(request: HttpRequest) -> HttpResponseBase:
+    file = request.FILES.get("file")
+    if file is None:
+        return _page(request, "choose a file", status=422)
+    name = request.POST.get("name", "").strip() or str(file.name)
+    try:
+        row, new = library.upload(name, file.read(registry.MAX_BYTES + 1), actor_of(request))
+    except BadTrace as error:
+        return _page(request, f"{error.path}: {error.value}; allowed is {error.allowed}", status=422)
+    except library.NameTaken as error:
+        return _page(request, str(error), status=409)
+    messages.success(request, f"Trace {row.name} is {'stored' if new else 'there already, with the same content'}.")
+    return redirect("traces")
+
+
+def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpResponseBase:
+    context = {
+        "rows": [_row(entry) for entry in library.entries()],
+        "problem": problem,
+        "formats": [kind.title for kind in registry.FORMATS.values()],
+        "limit_mib": registry.MAX_BYTES >> 20,
+        "folder": library.folder(),
+        **operator_controls(request.user),
+    }
+    return render(request, "traces/traces.html", context, status=status)
+
+
+def _row(entry: library.Entry) -> dict[str, Any]:
+    summary = entry.summary or {"requests": entry.recorded.requests if entry.recorded else None}
+    return {
+        "entry": entry,
+        "summary": summary,
+        "size": f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else UNKNOWN,
+        "ideal_hits": _share(summary.get("ideal_hit_share")),
+        "heavy": _share(summary.get("heavy_share")),
+    }
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{significant(value * 100)} %"
