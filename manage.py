@@ -12,7 +12,13 @@ def main() -> None:
     from controlplane.env import BadSetting
 
     try:
-        execute_from_command_line(sys.argv)
+        if sys.argv[1:2] == ["up"]:
+            # Without Django's set-up, which takes longer than starting the servers; `up` does it meanwhile.
+            from controlplane.management.commands.up import Command
+
+            Command().run_from_argv(sys.argv)
+        else:
+            execute_from_command_line(sys.argv)
     except BadSetting as error:
         sys.exit(f"weir: {error}")
 

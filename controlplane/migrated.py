@@ -9,7 +9,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 LIMIT_S = 60.0
-STEP_S = 0.1
+STEP_S = 0.05
 
 
 class NotMigrated(Exception):

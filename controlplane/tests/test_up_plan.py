@@ -98,6 +98,6 @@ def test_a_process_that_ran_a_minute_starts_with_a_clean_slate():
 
 
 def test_the_demo_fleet_is_a_valid_document():
-    from controlplane.up import weir
+    from controlplane.up import database
 
-    weir.check_fleet(Path(__file__).parents[2] / weir.DEMO_FLEET)
+    database.check_fleet(Path(__file__).parents[2] / database.DEMO_FLEET)

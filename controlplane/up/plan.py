@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-# In the order of their start: the store; servers and workers, while the database is prepared (migrated.py); the
-# background when the pages answer, so that they have the machine to themselves; the traffic when the fleet is ready.
+# In the order of their start: the store; the servers, while the database is prepared (migrated.py); the workers; the
+# background when the pages answer; the traffic when the fleet is ready.
 Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # The workers go before the engines (or they would start them again), the servers after (running answers end first).
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))

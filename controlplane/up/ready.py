@@ -15,7 +15,7 @@ from router.contract import codec, redis_keys
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
 LIMIT_S = 60.0
-STEP_S = 0.05
+STEP_S = 0.02
 
 
 def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from controlplane.up import CannotStart, record
 from controlplane.up.child import Child, trim
@@ -23,7 +22,7 @@ ENGINES_S = 3.0  # what stopping the engines may take
 class Hooks:
     """What belongs to Weir rather than to supervising."""
 
-    prepare: Callable[[], Coroutine[Any, Any, None]]  # Redis answers: bring database and fleet up to date
+    prepare: Callable[[], Awaitable[None]]  # Redis answers: bring database and fleet up to date
     announce: Callable[[], Awaitable[None]]  # the pages answer: tell the operator
     before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False when there is nothing to send to
     stop_engines: Callable[[], Awaitable[None]]
@@ -66,20 +65,22 @@ class Supervisor:
         record.end(record.leftovers(self.recorded))
         async with asyncio.TaskGroup() as tasks:
             await self._bring_up(("store",), tasks)
-            # Whoever needs the database waits for it by himself, and imports what he needs meanwhile.
-            await self._bring_up(("servers", "workers"), tasks, self.hooks.prepare())
+            async with asyncio.TaskGroup() as starts:
+                # The servers load their code meanwhile, and wait for the database by themselves.
+                starts.create_task(self._bring_up(("servers",), tasks))
+                await self.hooks.prepare()
+                # Not sooner: a worker's imports would take the second of two cores from the page.
+                await self._bring_up(("workers",), tasks)
             await self.hooks.announce()
             tasks.create_task(self._bring_up(("background",), tasks))
             tasks.create_task(self._traffic(tasks))
             tasks.create_task(self._keep_logs_short())
 
-    async def _bring_up(
-        self, stages: tuple[Stage, ...], tasks: asyncio.TaskGroup, *meanwhile: Coroutine[Any, Any, None]
-    ) -> None:
+    async def _bring_up(self, stages: tuple[Stage, ...], tasks: asyncio.TaskGroup) -> None:
         children = self._in(*stages)
         async with asyncio.TaskGroup() as starts:
-            for other in (*(self._start(child) for child in children), *meanwhile):
-                starts.create_task(other)
+            for child in children:
+                starts.create_task(self._start(child))
         for child in children:
             tasks.create_task(self._watch(child))
 

@@ -1,28 +1,22 @@
-"""What bringing up Weir means besides its processes: database, first administrator, fleet, and what it prints."""
+"""What `up` does besides starting processes: the database, the fleet, the engines, and the lines it prints."""
 
 import asyncio
 import json
+import logging
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import django
+from django.apps import apps
 from django.conf import settings
-from django.core.management import call_command
-from django.db import connections
-from django.db.utils import DatabaseError
 
-from controlplane.accounts.services import ensure_admin
-from controlplane.policies.services import ensure_default_policy
-from controlplane.up import CannotStart
 from controlplane.up.console import block, say
 from controlplane.up.plan import Options, url
-from fleet import selectors, services
-from fleet.kinds import KINDS
 from fleet.node import process
-from fleet.spec import document, fleet_spec
 
-DEMO_FLEET = Path("examples/fleet-demo.yaml")
 DEMO_POOL = "demo"
 DEMO_MODEL = "llama-3.1-8b"
 FLEET_PATIENCE_S = 60.0
@@ -35,30 +29,11 @@ class Weir:
 
     async def prepare(self) -> None:
         """Bring database, administrator, policy and fleet up to date; CannotStart when the database refuses."""
-        await asyncio.to_thread(self._prepare)
-
-    def _prepare(self) -> None:
-        try:
-            call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
-            self.password = ensure_admin().password or ""
-            ensure_default_policy()
-            self._apply_fleet()
-        except (DatabaseError, OSError) as error:
-            raise CannotStart(f"database {settings.DATABASES['default']['NAME']}: {error}") from error
-        finally:
-            connections.close_all()
-
-    def _apply_fleet(self) -> None:
-        chosen = self.options.fleet
-        if chosen is None and self.options.demo and not selectors.pools().exists():
-            chosen = DEMO_FLEET
-        if chosen is not None:
-            services.apply_fleet((settings.BASE_DIR / chosen).read_text(), actor="up")
-            say("fleet", f"applied {chosen}")
+        self.password = await asyncio.to_thread(_prepare, self.options)
 
     async def announce(self) -> None:
         home, models = (url(self.options.host, port) for port in (self.options.web_port, self.options.router_port))
-        request = demo_request(await asyncio.to_thread(_a_model))
+        request = demo_request(await asyncio.to_thread(_served_model))
         password = f"  password {self.password}  (shown this once)" if self.password else ""
         block(
             f"\nWeir is up after {took()}\n"
@@ -72,7 +47,7 @@ class Weir:
         )
 
     async def fleet_is_ready(self) -> bool:
-        """Whether there is a demo pool to send to; waits for its instances, but not for ever for the last of them."""
+        """Whether there is a demo pool; waits for its instances, but at most FLEET_PATIENCE_S."""
         end = time.monotonic() + FLEET_PATIENCE_S
         ready, wanted = await asyncio.to_thread(_demo_pool)
         while ready < wanted and time.monotonic() < end:
@@ -82,21 +57,29 @@ class Weir:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
         return wanted > 0
 
+    async def stop_engines(self) -> None:
+        """Their desired state stays, so the next `up` starts them again."""
+        await asyncio.to_thread(_stop_engines)
+
+
+def kill_engines() -> None:
+    """At once and without the database: engines carry our data folder in their environment."""
+    for pid, started in process.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
+        process.send(pid, started, signal.SIGKILL)
+
+
+def check_fleet(path: Path) -> None:
+    """CannotStart when the document cannot be applied."""
+    _load()
+    from controlplane.up import database
+
+    database.check_fleet(path)
+
 
 def demo_request(model: str) -> str:
     messages = [{"role": "user", "content": "What is a weir?"}]
     body = {"model": model, "stream": True, "max_tokens": 20, "messages": messages}
     return json.dumps(body, separators=(",", ":"))
-
-
-def _a_model() -> str:
-    """That the fleet serves, for the request that is suggested."""
-    try:
-        serving = [kind.name for kind in KINDS.values() if kind.serves]
-        first = selectors.pools().filter(kind__in=serving).first()
-        return first.model if first else DEMO_MODEL
-    finally:
-        connections.close_all()
 
 
 def took() -> str:
@@ -105,17 +88,45 @@ def took() -> str:
     return f"{time.clock_gettime(time.CLOCK_BOOTTIME) - state.started:.1f} s" if state else "?"
 
 
-def check_fleet(path: Path) -> None:
-    """CannotStart when the document cannot be applied."""
-    try:
-        fleet_spec.parse_fleet(document.load(path.read_text()))
-    except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
-        raise CannotStart(f"--fleet {path}: {' '.join(str(error).split())}") from None
+def quiet() -> None:
+    """The console belongs to the lines of console.py."""
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+# Below, each function runs in a thread and loads Django's applications if it is the first: that takes half a second of
+# CPU, in which the servers are started already.
+
+
+def _load() -> None:
+    if not apps.ready:
+        django.setup()
+        quiet()
+
+
+def _prepare(options: Options) -> str:
+    _load()
+    from controlplane.up import database
+
+    return database.prepare(options)
+
+
+def _served_model() -> str:
+    from controlplane.up import database
+
+    return database.served_model() or DEMO_MODEL
 
 
 def _demo_pool() -> tuple[int, int]:
-    """(ready, wanted) instances of the demo pool."""
+    from controlplane.up import database
+
+    return database.ready_instances(DEMO_POOL)
+
+
+def _stop_engines() -> None:
+    _load()
+    from controlplane.up import database
+
     try:
-        return selectors.pool_ready(DEMO_POOL)
+        database.stop_engines()
     finally:
-        connections.close_all()
+        kill_engines()  # what a launcher started and could not write down

@@ -1,7 +1,6 @@
 """`manage.py up`: all of Weir on this machine, from Redis to the demo traffic, until Ctrl-C."""
 
 import asyncio
-import logging
 import os
 import shlex
 import sys
@@ -17,6 +16,7 @@ from controlplane.up import CannotStart, plan, preflight
 from controlplane.up.console import complain, say
 from controlplane.up.plan import Options, Surroundings
 from controlplane.up.supervisor import Hooks, Supervisor, cause
+from controlplane.up.weir import Weir, check_fleet, kill_engines, quiet
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             demo=not given["no_demo"],
             fleet=given["fleet"] and given["fleet"].absolute(),
         )
-        logging.getLogger().setLevel(logging.WARNING)  # the console belongs to the lines of console.py
+        quiet()
         try:
             if given["print_processes"]:
                 print_processes(options)
@@ -64,14 +64,10 @@ def bring_up(options: Options) -> None:
     with preflight.claim(settings.DATA_DIR):
         preflight.check_ports(options)
         around = surroundings()
-        # Only now: the fleet's and the policies' code is a third of the time to the first line on the console.
-        from controlplane.up import engines
-        from controlplane.up.weir import Weir, check_fleet
-
         if options.fleet is not None:
             check_fleet(options.fleet)
         weir = Weir(options)
-        hooks = Hooks(weir.prepare, weir.announce, weir.fleet_is_ready, engines.stop, engines.kill)
+        hooks = Hooks(weir.prepare, weir.announce, weir.fleet_is_ready, weir.stop_engines, kill_engines)
         supervisor = Supervisor(
             plan.processes(options, around), settings.DATA_DIR, settings.BASE_DIR, environment(around), hooks
         )

@@ -1,0 +1,87 @@
+"""The part of `up` that needs Django's applications: database, first administrator, policy, fleet and engines.
+
+weir.py imports it late: that takes half a second, and the servers are started first.
+"""
+
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import DatabaseError
+
+from controlplane import migrated
+from controlplane.accounts.services import ensure_admin
+from controlplane.policies.services import ensure_default_policy
+from controlplane.up import CannotStart
+from controlplane.up.console import say
+from controlplane.up.plan import Options
+from fleet import selectors, services
+from fleet.control.shutdown import stop_all
+from fleet.kinds import KINDS
+from fleet.node.launcher import LaunchError
+from fleet.spec import document, fleet_spec
+
+DEMO_FLEET = Path("examples/fleet-demo.yaml")
+NODE = "local"
+ENGINE_GRACE_S = 1.5
+
+
+def prepare(options: Options) -> str:
+    """Bring database, administrator, policy and fleet up to date; the administrator's password if it is new."""
+    try:
+        if migrated.missing(migrated.wanted()):
+            call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+        password = ensure_admin().password or ""
+        ensure_default_policy()
+        _apply_fleet(options)
+        return password
+    except (DatabaseError, OSError) as error:
+        raise CannotStart(f"database {settings.DATABASES['default']['NAME']}: {error}") from error
+    finally:
+        connections.close_all()
+
+
+def _apply_fleet(options: Options) -> None:
+    chosen = options.fleet
+    if chosen is None and options.demo and not selectors.pools().exists():
+        chosen = DEMO_FLEET
+    if chosen is not None:
+        services.apply_fleet((settings.BASE_DIR / chosen).read_text(), actor="up")
+        say("fleet", f"applied {chosen}")
+
+
+def check_fleet(path: Path) -> None:
+    """CannotStart when the document cannot be applied."""
+    try:
+        fleet_spec.parse_fleet(document.load(path.read_text()))
+    except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
+        raise CannotStart(f"--fleet {path}: {' '.join(str(error).split())}") from None
+
+
+def served_model() -> str:
+    """A model of the fleet, for the suggested request; empty without one."""
+    try:
+        serving = [kind.name for kind in KINDS.values() if kind.serves]
+        pool = selectors.pools().filter(kind__in=serving).first()
+        return pool.model if pool else ""
+    finally:
+        connections.close_all()
+
+
+def ready_instances(pool: str) -> tuple[int, int]:
+    """(ready, wanted)"""
+    try:
+        return selectors.pool_ready(pool)
+    finally:
+        connections.close_all()
+
+
+def stop_engines() -> None:
+    """Their desired state stays, so the next `up` starts them again. LaunchError names those that still run."""
+    try:
+        left = stop_all(NODE, ENGINE_GRACE_S).left
+    finally:
+        connections.close_all()
+    if left:
+        raise LaunchError("; ".join(f"{name}: {why}" for name, why in left.items()))
