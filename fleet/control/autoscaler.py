@@ -35,7 +35,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     value = {"pool": pool.name, "at": at, "changed_at": changed_at, "replicas": replicas, "mode": spec.mode}
     value |= {"advised": advice.replicas, "why": advice.why, "points": [asdict(point) for point in points]}
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
-    if spec.mode == "automatic" and advice.changes(replicas):
+    if spec.mode == "automatic" and advice.replicas != replicas:
         _follow(pool, advice, replicas)
     return advice
 

@@ -238,10 +238,10 @@ def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, kno
         silent_s=at - known.sign_of_life,
         error=said.error,
         failure_cause="",
-        away=status.away,
-        waits=status.waits,
-        ended=status.ended,
-        full=known.volume if status.alive and is_full(known.disk) else "",
+        suspended_why=status.away,
+        waits_for=status.waits,
+        end_text=status.ended,
+        full_folder=known.volume if status.alive and is_full(known.disk) else "",
     )
 
 

@@ -1,7 +1,7 @@
-"""How many instances the load asks for. Pure: the figures of the last minutes in, an advice with its reason out.
+"""The number of instances that the load needs. Pure: the load of the last minutes in, advice with its reason out.
 
-Up when every figure of `up_after_s` asks for more; down when no figure of `down_after_s` asks for as many as there
-are. A step up at most doubles, a step down takes at most a quarter, and after a step nothing is done for `cooldown_s`.
+Scale up when every point of `up_after_s` needs more; down when every point of `down_after_s` needs fewer. A step up at
+most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`.
 """
 
 import math
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from fleet.spec.sections import Autoscale
 
-EVERY_S = 5.0  # between two looks
-TOLERANCE = 0.1  # of a target: so near to it nothing changes
-SLO_NEAR = 0.7  # of a limit: from here on nothing is taken away
-_COVERED = 0.8  # of a time span that figures must exist for
+EVERY_S = 5.0  # between two load points
+TOLERANCE = 0.1  # share of a target within which nothing changes
+SLO_NEAR = 0.7  # share of a limit above which no instance is removed
+_COVERED = 0.8  # share of a time span that must be covered by load points
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One look at a pool."""
+    """The load of a pool at one moment."""
 
     at: float  # Unix seconds
     ready: int  # instances
@@ -33,88 +33,75 @@ class Advice:
     replicas: int
     why: str
 
-    def changes(self, replicas: int) -> bool:
-        return self.replicas != replicas
-
-
-@dataclass(frozen=True, slots=True)
-class _Need:
-    replicas: int
-    why: str
-
 
 def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_at: float, now: float) -> Advice:
-    """`replicas`: that there should be now; `changed_at`: when that number last changed, Unix seconds."""
+    """`replicas`: the current target; `changed_at`: its last change, Unix seconds."""
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
-        return Advice(inside, f"allowed are {spec.min} to {spec.max}")
+        return Advice(inside, f"allowed: {spec.min} to {spec.max}")
     if now - changed_at < spec.cooldown_s:
-        return Advice(replicas, f"a pause of {spec.cooldown_s:g} s after the last step")
-    up = _least(_needs_since(points, spec, now, spec.up_after_s))
+        return Advice(replicas, f"cooldown of {spec.cooldown_s:g} s after the last step")
+    up = min(_needs_since(points, spec, now, spec.up_after_s), key=_replicas, default=None)
     if up is None:
-        return Advice(replicas, "there are not enough figures yet")
+        return Advice(replicas, "not enough load data yet")
     if up.replicas > replicas:
         most = min(up.replicas, 2 * replicas, spec.max)
-        return Advice(most, up.why if most > replicas else f"{up.why}; {spec.max} is the most")
-    down = _most(_needs_since(points, spec, now, spec.down_after_s))
+        return Advice(most, up.why if most > replicas else f"{up.why}; the maximum is {spec.max}")
+    down = max(_needs_since(points, spec, now, spec.down_after_s), key=_replicas, default=None)
     if down is not None and down.replicas < replicas:
         return _fewer(down, spec, replicas)
-    return Advice(replicas, "the load is what they are for")
+    return Advice(replicas, "the load fits the current size")
 
 
-def _fewer(down: _Need, spec: Autoscale, replicas: int) -> Advice:
+def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
     fewest = max(down.replicas, replicas - max(1, replicas // 4), spec.min)
     if fewest == replicas:
-        return Advice(replicas, f"little load; {spec.min} is the fewest")
-    return Advice(fewest, f"for {spec.down_after_s:g} s {max(1, down.replicas)} would have been enough")
+        return Advice(replicas, f"little load; the minimum is {spec.min}")
+    return Advice(fewest, f"{max(1, down.replicas)} would have been enough for {spec.down_after_s:g} s")
 
 
-def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[_Need]:
-    """What each look of the last `span_s` seconds asked for; empty when they are too few to tell."""
+def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[Advice]:
+    """The need at each point of the last `span_s` seconds; empty when the points cover too little of it."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
         return []
     return [needed(point, spec) for point in recent]
 
 
-def _least(found: Iterable[_Need]) -> _Need | None:
-    return min(found, key=lambda one: one.replicas, default=None)
+def _replicas(need: Advice) -> int:
+    return need.replicas
 
 
-def _most(found: Iterable[_Need]) -> _Need | None:
-    return max(found, key=lambda one: one.replicas, default=None)
+def needed(point: LoadPoint, spec: Autoscale) -> Advice:
+    """The highest need of all targets at one point."""
+    needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec)]
+    return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
 
 
-def needed(point: LoadPoint, spec: Autoscale) -> _Need:
-    """What one look at ready instances asks for: the most of what its targets ask for."""
-    found = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec)]
-    return max(found, key=lambda one: one.replicas, default=_Need(point.ready, "nothing is measured"))
-
-
-def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
+def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
     if spec.target_queue is not None:
         per = point.waiting / point.ready
         why = f"{per:.1f} requests wait per instance, the target is {spec.target_queue:g}"
-        yield _Need(_scaled(point.ready, per / spec.target_queue), why)
+        yield Advice(_scaled(point.ready, per / spec.target_queue), why)
 
 
-def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
+def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
     if spec.target_kv is not None and point.kv is not None:
         why = f"KV use is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
-        yield _Need(_scaled(point.ready, point.kv / spec.target_kv), why)
+        yield Advice(_scaled(point.ready, point.kv / spec.target_kv), why)
 
 
 def _scaled(ready: int, ratio: float) -> int:
     return ready if abs(ratio - 1) <= TOLERANCE else max(1, math.ceil(ready * ratio))
 
 
-def _by_slo(point: LoadPoint, spec: Autoscale) -> Iterable[_Need]:
+def _by_slo(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
     for name, limit in spec.slo_ttft_p90_ms.items():
         measured = point.ttft_p90_ms.get(name)
         if measured is None:
             continue
         why = f"TTFT p90 of {name} requests is {measured:.0f} ms, the limit is {limit:g} ms"
         if measured > limit:
-            yield _Need(point.ready + max(1, point.ready // 4), why)
+            yield Advice(point.ready + max(1, point.ready // 4), why)
         else:
-            yield _Need(point.ready if measured > SLO_NEAR * limit else 1, why)
+            yield Advice(point.ready if measured > SLO_NEAR * limit else 1, why)

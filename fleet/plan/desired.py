@@ -1,4 +1,4 @@
-"""What should run and what does, as plain values, and what follows for one instance. Pure."""
+"""Desired and observed state as plain values, and their comparison for one instance. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ AT_REST = ("stopped", "failed")  # nothing runs
 @dataclass(frozen=True, slots=True)
 class DesiredPool:
     name: str
-    replicas: int  # that are wanted now: declared, scheduled or as the load asks for
-    config_hash: str  # of the configuration that each instance should have been started with
+    replicas: int  # declared, scheduled or set by the autoscaler
+    config_hash: str  # of the current configuration
     load_timeout_s: float
     drain_timeout_s: float
     removed: bool = False
-    because: str = ""  # why so many replicas, when it is not the document that says so
+    because: str = ""  # reason for `replicas`; empty: the document declares them
     placement: Placement = field(default_factory=Placement)
     update: Update = field(default_factory=Update)
-    stable_hash: str = ""  # the latest other configuration with which every instance was ready; empty: none
-    proven: bool = True  # every instance has been ready with the present configuration
-    halted: str = ""  # why the change to the present configuration does not go on
-    launched: bool = True  # its processes are ours: what is out of reach is replaced
-    numbered: bool = False  # what an instance is depends on its number: they stay 0 … replicas-1
-    needs: tuple[str, ...] = ()  # pools that must have a ready instance before one of this is started
+    stable_hash: str = ""  # latest other configuration with which every instance was ready; empty: none
+    proven: bool = True  # every instance has been ready with the current configuration
+    halted: str = ""  # why the change to the current configuration was halted
+    launched: bool = True  # Weir starts its processes, so it also replaces unreachable ones
+    numbered: bool = False  # the ordinal decides what an instance does, so ordinals stay 0 … replicas-1
+    needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +43,32 @@ class ObservedInstance:
     desired: str  # "running", "drained", "asleep" or "stopped"
     reason: str
     since: float  # Unix seconds, in that state
-    config_hash: str  # of what its latest start was made from
-    restart_asked: str  # by whom and why; empty: nobody
-    idle: bool  # while draining: no request is left, as its own figures say
-    next_start_at: float | None  # back-off
-    stop_deadline: float | None  # then SIGKILL
+    config_hash: str  # of its latest start
+    restart_asked: str  # who asked for a restart and why; empty: no request
+    idle: bool  # while draining: its sample shows no request
+    next_start_at: float | None  # end of the back-off
+    stop_deadline: float | None  # time of the SIGKILL
     node: str = ""  # of its latest start
-    gpus: tuple[int, ...] = ()  # that it has for itself there
-    retired: str = ""  # why its pool can do without it; empty: it stays
-    load: int = 0  # requests that it runs or that wait there
+    gpus: tuple[int, ...] = ()  # assigned on that node
+    retired: str = ""  # why it is being removed; empty: it stays
+    load: int = 0  # running and waiting requests
     failures: int = 0  # in a row
     was_ready: bool = False  # in this epoch
-    asleep: int | None = None  # level of its sleep
-    ordered_at: float | None = None  # when it was last told to sleep or wake
-    allowance_s: float = 0.0  # in addition to the load time-out of its kind
+    asleep: int | None = None  # sleep level
+    ordered_at: float | None = None  # time of the latest sleep or wake order
+    allowance_s: float = 0.0  # added to the load time-out of its kind
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     kind: ActionKind
     pool: str
-    instance: str  # empty for what is about the pool
+    instance: str  # empty for an action on the pool
     ordinal: int
     reason: str
-    failure: bool = False  # of a kill: what is killed has failed, so back off
-    config_hash: str = ""  # of a start: the configuration to start it with
-    node: str = ""  # of a start: where
+    failure: bool = False  # for "kill": the instance failed, so back off
+    config_hash: str = ""  # for "start"
+    node: str = ""  # for "start"
     gpus: tuple[int, ...] = ()
 
 
@@ -85,7 +85,7 @@ def goal(pool: DesiredPool, instance: ObservedInstance) -> Goal:
 
 
 def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """The configuration that it would be started with now: while a change is halted, one that works."""
+    """The configuration for its next start: a working one while a change is halted."""
     if not pool.halted:
         return pool.config_hash
     own = instance.config_hash
@@ -93,19 +93,19 @@ def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def changed(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why a change of the pool replaces the running process; empty when it does not (or the change is halted)."""
+    """Why a change of the pool replaces this process; empty: it does not, or the change is halted."""
     if pool.halted or instance.config_hash == pool.config_hash:
         return ""
-    return "its configuration has changed"
+    return "its configuration changed"
 
 
 def outdated(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why the running process must be replaced; empty when it is as it should be."""
+    """Why this process must be replaced; empty: it need not."""
     return instance.restart_asked or changed(pool, instance)
 
 
 def leaving(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Why the process must end; empty when it may stay."""
+    """Why this process must end; empty: it stays."""
     if pool.removed:
         return "the pool is removed"
     if instance.retired:

@@ -1,4 +1,4 @@
-"""Whether a pool is as declared, and if not, in which ways. Pure. Health is another question: this is what runs."""
+"""Differences between a pool and its declaration, apart from health. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 
 
 def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """In which way one instance is not as declared; empty when it is."""
-    wanted = goal(pool, instance)
-    if wanted == "gone":
+    """How one instance differs from its declaration; empty: it matches."""
+    target = goal(pool, instance)
+    if target == "gone":
         return "to be removed"
-    if wanted == "stopped":
+    if target == "stopped":
         return "" if instance.state == "stopped" else "to be stopped"
     if instance.state in _WITHOUT_PROCESS:
         return "not running"
@@ -22,8 +22,8 @@ def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def differences(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> tuple[str, ...]:
-    """In words; empty when the pool is as declared."""
+    """Counts by difference, such as "2 not running"; empty: the pool matches."""
     found = Counter(difference(pool, instance) for instance in instances)
     staying = len(instances) - found["to be removed"]
     found["not created yet"] = 0 if pool.removed else pool.replicas - staying
-    return tuple(f"{found[words]} {words}" for words in _ORDER if found[words] > 0)
+    return tuple(f"{found[kind]} {kind}" for kind in _ORDER if found[kind] > 0)

@@ -1,4 +1,4 @@
-"""Which pools a pool needs, as its kind says: they must exist, and none may need itself by a round-about way. Pure."""
+"""Dependencies between pools: they must exist and must not be circular. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,32 +14,32 @@ def needs_of(pool: PoolSpec) -> tuple[str, ...]:
 
 
 def problems(pools: Sequence[PoolSpec], others: Iterable[str]) -> list[Problem]:
-    """`others`: pools that are there without being in the document."""
+    """`others`: existing pools that the document does not name."""
     asked = {pool.name: needs_of(pool) for pool in pools}
     known = (*asked, *others)
     found = []
     for index, pool in enumerate(pools):
         path = f"spec.pools[{index}].engine"
         found += [
-            Problem(path, name, f"needs a pool {name}, which there is not{suggestion(name, known)}")
+            Problem(path, name, f"needs the unknown pool {name}{suggestion(name, known)}")
             for name in asked[pool.name]
             if name not in known
         ]
         if _reaches(asked, pool.name, pool.name):
             found.append(
-                Problem(path, pool.name, "needs itself by way of the pools that it needs: it could never start")
+                Problem(path, pool.name, "depends on itself through the pools that it needs, so it could never start")
             )
     return found
 
 
 def _reaches(asked: Mapping[str, tuple[str, ...]], start: str, goal: str) -> bool:
     seen: set[str] = set()
-    ahead = list(asked.get(start, ()))
-    while ahead:
-        name = ahead.pop()
+    pending = list(asked.get(start, ()))
+    while pending:
+        name = pending.pop()
         if name == goal:
             return True
         if name not in seen:
             seen.add(name)
-            ahead += asked.get(name, ())
+            pending += asked.get(name, ())
     return False

@@ -1,7 +1,6 @@
-"""Which node an instance starts on: pins and labels, then what it takes fits, then spread. Pure.
+"""The node that an instance starts on: first pinned nodes and labels, then free resources, then spread. Pure.
 
-What runs stays where it is: only instances that are about to start are placed, and one that has been somewhere goes
-back there when it may.
+Only instances that are about to start are placed; an instance returns to its previous node if it fits there.
 """
 
 from collections import Counter
@@ -10,25 +9,25 @@ from dataclasses import dataclass
 
 from fleet.spec.sections import Placement
 
-_SHOWN = 4  # nodes that a refusal names
+_SHOWN = 4  # nodes named in a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     name: str
-    reports: bool = True  # its worker is there to do something
+    reports: bool = True  # its worker sends heartbeats
     cordoned: bool = False
     draining: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     cpus: float | None = None  # None: not known, so no limit
     memory_gib: float | None = None
     gpus: int = 0
-    trouble: str = ""  # why its worker can start nothing just now
+    trouble: str = ""  # why its worker cannot start instances now
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """An instance that is to be started."""
+    """An instance about to start."""
 
     instance: str
     pool: str
@@ -38,7 +37,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class HeldResources:
-    """What an instance that has a process (or is being started) takes on its node."""
+    """Resources of a node that a running or starting instance holds."""
 
     instance: str
     pool: str
@@ -49,13 +48,13 @@ class HeldResources:
 
 @dataclass(frozen=True, slots=True)
 class PlacedInstance:
-    node: str  # empty: there is none
+    node: str  # empty: no node can take it
     gpus: tuple[int, ...] = ()
-    refusal: str = ""  # why there is none, in words
+    refusal: str = ""  # why no node can take it
 
 
 class _Capacity:
-    """What is left on one node."""
+    """Free resources of one node."""
 
     def __init__(self, node: NodeView, held: Sequence[HeldResources]) -> None:
         self.node = node
@@ -75,7 +74,7 @@ class _Capacity:
         return PlacedInstance(self.node.name, given)
 
     def shortage(self, placement: Placement) -> str:
-        """What does not fit, in words; empty when it does."""
+        """The missing resource; empty: the placement fits."""
         if self.cpus is not None and placement.cpus > self.cpus:
             return f"has {_left(self.cpus)} of {self.node.cpus:g} CPUs left ({placement.cpus:g} needed)"
         if self.memory_gib is not None and placement.memory_gib > self.memory_gib:
@@ -93,7 +92,7 @@ def _left(amount: float) -> str:
 def place(
     demands: Iterable[Demand], held: Iterable[HeldResources], nodes: Iterable[NodeView]
 ) -> dict[str, PlacedInstance]:
-    """A home for each demand, in the order given; each takes its room before the next is looked at."""
+    """Place each demand in the given order; each takes its resources before the next."""
     by_node: dict[str, list[HeldResources]] = {}
     for one in held:
         by_node.setdefault(one.node, []).append(one)
@@ -106,7 +105,7 @@ def _place_one(demand: Demand, capacities: dict[str, _Capacity]) -> PlacedInstan
         name: refusal(demand.placement, capacity.node) or capacity.shortage(demand.placement)
         for name, capacity in capacities.items()
     }
-    fitting = [capacities[name] for name, words in refusals.items() if not words]
+    fitting = [capacities[name] for name, reason in refusals.items() if not reason]
     if not fitting:
         return PlacedInstance("", refusal=_explain(demand.placement, refusals))
     return min(fitting, key=lambda capacity: _preference(demand, capacity)).allocate(demand)
@@ -120,23 +119,23 @@ def _preference(demand: Demand, capacity: _Capacity) -> tuple[bool, int, int, st
 
 
 def refusal(placement: Placement, node: NodeView) -> str:
-    """Why nothing of that placement may be started on the node, whatever room there is; empty when it may."""
+    """Why the node accepts no start of that placement, whatever resources are free; empty: it accepts."""
     misplaced = not_allowed(placement, node)
     if misplaced:
         return misplaced
     if not node.reports:
         return "has no worker"
     if node.trouble:
-        return f"can start nothing: {node.trouble}"
+        return f"cannot start instances: {node.trouble}"
     if node.draining:
         return "is being drained"
     return "is cordoned" if node.cordoned else ""
 
 
 def not_allowed(placement: Placement, node: NodeView) -> str:
-    """Why the document does not let it be there; empty when it does."""
+    """Why the document does not allow that node; empty: it does."""
     if placement.nodes and node.name not in placement.nodes:
-        return "is not among the nodes that it names"
+        return "is not in its placement.nodes"
     labels = dict(node.labels)
     missing = [f"{name}={value}" for name, value in sorted(placement.labels.items()) if labels.get(name) != value]
     return f"lacks the label {', '.join(missing)}" if missing else ""
@@ -144,11 +143,11 @@ def not_allowed(placement: Placement, node: NodeView) -> str:
 
 def _explain(placement: Placement, refusals: dict[str, str]) -> str:
     unknown = [name for name in placement.nodes if name not in refusals]
-    said = [f"node {name} is not known" for name in unknown]
-    # The nodes it could be on say more than those that it does not name.
+    parts = [f"node {name} is not known" for name in unknown]
+    # Refusals of allowed nodes are more useful than those of nodes that the placement does not name.
     named = [name for name in refusals if not placement.nodes or name in placement.nodes]
-    said += [f"node {name} {refusals[name]}" for name in named]
-    if not said:
-        return "there is no node yet; it is started once one reports"
-    more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    return f"{'; '.join(said[:_SHOWN])}{more}; it is started once one can take it"
+    parts += [f"node {name} {refusals[name]}" for name in named]
+    if not parts:
+        return "there is no node yet; it starts once one reports"
+    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return f"{'; '.join(parts[:_SHOWN])}{more}; it starts once a node can take it"

@@ -1,7 +1,7 @@
-"""What to do so that what runs becomes what should run. Pure: `plan(desired, observed, now, nodes) -> actions`.
+"""The actions that bring the observed fleet closer to the desired one. Pure.
 
-Each action is one step for one instance (or one pool); once it is carried out, the next plan takes the next step. A
-fleet that is as it should be has an empty plan.
+Each action is one step for one instance or pool; the next plan takes the next step. The plan of a fleet in its desired
+state is empty.
 """
 
 import dataclasses
@@ -13,20 +13,20 @@ from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, a
 from fleet.plan.placement import Demand, HeldResources, NodeView, PlacedInstance, not_allowed, place
 from fleet.plan.state import REPLACE_AFTER_S
 
-CLAIM_S = 20.0  # a start that its node has not carried out by then is given out again
-KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process that stays (it may be in an uninterruptible wait)
-LOST_AFTER_S = 30.0  # out of reach for so long on a node that is lost as well: started elsewhere
-ORDER_AGAIN_S = 60.0  # a sleep or a waking that has not come about by then is ordered again
+CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
+KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process in an uninterruptible wait
+LOST_AFTER_S = 30.0  # unreachable for so long on a node that is also lost: start it elsewhere
+ORDER_AGAIN_S = 60.0  # a sleep or wake order without effect by then is sent again
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """What is true of the whole fleet in one look."""
+    """Facts about the whole fleet that one plan shares."""
 
     now: float  # Unix seconds
     nodes: Mapping[str, NodeView]
-    ready_pools: frozenset[str]  # that have an instance that is ready
-    moves: Mapping[str, str]  # instance → why it must leave its node, where there is another one for it
+    ready_pools: frozenset[str]  # with at least one ready instance
+    moves: Mapping[str, str]  # instance → why it must leave its node; only where another node can take it
 
     def reports(self, node: str) -> bool:
         return node in self.nodes and self.nodes[node].reports
@@ -38,7 +38,7 @@ def plan(
     now: float,
     nodes: Iterable[NodeView],
 ) -> tuple[Action, ...]:
-    """The next step for everything that is not as it should be; instances of pools not named are left alone."""
+    """The next step for everything that differs. Instances of pools outside `desired` are not touched."""
     pools, instances = {pool.name: pool for pool in desired}, list(observed)
     by_pool: dict[str, list[ObservedInstance]] = {}
     for instance in instances:
@@ -54,7 +54,7 @@ def plan(
 def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext) -> list[Action]:
     verdict = rollout.verdict(pool, instances)
     if verdict is not None:
-        return [verdict]  # it changes what the other steps would be
+        return [verdict]  # it changes what the next plan does
     may_start = not waits_for(pool, context.ready_pools)
     actions = rollout.headcount(pool, instances, context.moves, may_start)
     slots = rollout.slots(pool, instances) if may_start else 0
@@ -72,13 +72,13 @@ def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: Pl
 
 
 def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
-    """Which pools it needs and why it cannot be started without them; empty when it can."""
+    """The pools that it still waits for; empty: it may start."""
     there = set(ready_pools)
     missing = [name for name in pool.needs if name not in there]
-    return f"waits for the pool {', '.join(missing)}: no instance of it is ready" if missing else ""
+    return f"waits for the pool {', '.join(missing)}: no ready instance" if missing else ""
 
 
-# Where
+# Placement
 
 
 def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance]) -> dict[str, HeldResources]:
@@ -96,13 +96,13 @@ def _moves(
     nodes: Mapping[str, NodeView],
 ) -> dict[str, str]:
     asked = {one.name: (one, _why_leave(pools[one.pool], one, nodes)) for one in instances if one.pool in pools}
-    must = {name: (one, words) for name, (one, words) in asked.items() if words}
+    must = {name: (one, why) for name, (one, why) in asked.items() if why}
     placed = place((_demand(pools[one.pool], one) for one, _ in must.values()), held.values(), nodes.values())
-    return {name: words for name, (_, words) in must.items() if placed[name].node}
+    return {name: why for name, (_, why) in must.items() if placed[name].node}
 
 
 def _why_leave(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
-    """Why it must leave the node that it runs on; empty when it may stay. A lost node is another matter."""
+    """Why it must leave its node; empty: it stays. `_unreachable` handles lost nodes."""
     node = nodes.get(instance.node)
     if node is None or instance.state in AT_REST or goal(pool, instance) == "gone":
         return ""
@@ -123,7 +123,7 @@ def _with_nodes(
     held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> list[Action]:
-    """The same actions, each start with its node; one that has none rests with the reason."""
+    """The actions with a node for each start; a start without a node becomes a rest with the reason."""
     found = list(actions)
     starts = {action.instance for action in found if action.kind == "start"}
     if not starts:
@@ -131,8 +131,8 @@ def _with_nodes(
     rows = {one.name: one for one in instances}
     demands = [_demand(pools[rows[name].pool], rows[name]) for name in sorted(starts)]
     placed = place(demands, (one for one in held.values() if one.instance not in starts), nodes.values())
-    housed = (_with_node(action, placed.get(action.instance), rows) for action in found)
-    return [action for action in housed if action is not None]
+    placed_actions = (_with_node(action, placed.get(action.instance), rows) for action in found)
+    return [action for action in placed_actions if action is not None]
 
 
 def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[str, ObservedInstance]) -> Action | None:
@@ -141,7 +141,7 @@ def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[s
     if placed_on.node:
         return dataclasses.replace(action, node=placed_on.node, gpus=placed_on.gpus)
     row = rows[action.instance]
-    # What failed or is out of reach keeps its own reason, which says more.
+    # A failed or unreachable instance keeps its own, more useful reason.
     return act("rest", row, placed_on.refusal) if row.state == "stopped" and row.reason != placed_on.refusal else None
 
 
@@ -149,11 +149,11 @@ def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[s
 
 
 def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
-    """Stopped or failed: nothing runs."""
-    wanted = goal(pool, instance)
-    if wanted == "gone":
+    """Stopped or failed."""
+    target = goal(pool, instance)
+    if target == "gone":
         return act("delete", instance, leaving(pool, instance))
-    if wanted == "stopped":
+    if target == "stopped":
         return act("rest", instance, "stopped on request") if instance.state == "failed" else None
     waits = waits_for(pool, context.ready_pools)
     if waits:
@@ -167,7 +167,7 @@ def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext
 
 def _why_start(pool: DesiredPool, instance: ObservedInstance, config: str) -> str:
     if pool.halted and config != instance.config_hash and instance.config_hash:
-        return "should run; goes back to the configuration that worked"
+        return "should run, with the last working configuration"
     return "should run"
 
 
@@ -176,18 +176,18 @@ def _start(instance: ObservedInstance, config: str, reason: str) -> Action:
 
 
 def _starting(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
-    """Given to its node, which has not launched it yet."""
+    """Ordered, but not launched yet."""
     if context.now - instance.since < CLAIM_S:
         return None
     if goal(pool, instance) in {"gone", "stopped"}:
         return act("rest", instance, leaving(pool, instance))
-    return _start(instance, start_hash(pool, instance), "the node has not taken up the start")
+    return _start(instance, start_hash(pool, instance), "its node did not execute the start order")
 
 
 def _loading(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
     why = leaving(pool, instance)
     if why:
-        return act("stop", instance, why)  # nothing has been sent there yet
+        return act("stop", instance, why)  # it has no requests yet
     limit_s = pool.load_timeout_s + instance.allowance_s
     if context.now - instance.since >= limit_s:
         return act("kill", instance, f"not ready within {limit_s:g} s of its start", failure=True)
@@ -199,7 +199,7 @@ def _ready(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) 
     if why:
         return act("drain", instance, why)
     if instance.desired == "asleep":
-        return act("drain", instance, "to be put to sleep")
+        return act("drain", instance, "going to sleep")
     return act("drain", instance, "drained on request") if instance.desired == "drained" else None
 
 
@@ -210,19 +210,21 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
     if instance.idle or instance.asleep is not None:
         return act("stop", instance, why)
     if context.now - instance.since >= pool.drain_timeout_s:
-        return act("stop", instance, f"{why}; not drained within {pool.drain_timeout_s:g} s, the rest is cut off")
+        return act(
+            "stop", instance, f"{why}; not drained within {pool.drain_timeout_s:g} s, remaining requests are cut off"
+        )
     return None
 
 
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
-    """Drained or asleep on request, or not any more."""
+    """Drained or asleep on request, or no longer."""
     asleep, ordered = instance.asleep is not None, instance.ordered_at
     if asleep != (instance.desired == "asleep"):
         if (instance.desired == "asleep" and not instance.idle) or (
             ordered is not None and now - ordered < ORDER_AGAIN_S
         ):
             return None
-        return act("wake", instance, "is woken") if asleep else act("sleep", instance, "goes to sleep")
+        return act("wake", instance, "wakes up") if asleep else act("sleep", instance, "goes to sleep")
     return act("undrain", instance, "takes requests again") if instance.desired == "running" else None
 
 
@@ -234,12 +236,12 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanCon
         return None
     why = leaving(pool, instance)
     if not pool.launched and not why:
-        return None  # somebody else's: it is there again when it answers again
+        return None  # Weir did not start it, so it cannot restart it
     return act("kill", instance, why or instance.reason, failure=not why)
 
 
 def _lost(pool: DesiredPool, instance: ObservedInstance) -> Action:
-    """Its node cannot be told anything; when it is back it ends what is left of it (fleet/node/fencing.py)."""
+    """Its node is lost too; fleet/node/fencing.py ends leftovers when the node returns."""
     if goal(pool, instance) in {"gone", "stopped"}:
         return act("rest", instance, leaving(pool, instance))
     return _start(instance, start_hash(pool, instance), f"its node {instance.node} is lost")

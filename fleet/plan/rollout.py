@@ -1,10 +1,10 @@
-"""How a change goes through one pool: how many there are, whose turn it is, when it failed, when it is done. Pure."""
+"""The rollout of a change through one pool: instance count, order, failure and completion. Pure."""
 
 from collections.abc import Collection, Sequence
 
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, changed, goal, of_pool
 
-FAILURES_OF_ONE_READY = 2  # in a row: what was ready once may have been hit by something else the first time
+FAILURES_OF_ONE_READY = 2  # in a row: an instance that was ready once may have failed for another reason
 
 
 def staying(instances: Sequence[ObservedInstance]) -> list[ObservedInstance]:
@@ -12,12 +12,12 @@ def staying(instances: Sequence[ObservedInstance]) -> list[ObservedInstance]:
 
 
 def verdict(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> Action | None:
-    """Whether the change to the present configuration has come to its end, well or badly."""
+    """Whether the change to the current configuration is complete or has failed."""
     if pool.proven or pool.halted or pool.removed:
         return None
     running = [instance for instance in staying(instances) if goal(pool, instance) == "run"]
     if running and all(one.state == "ready" and one.config_hash == pool.config_hash for one in running):
-        return of_pool("complete", pool, f"every instance is ready with it ({len(running)} of {pool.replicas})")
+        return of_pool("complete", pool, f"every instance is ready ({len(running)} of {pool.replicas})")
     failed = next((one for one in instances if _has_failed(pool, one)), None)
     if failed is None or not pool.stable_hash:
         return None
@@ -34,7 +34,7 @@ def _has_failed(pool: DesiredPool, instance: ObservedInstance) -> bool:
 def in_change(
     pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str]
 ) -> list[ObservedInstance]:
-    """Those that run and that a change (of the configuration or of where they may be) will replace."""
+    """Running instances that a change of configuration or placement will replace."""
     return [
         one
         for one in staying(instances)
@@ -45,7 +45,7 @@ def in_change(
 def headcount(
     pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str], may_start: bool
 ) -> list[Action]:
-    """Instances to make, to keep after all, or to retire, so that there are as many as are wanted."""
+    """Instances to create, to keep after all or to retire."""
     if pool.removed:
         return []
     stay, changing = staying(instances), in_change(pool, instances, moves)
@@ -70,12 +70,12 @@ def _numbered(
     return [*retired, *(_create(pool, number, _replicas_reason(pool)) for number in new)]
 
 
-def _create(pool: DesiredPool, number: int, words: str) -> Action:
-    return Action("create", pool.name, f"{pool.name}-{number}", number, words)
+def _create(pool: DesiredPool, number: int, reason: str) -> Action:
+    return Action("create", pool.name, f"{pool.name}-{number}", number, reason)
 
 
 def _replicas_reason(pool: DesiredPool) -> str:
-    return f"{pool.replicas} replicas are wanted{pool.because and f': {pool.because}'}"
+    return f"desired replicas: {pool.replicas}{pool.because and f' ({pool.because})'}"
 
 
 def _scaled_down(pool: DesiredPool) -> str:
@@ -84,46 +84,46 @@ def _scaled_down(pool: DesiredPool) -> str:
 
 def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int, surge: int) -> list[Action]:
     back = [one for one in instances if one.retired and one.state == "draining" and not changed(pool, one)]
-    kept = [act("keep", one, "is wanted after all") for one in back[: 0 if surge else missing]]
+    kept = [act("keep", one, "is needed again") for one in back[: 0 if surge else missing]]
     there = {one.ordinal for one in instances}
     free = (number for number in range(len(there) + missing) if number not in there)
-    words = "is started before an old one ends" if surge else _replicas_reason(pool)
+    reason = "starts before an old one ends" if surge else _replicas_reason(pool)
     new = [next(free) for _ in range(missing - len(kept))]
-    return kept + [_create(pool, number, words) for number in new]
+    return kept + [_create(pool, number, reason) for number in new]
 
 
 def _surplus(
     pool: DesiredPool, stay: Sequence[ObservedInstance], count: int, changing: Collection[str]
 ) -> list[ObservedInstance]:
-    """What serves nobody goes first, then what would be replaced anyway, then the idlest, then the newest."""
+    """First instances that are not ready, then those due for replacement, then the idlest, then the newest."""
 
-    def price(one: ObservedInstance) -> tuple[bool, bool, int, int]:
+    def cost(one: ObservedInstance) -> tuple[bool, bool, int, int]:
         return one.state == "ready", one.name not in changing, one.load, -one.ordinal
 
-    return sorted(stay, key=price)[:count]
+    return sorted(stay, key=cost)[:count]
 
 
 def _replaced(
     pool: DesiredPool, stay: Sequence[ObservedInstance], changing: Sequence[ObservedInstance]
 ) -> list[Action]:
-    """With surge an old one goes when a new one is ready in its place."""
+    """With surge, an old instance retires when a new one is ready."""
     resting = sum(goal(pool, one) != "run" for one in stay)
     ready = sum(one.state == "ready" and goal(pool, one) == "run" for one in stay)
     spare = ready - (pool.replicas - resting - pool.update.unavailable(pool.replicas))
     old = sorted((one for one in changing if one.state == "ready"), key=lambda one: (one.load, one.ordinal))
-    return [act("retire", one, "a new one has taken its place") for one in old[: max(0, spare)]]
+    return [act("retire", one, "replaced by a new instance") for one in old[: max(0, spare)]]
 
 
 def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
-    """How many instances may still be taken out of routing for a change in place."""
+    """Instances that a change in place may still take out of routing."""
     if pool.update.strategy == "surge" and not pool.numbered:
         return 0
     run = [one for one in staying(instances) if goal(pool, one) == "run"]
-    # With fixed numbers there is no surge: it is changed in place, one at least at a time.
+    # Fixed ordinals rule out surge: change in place, at least one at a time.
     return max(1, pool.update.unavailable(pool.replicas)) - sum(one.state != "ready" for one in run)
 
 
 def waits_for_its_turn(pool: DesiredPool, instance: ObservedInstance, moves: Collection[str]) -> bool:
-    """A change goes through the pool a few at a time; what an operator asks of one is done now."""
+    """A change takes a few instances at a time; a restart by an operator does not wait."""
     replaced = bool(changed(pool, instance)) or instance.name in moves
     return instance.state == "ready" and goal(pool, instance) == "run" and replaced and not instance.restart_asked

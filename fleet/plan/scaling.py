@@ -1,4 +1,4 @@
-"""How many instances a pool should have now: as declared, as its schedule says, as the autoscaler has set. Pure."""
+"""The current number of instances of a pool: declared, scheduled or set by the autoscaler. Pure."""
 
 import datetime as dt
 import zoneinfo
@@ -10,26 +10,26 @@ from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow
 @dataclass(frozen=True, slots=True)
 class Scale:
     replicas: int
-    because: str = ""  # in words, when it is not simply what is declared
+    because: str = ""  # empty: as declared
 
 
 def current_scale(
     declared: int, schedule: Schedule, autoscale: Autoscale | None, scaled: int | None, now: dt.datetime
 ) -> Scale:
-    """The schedule's number replaces the declared one; the autoscaler's goes from there up to its most."""
+    """A schedule replaces the declared number and is the lower limit of the autoscaler."""
     window = active(schedule, now)
     base = (
         Scale(declared) if window is None else Scale(window.replicas, f"scheduled {describe_window(window, schedule)}")
     )
     if autoscale is None or autoscale.mode != "automatic" or scaled is None:
         return base
-    fewest = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
-    replicas = min(max(scaled, fewest), autoscale.max)
+    minimum = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
+    replicas = min(max(scaled, minimum), autoscale.max)
     return Scale(replicas, "set by the autoscaler" if replicas == scaled or not base.because else base.because)
 
 
 def active(schedule: Schedule, now: dt.datetime) -> ScheduleWindow | None:
-    """The first window that `now` (aware) lies in."""
+    """The first window that covers `now` (aware)."""
     local = now.astimezone(zone(schedule.timezone))
     minute, day = local.hour * 60 + local.minute, local.weekday()
     return next((window for window in schedule.windows if _covers(window, day, minute)), None)

@@ -1,4 +1,4 @@
-"""How the state of an instance follows from what is seen of it. Pure: its record and one look at it in, a move out.
+"""The state machine of an instance. Pure: its record and one observation in, a move out.
 
            start                    /health + model            drain
 stopped ──────────► starting ► loading ──────────► ready ◄──────────► draining
@@ -13,53 +13,53 @@ from typing import Literal
 
 Health = Literal["ok", "error", "slow", "refused"]
 
-SILENT_S = 1.9  # without an answer for so long: out of routing (probes come each second and last at most 1.5 s)
-REPLACE_AFTER_S = 10.0  # out of reach for so long: killed and started again
-STABLE_S = 60.0  # ready for so long: earlier failures are forgotten
+SILENT_S = 1.9  # without an answer for so long: out of routing (a probe each second takes at most 1.5 s)
+REPLACE_AFTER_S = 10.0  # unreachable for so long: killed and restarted
+STABLE_S = 60.0  # ready for so long: reset the failure count
 _BACKOFF_FIRST_S = 10.0
 _BACKOFF_MOST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """What is recorded of an instance that has a process."""
+    """The record of an instance with a process."""
 
     state: str
     reason: str
     desired: str  # "running", "drained", "asleep" or "stopped"
-    failing: bool  # it is being stopped because it failed
+    failing: bool  # stopping because of a failure
     failures: int  # in a row
     since: float  # Unix seconds, in that state
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at its process and its endpoints."""
+    """The process and its endpoints at one moment."""
 
     at: float  # Unix seconds
-    alive: bool  # that very process runs
-    suspended: bool  # alive, but not to be sent requests (SIGSTOP, a debugger, an eviction)
+    alive: bool  # the recorded process runs
+    suspended: bool  # alive, but must get no requests (SIGSTOP, a debugger, an eviction)
     health: Health
     serves_model: bool  # /v1/models names it
-    has_metrics: bool  # /metrics has answered in this look
-    silent_s: float  # since it last gave a sign of life
-    error: str  # what went wrong with the probe, in words
-    failure_cause: str  # why the process ended, from its log
-    away: str = ""  # why it must get no requests, of one that is suspended
-    waits: str = ""  # for what, before it runs at all
-    ended: str = "the process ended"  # how its end is told
-    full: str = ""  # the folder of its KV tier whose disk is full; empty: there is room, or no such tier
+    has_metrics: bool  # /metrics answered
+    silent_s: float  # since its last answer
+    error: str  # of the probe
+    failure_cause: str  # from its log, when the process ended
+    suspended_why: str = ""
+    waits_for: str = ""  # before it runs
+    end_text: str = "the process ended"
+    full_folder: str = ""  # folder of its KV tier on a full disk
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     to: str
     reason: str
-    failure: bool = False  # counts for the back-off
+    failure: bool = False  # counts towards the back-off
 
 
 def backoff_s(failures: int) -> float:
-    """Seconds to wait before the next start after so many failures in a row: 10, 20, 40 … 300."""
+    """Seconds before the next start, by failures in a row: 10, 20, 40 … 300."""
     if failures < 1:
         return 0.0
     return float(min(_BACKOFF_FIRST_S * 2 ** min(failures - 1, 10), _BACKOFF_MOST_S))
@@ -70,7 +70,7 @@ def is_stable(record: InstanceRecord, now: float) -> bool:
 
 
 def next_move(record: InstanceRecord, observation: Observation) -> Move | None:
-    """Where it goes from here, or None. A move to the same state only words the reason anew."""
+    """The next move, or None. A move to the same state only updates the reason."""
     if not observation.alive:
         return _ended(record, observation)
     move = _LIVING[record.state](record, observation) if record.state in _LIVING else None
@@ -80,20 +80,20 @@ def next_move(record: InstanceRecord, observation: Observation) -> Move | None:
 def _ended(record: InstanceRecord, observation: Observation) -> Move:
     if record.state == "stopping":
         return Move("failed" if record.failing else "stopped", record.reason)
-    return Move("failed", f"{observation.ended} while {record.state}: {observation.failure_cause}", failure=True)
+    return Move("failed", f"{observation.end_text} while {record.state}: {observation.failure_cause}", failure=True)
 
 
 def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
     if observation.health == "ok" and observation.serves_model:
         return _serving(record)
-    return Move("loading", observation.waits) if observation.waits else None
+    return Move("loading", observation.waits_for) if observation.waits_for else None
 
 
 def _serving(record: InstanceRecord) -> Move:
     if record.desired == "drained":
         return Move("draining", "drained on request; the process stays")
     if record.desired == "asleep":
-        return Move("draining", "to be put to sleep")
+        return Move("draining", "going to sleep")
     return Move("ready", "answers /health and serves the model")
 
 
@@ -102,10 +102,10 @@ def _ready(record: InstanceRecord, observation: Observation) -> Move | None:
     if lost:
         return Move("unreachable", lost)
     if observation.health == "ok":
-        if observation.full:
-            return Move("ready", f"{_FULL} ({observation.full}); it serves on without writing there")
+        if observation.full_folder:
+            return Move("ready", f"{_FULL} ({observation.full_folder}); it still serves but cannot write there")
         return _serving(record) if record.reason.startswith((_BUSY, _FULL)) else None
-    return Move("ready", f"{_BUSY}: /health is slow, but its figures move") if _is_busy(observation) else None
+    return Move("ready", f"{_BUSY}: /health is slow, but /metrics answers") if _is_busy(observation) else None
 
 
 _BUSY = "busy"
@@ -113,14 +113,14 @@ _FULL = "the disk of its KV tier is full"
 
 
 def _is_busy(observation: Observation) -> bool:
-    # A long prefill may hold up /health. An error or a refused connection is no sign of work.
+    # A long prefill may delay /health; an error or a refused connection does not mean work.
     return observation.health == "slow" and observation.has_metrics
 
 
 def _lost(observation: Observation) -> str:
-    """Why requests must not be sent there, in words; empty while they may."""
+    """Why it must get no requests; empty: it may."""
     if observation.suspended:
-        return observation.away or "the process is suspended (SIGSTOP or a debugger)"
+        return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
     if observation.health == "ok" or _is_busy(observation) or observation.silent_s < SILENT_S:
         return ""
     return f"no answer for {observation.silent_s:.1f} s: {observation.error}"

@@ -246,7 +246,7 @@ def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pod
     until(lambda: here.mirror(NODE).trouble != "")
     nodes.record_heartbeat(NODE, timezone.now())
     (view,) = node_views(timezone.now())
-    assert refusal(Placement(), view).startswith("can start nothing: the ")
+    assert refusal(Placement(), view).startswith("cannot start instances: the ")
 
 
 def test_last_words_take_the_log_along(here: Pods, cluster: Cluster) -> None:

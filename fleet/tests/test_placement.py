@@ -51,13 +51,13 @@ def test_a_pin_and_a_label_choose_the_node() -> None:
     ],
 )
 def test_why_there_is_no_place_is_said(placement: Placement, node: NodeView, words: str) -> None:
-    assert homes(placement, [node]) == [f"{words}; it is started once one can take it"]
+    assert homes(placement, [node]) == [f"{words}; it starts once a node can take it"]
 
 
 def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_said() -> None:
     (words,) = homes(Placement(gpus=9), [NodeView(f"n{i}") for i in range(9)])
     assert "and 5 more" in words
-    assert homes(Placement(), []) == ["there is no node yet; it is started once one reports"]
+    assert homes(Placement(), []) == ["there is no node yet; it starts once one reports"]
 
 
 def test_gpus_are_given_by_number_and_never_twice() -> None:

@@ -38,13 +38,13 @@ def test_a_pool_starts_after_the_pool_that_it_needs_and_goes_on_without_it(world
 
 @pytest.mark.usefixtures("db", "fake_kind", "live_redis")
 def test_a_needed_pool_must_exist_and_none_may_need_itself() -> None:
-    with pytest.raises(InvalidFleet, match=r"pools\[0\]\.engine: needs a pool stor, which there is not"):
+    with pytest.raises(InvalidFleet, match=r"pools\[0\]\.engine: needs the unknown pool stor"):
         services.apply_fleet(document(1, after="stor"), "ada")
-    with pytest.raises(InvalidFleet, match="needs itself"):
+    with pytest.raises(InvalidFleet, match="depends on itself"):
         services.apply_fleet(document(1, after="p"), "ada")
     services.apply_fleet(two_pools(), "ada")
     services.apply_fleet(document(2, after="store"), "ada")  # it is there, if not in this document
-    with pytest.raises(InvalidFleet, match="which there is not"):
+    with pytest.raises(InvalidFleet, match="needs the unknown pool"):
         services.apply_fleet(document(2, after="store"), "ada", prune=True)
 
 

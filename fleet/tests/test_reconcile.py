@@ -16,7 +16,7 @@ from fleet.tests.model import MARS, NOW, POOL, READY, Model, a_pool, an_instance
 
 AWAY = NodeView("mars", reports=False)
 ONLY_MARS = {"placement": Placement(nodes=("mars",))}
-NO_WORKER = "node mars has no worker; it is started once one can take it"
+NO_WORKER = "node mars has no worker; it starts once a node can take it"
 STOP, OLD = {"desired": "stopped"}, {"config_hash": "old"}
 RETIRED = {"retired": "scaled down to 0"}
 
@@ -37,7 +37,7 @@ RETIRED = {"retired": "scaled down to 0"}
         # given to the node
         ({}, {"state": "starting"}, "", ""),
         ({}, {**RETIRED, "state": "starting"}, "", ""),
-        ({}, {"state": "starting", "since": NOW - CLAIM_S}, "start", "not taken up"),
+        ({}, {"state": "starting", "since": NOW - CLAIM_S}, "start", "did not execute the start order"),
         ({}, {**RETIRED, "state": "starting", "since": NOW - CLAIM_S}, "rest", "scaled down"),
         # loading
         ({}, {"state": "loading"}, "", ""),
@@ -47,7 +47,7 @@ RETIRED = {"retired": "scaled down to 0"}
         # ready
         ({}, {}, "", ""),
         ({}, {"desired": "drained"}, "drain", "drained on request"),
-        ({}, OLD, "drain", "configuration has changed"),
+        ({}, OLD, "drain", "configuration changed"),
         ({}, STOP, "drain", "stopped on request"),
         ({}, RETIRED, "drain", "scaled down to 0"),
         ({}, {"restart_asked": "ada: leak"}, "drain", "ada: leak"),
@@ -56,10 +56,10 @@ RETIRED = {"retired": "scaled down to 0"}
         ({}, {"state": "draining"}, "undrain", "takes requests again"),
         ({}, {**RETIRED, "state": "draining"}, "", ""),
         ({}, {**RETIRED, "state": "draining", "idle": True}, "stop", "scaled down"),
-        ({}, {**RETIRED, "state": "draining", "since": NOW - 60}, "stop", "the rest is cut off"),
+        ({}, {**RETIRED, "state": "draining", "since": NOW - 60}, "stop", "remaining requests are cut off"),
         ({}, {"state": "draining", "desired": "drained", "idle": True, **OLD}, "stop", "configuration"),
         # sleep
-        ({}, {"desired": "asleep"}, "drain", "to be put to sleep"),
+        ({}, {"desired": "asleep"}, "drain", "going to sleep"),
         ({}, {"state": "draining", "desired": "asleep"}, "", ""),
         ({}, {"state": "draining", "desired": "asleep", "idle": True}, "sleep", ""),
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - 1}, "", ""),
@@ -69,7 +69,7 @@ RETIRED = {"retired": "scaled down to 0"}
         ({}, {"state": "draining", "desired": "drained", "asleep": 2}, "wake", ""),
         ({}, {"state": "draining", "asleep": 1, **RETIRED}, "stop", "scaled down"),
         # a pool that needs another
-        ({"needs": ("store",)}, {"state": "stopped"}, "rest", "waits for the pool store: no instance of it is ready"),
+        ({"needs": ("store",)}, {"state": "stopped"}, "rest", "waits for the pool store: no ready instance"),
         ({"needs": ("p",)}, {}, "", ""),
         ({"needs": ("store",)}, {}, "", ""),
         # unreachable

@@ -141,7 +141,7 @@ def test_what_still_drains_is_kept_when_the_pool_grows_again() -> None:
 
 def test_why_there_are_so_many_is_said() -> None:
     (action,) = plan([a_pool(replicas=1, because="scheduled daily")], [], NOW, [MARS])
-    assert action.reason == "1 replicas are wanted: scheduled daily"
+    assert action.reason == "desired replicas: 1 (scheduled daily)"
 
 
 @given(st.integers(1, 8), st.integers(0, 8))

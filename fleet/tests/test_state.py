@@ -54,9 +54,9 @@ def test_a_process_that_was_told_to_end_is_stopped_or_failed_as_it_was_meant() -
 
 
 def test_a_full_disk_under_a_kv_tier_is_said_and_serving_goes_on() -> None:
-    said = move(full="/ssd")
-    assert said == Move("ready", "the disk of its KV tier is full (/ssd); it serves on without writing there")
-    assert move(full="/ssd", record={"reason": said.reason}) is None
+    said = move(full_folder="/ssd")
+    assert said == Move("ready", "the disk of its KV tier is full (/ssd); it still serves but cannot write there")
+    assert move(full_folder="/ssd", record={"reason": said.reason}) is None
     assert move(record={"reason": said.reason}) == Move("ready", "answers /health and serves the model")
 
 
