@@ -112,15 +112,22 @@ class AsgiClient:
 
 async def lifespan(receive: Receive, send: Send, start: Step, stop: Step) -> None:
     await receive()
-    try:
-        await start()
-    except ValueError as error:
-        await send({"type": "lifespan.startup.failed", "message": f"router: {error}"})
+    fault = await _fault(start)
+    if fault:
+        await send({"type": "lifespan.startup.failed", "message": f"router: {fault}"})
         return
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await stop()
     await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _fault(start: Step) -> str:
+    try:
+        await start()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _headers(lines: bytes) -> list[tuple[bytes, bytes]]:
