@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from controlplane.experiments.modes import MODES
+
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
 ARMS_MAX = 6  # as many as a chart can tell apart
@@ -49,6 +51,15 @@ def _once(seeds: list[int]) -> list[int]:
 
 
 Seeds = Annotated[list[Seed], AfterValidator(_once)]
+
+
+def _known_mode(name: Any) -> Any:
+    if name not in MODES:
+        raise ValueError(f"allowed are {', '.join(MODES)}")
+    return name
+
+
+ModeName = Annotated[str, BeforeValidator(_known_mode), Field(json_schema_extra={"enum": list(MODES)})]
 
 
 class Strict(BaseModel):
@@ -94,7 +105,7 @@ class ExperimentIn(Strict):
         examples=["demo"],
         description="Each run gets a pool like this one, or simulates it",
     )
-    mode: Literal["replay", "twin"] = Field(
+    mode: ModeName = Field(
         "replay",
         description="replay: requests over HTTP to a pool of its own; twin: a simulation of the pool in virtual time",
     )

@@ -25,7 +25,7 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class LabelledProblem:
-    """One fault as the page tells it."""
+    """A problem as the page shows it."""
 
     field: str  # of the form
     part: str  # of the field, empty for all of it
@@ -41,12 +41,12 @@ class LabelledProblem:
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
-def told(faults: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[LabelledProblem]:
-    """Faults by path, of a body whose arms are `choices` that were ticked and then lines that were typed."""
-    return [_told(path.split("."), message, raw, choices) for path, message in faults.items()]
+def labelled(problems: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[LabelledProblem]:
+    """Problems by path, of a body whose arms are `choices` that were ticked and then lines that were typed."""
+    return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
-def _told(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> LabelledProblem:
+def _labelled(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> LabelledProblem:
     name, *rest = path
     items = raw.get(name)
     if not rest or not rest[0].isdigit() or not isinstance(items, list) or int(rest[0]) >= len(items):

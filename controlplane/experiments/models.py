@@ -1,6 +1,9 @@
 """Experiments and their runs. The record of each request is in the data folder."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -8,6 +11,35 @@ from django.utils import timezone
 
 from fleet.jobs import QUEUED, STATUSES, Job
 from router.contract.pools import of_run
+from router.policy.schema import document as documents
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A policy under test, settled when the experiment starts."""
+
+    name: str
+    policy: str  # empty for a strategy's default document
+    version: int  # of the policy, 0 without one
+    strategy: str
+    overrides: dict[str, Any]
+    document: dict[str, Any]
+    sha256: str
+
+    @classmethod
+    def stored(cls, arm: Mapping[str, Any]) -> "Arm":
+        """From the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
+        made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
+        overrides = {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}
+        return cls(**made | {"overrides": overrides})
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def published_version(self) -> int:
+        """For the routers; a strategy's default document counts as the first version."""
+        return self.version or 1
 
 
 class Experiment(Job):
@@ -41,6 +73,10 @@ class Experiment(Job):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def settled_arms(self) -> list[Arm]:
+        return [Arm.stored(arm) for arm in self.arms]
 
 
 class Run(models.Model):

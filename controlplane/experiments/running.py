@@ -9,11 +9,10 @@ from django.utils import timezone
 
 from controlplane.experiments import services
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.modes import replay, twin
+from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import RunFailed
 from controlplane.experiments.results import records, summarize
 from controlplane.experiments.results.assemble import results_of
-from controlplane.experiments.results.validity import replay_warnings, twin_warnings
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from fleet import jobs
@@ -21,7 +20,6 @@ from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 
 log = structlog.get_logger(__name__)
 EXPECTED = (BadTrace, library.TraceError, OSError, redis.RedisError)
-MODES = {"replay": replay.perform, "twin": twin.perform}
 
 
 class RunHeartbeat(jobs.Heartbeat):
@@ -92,16 +90,10 @@ def execute(run: Run, experiment: Experiment) -> str:
 
 
 def _perform(run: Run, experiment: Experiment) -> None:
-    arm = next(arm for arm in experiment.arms if arm["name"] == run.arm)
+    arm = next(arm for arm in experiment.settled_arms if arm.name == run.arm)
     heartbeat = RunHeartbeat(experiment, run)
     heartbeat.beat(step="reading the trace")
-    MODES[experiment.mode](run, experiment, arm, heartbeat)
-
-
-def _warnings(run: Run, own: dict[str, Any]) -> list[str]:
-    if run.experiment.mode == "twin":
-        return twin_warnings(own, run.facts)
-    return replay_warnings(own, run.facts, run.experiment.time_scale)
+    MODES[experiment.mode].perform(run, experiment, arm, heartbeat)
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
@@ -116,7 +108,7 @@ def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
         "done": sum(record.outcome != "cancelled" for record in found),
         "facts": run.facts,
         "results": own,
-        "warnings": _warnings(run, own),
+        "warnings": MODES[run.experiment.mode].warnings(run, own),
     }
     ended = Run.objects.filter(pk=run.pk, status=RUNNING).update(**values)
     log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(found))

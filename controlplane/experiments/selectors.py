@@ -1,15 +1,14 @@
 """Reading experiments: rows, and what a list or a page says about them."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from controlplane.experiments.models import Experiment, Run
-from fleet.jobs import ENDED, RUNNING
-
-OVERHEAD_S = 12.0  # starting a run's pool and taking it away
+from controlplane.experiments.modes import MODES
+from fleet.jobs import ENDED
 
 
 def experiments() -> QuerySet[Experiment]:
@@ -39,30 +38,6 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
         runs=len(runs),
         requests_done=sum(run.done for run in runs),
         requests=sum(run.total or known for run in runs),
-        eta_s=None if experiment.status in ENDED else _eta(experiment, runs, now),
+        eta_s=None if experiment.status in ENDED else MODES[experiment.mode].eta_s(experiment, runs, now),
         took_s=((experiment.ended_at or now) - began).total_seconds() if began else None,
     )
-
-
-def _eta(experiment: Experiment, runs: list[Run], now: datetime) -> float | None:
-    return _twin_eta(experiment, runs, now) if experiment.mode == "twin" else _replay_eta(experiment, runs, now)
-
-
-def _twin_eta(experiment: Experiment, runs: list[Run], now: datetime) -> float | None:
-    """At the pace so far: each run has about as many requests as any other."""
-    each = max((run.total for run in runs), default=0)
-    played = sum(each if run.status in ENDED else run.done for run in runs)
-    if not played or not experiment.started_at:
-        return None
-    took = (now - experiment.started_at).total_seconds()
-    return max(1.0, took * (each * len(runs) - played) / played)
-
-
-def _replay_eta(experiment: Experiment, runs: list[Run], now: datetime) -> float:
-    """What the load takes by itself, and some seconds for each pool; a slow fleet takes longer."""
-    each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
-    left = sum(each for run in runs if run.status not in ENDED)
-    for run in runs:
-        if run.status == RUNNING and run.started_at:
-            left -= min((now - run.started_at) / timedelta(seconds=1), each - 1)
-    return max(1.0, left)

@@ -15,12 +15,14 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import body_of, curl_of, example_body
-from controlplane.experiments.labels import LABELS, LabelledProblem, told
+from controlplane.experiments.labels import LABELS, LabelledProblem, labelled
 from controlplane.experiments.models import Experiment
+from controlplane.experiments.modes import MODES
 from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
 from fleet.selectors import pools
+from router.contract.problem import by_path
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
@@ -42,13 +44,13 @@ def _start(request: HttpRequest) -> HttpResponse:
     except ValidationError as error:
         return _again(request, raw, pydantic_errors(error))
     except services.InvalidExperiment as error:
-        return _again(request, raw, {fault.path: fault.message for fault in error.faults})
+        return _again(request, raw, by_path(error.problems))
     messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
     return redirect("experiment", number=made.pk)
 
 
-def _again(request: HttpRequest, raw: dict[str, Any], faults: dict[str, str]) -> HttpResponse:
-    return render(request, "experiments/new.html", _form(request, raw, faults), status=422)
+def _again(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -> HttpResponse:
+    return render(request, "experiments/new.html", _form(request, raw, problems), status=422)
 
 
 @require_POST
@@ -56,10 +58,10 @@ def curl(request: HttpRequest) -> HttpResponse:
     """The command for the form as it stands, or what is wrong with it."""
     raw = raw_body(request.POST)
     try:
-        command, faults = curl_of(request, ExperimentIn.model_validate(raw)), []
+        command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
     except ValidationError as error:
-        command, faults = "", told(pydantic_errors(error), raw, dict(_arm_choices()))
-    return render(request, "experiments/_curl.html", {"curl": command, "faults": faults})
+        command, problems = "", labelled(pydantic_errors(error), raw, dict(_arm_choices()))
+    return render(request, "experiments/_curl.html", {"curl": command, "problems": problems})
 
 
 def raw_body(form: QueryDict) -> dict[str, Any]:
@@ -117,10 +119,10 @@ def _prefilled(request: HttpRequest) -> dict[str, Any]:
     return {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
 
 
-def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) -> dict[str, Any]:
+def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
     arms = raw.get("arms") or []
     choices = _arm_choices()
-    summary = told(faults, raw, dict(choices))
+    summary = labelled(problems, raw, dict(choices))
     try:
         asked = ExperimentIn.model_validate(raw)
         command, values = curl_of(request, asked), {**body_of(asked), **raw}
@@ -133,10 +135,11 @@ def _form(request: HttpRequest, raw: dict[str, Any], faults: Mapping[str, str]) 
         "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
         "expect": json.dumps(raw["expect"]) if raw.get("expect") else "",
         "labels": LABELS,
-        "faults": summary,
+        "problems": summary,
         "field_errors": _by_field(summary),
         "traces": library.entries(),
         "pools": list(pools()),
+        "modes": list(MODES.values()),
         "curl": command,
         **operator_controls(request.user),
     }
@@ -161,8 +164,8 @@ def _arm_choices() -> list[tuple[str, str]]:
     return [*strategies, *live]
 
 
-def _by_field(faults: Iterable[LabelledProblem]) -> dict[str, str]:
+def _by_field(problems: Iterable[LabelledProblem]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
-    for fault in faults:
-        found.setdefault(fault.field, []).append(fault.beside)
+    for problem in problems:
+        found.setdefault(problem.field, []).append(problem.beside)
     return {field: "; ".join(messages) for field, messages in found.items()}

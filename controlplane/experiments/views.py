@@ -13,10 +13,12 @@ from controlplane.experiments import selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import curl_of, example_body
 from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.modes import MODES
+from controlplane.experiments.modes.mode import Mode
 from controlplane.experiments.results import exports, presenting
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
-from controlplane.experiments.results.report import COMPARISONS_NOTE, shown
+from controlplane.experiments.results.report import COMPARISONS_NOTE, duration
 from controlplane.permissions import operator_controls
 from fleet.jobs import ENDED
 
@@ -51,11 +53,12 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
     progress = selectors.progress_of(experiment)
     return {
         "experiment": experiment,
-        "arms": [arm["name"] for arm in experiment.arms],
+        "mode": MODES[experiment.mode],
+        "arms": [arm.name for arm in experiment.settled_arms],
         "seeds": ", ".join(map(str, experiment.seeds)),
         "progress": progress_words(progress),
-        "eta": "" if progress.eta_s is None else presenting.duration(progress.eta_s),
-        "took": presenting.duration(progress.took_s),
+        "eta": "" if progress.eta_s is None else duration(progress.eta_s),
+        "took": duration(progress.took_s),
         "active": experiment.status not in ENDED,
     }
 
@@ -101,56 +104,36 @@ def _head(experiment: Experiment) -> dict[str, Any]:
     return {
         **_list_row(experiment),
         "about": exports.about(experiment),
-        "simulated": experiment.mode == "twin",
-        "runs": [_run_row(run, experiment.mode) for run in experiment.runs.all()],
+        "runs": [_run_row(run, MODES[experiment.mode]) for run in experiment.runs.all()],
         "partial": experiment.status != "done" and any(run.done for run in experiment.runs.all()),
     }
 
 
-def _run_row(run: Run, mode: str) -> dict[str, Any]:
+def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
     own = run.results
     took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     return {
         "run": run,
         "progress": f"{run.done:,}/{run.total:,}" if run.total else "–",
-        "took": presenting.duration(took),
+        "took": duration(took),
         "partial": run.status not in ("queued", "running", "done") and run.done > 0,
-        "beside": _beside_twin(run) if mode == "twin" else _beside_replay(run),
+        "cells": [column.text(run) for column in mode.columns],
         "classes": ", ".join(f"{name} {count:,}" for name, count in own.get("routed_classes", {}).items()),
         "policy": ", ".join(own.get("policy_versions", [])),
     }
 
 
-def _beside_replay(run: Run) -> tuple[str, str, str]:
-    """How late the client was, how late the engines, how busy the machine."""
-    lag = run.facts.get("sim_lag_p99_s")
-    return (
-        shown(run.results.get("late_wall_p99_ms"), "ms"),
-        shown(None if lag is None else lag * 1000, "ms"),
-        shown(run.facts.get("machine_busy"), "%"),
-    )
-
-
-def _beside_twin(run: Run) -> tuple[str, str, str]:
-    """How long it went on, how full the KV caches were."""
-    usage = run.facts.get("kv_usage", {})
-    return (
-        presenting.duration(run.facts.get("virtual_s")),
-        shown(usage.get("mean"), "%"),
-        shown(usage.get("peak"), "%"),
-    )
-
-
 def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     """Everything on the page; `class` and `baseline` come from the URL."""
     results = results_of(experiment)
-    names = [arm["name"] for arm in experiment.arms]
+    arms = experiment.settled_arms
+    names = [arm.name for arm in arms]
     baseline = request.GET.get("baseline", "")
     baseline = baseline if baseline in names else names[0]
     request_class = request.GET.get("class", "")
     request_class = request_class if request_class in results["classes"] else "all"
-    looks = presenting.arm_looks(experiment.arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
-    settings = presenting.settings_of(experiment.arms)
+    looks = presenting.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
+    settings = presenting.settings_of([arm.document for arm in arms])
     return {
         **_head(experiment),
         "results": results,

@@ -94,9 +94,9 @@ function offerCopying(root) {
   }
 }
 
-// The twin's time is virtual. A disabled input is not sent, and comes back as it was with the other mode.
+// A mode in virtual time has no time scale. A disabled input is not sent and keeps its value for the other modes.
 function followMode(mode, scale) {
-  const follow = () => { scale.disabled = mode.value === "twin"; };
+  const follow = () => { scale.disabled = !("scalesTime" in mode.selectedOptions[0].dataset); };
   mode.addEventListener("change", follow);
   follow();
 }

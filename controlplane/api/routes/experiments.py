@@ -12,12 +12,12 @@ from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors, services
-from controlplane.experiments.arms import upgraded
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
 from controlplane.experiments.results.assemble import results_of
 from fleet.jobs import ENDED
+from router.contract.problem import as_json
 
 router = Router(tags=["experiments"])
 
@@ -114,7 +114,7 @@ def experiment_out(experiment: Experiment) -> dict[str, Any]:
     plain = ExperimentOut.model_fields.keys() - {"arms", "progress", "runs"}
     return {
         **{name: getattr(experiment, name) for name in plain},
-        "arms": [upgraded(arm) for arm in experiment.arms],
+        "arms": [arm.as_dict() for arm in experiment.settled_arms],
         "progress": selectors.progress_of(experiment),
         "runs": [run_out(run) for run in experiment.runs.all()],
     }
@@ -161,8 +161,7 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
     try:
         made = services.start_experiment(payload, actor_of(request))
     except services.InvalidExperiment as error:
-        faults = [{"path": f.path, "value": f.value, "message": f.message} for f in error.faults]
-        raise ApiProblem(422, errors=faults, detail=str(error)) from None
+        raise ApiProblem(422, errors=[as_json(each) for each in error.problems], detail=str(error)) from None
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
     return Status(201, experiment_out(_experiment(made.pk)))
 
@@ -204,7 +203,7 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     require(request, "experiments:read")
     experiment = _experiment(number)
-    names = [arm["name"] for arm in experiment.arms]
+    names = [arm.name for arm in experiment.settled_arms]
     if baseline and baseline not in names:
         fault = {"path": "baseline", "value": baseline, "message": f"arms are {', '.join(names)}"}
         raise ApiProblem(422, errors=[fault])

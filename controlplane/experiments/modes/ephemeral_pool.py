@@ -10,9 +10,8 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
-from controlplane.experiments.arms import upgraded
-from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, version_of
+from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.policies.publication import publish
 from controlplane.policies.publication.acks import live_routers
@@ -33,7 +32,7 @@ SAMPLE_TOKENS = 2_000
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
 
 
-def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> Pool:
+def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
     """Start the pool and publish the arm's policy for it; returns once routers send requests there."""
     like = selectors.pools().filter(name=experiment.pool).first()
     if like is None:
@@ -50,18 +49,16 @@ def set_up(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Hea
         raise RunFailed(str(error)) from None
     put_policy(run, arm)
     _wait_for_instances(pool, heartbeat)
-    _wait_for_routers(pool, version_of(arm), heartbeat)
+    _wait_for_routers(pool, arm.published_version, heartbeat)
     return pool
 
 
-def put_policy(run: Run, arm: dict[str, Any]) -> None:
+def put_policy(run: Run, arm: Arm) -> None:
     """Also again, when Redis has lost it."""
-    publish.put(
-        run.pool_name, arm["policy"] or upgraded(arm)["strategy"], version_of(arm), arm["document"], arm["sha256"]
-    )
+    publish.put(run.pool_name, arm.policy or arm.strategy, arm.published_version, arm.document, arm.sha256)
 
 
-def keep_policy(run: Run, arm: dict[str, Any]) -> None:
+def keep_policy(run: Run, arm: Arm) -> None:
     if publish.published([run.pool_name])[run.pool_name] is None:
         put_policy(run, arm)
 

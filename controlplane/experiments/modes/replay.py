@@ -1,28 +1,35 @@
-"""One run over HTTP: a pool of its own, the arm's policy in the live routers, every request as a client sends it."""
+"""Replay: each run gets a new pool and sends it the requests over HTTP, through the live routers."""
 
 import contextlib
 import time
-from typing import Any
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import redis
 from django.db import DatabaseError
 
-from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
+from controlplane.experiments.modes.mode import Column, Mode
 from controlplane.experiments.modes.run_inputs import begin, requests_of
 from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
+from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.validity import replay_warnings
 from controlplane.traces import library
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
-from fleet.jobs import Heartbeat
+from fleet.jobs import ENDED, RUNNING, Heartbeat
+from fleet.kinds import KINDS
 from fleet.models import Pool
+from router.contract.problem import Problem
 
 LOOK_S = 0.25
+OVERHEAD_S = 12.0  # to start the pool of a run and to remove it
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
     """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
     try:
         _play(run, experiment, arm, heartbeat)
@@ -31,7 +38,7 @@ def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: He
             ephemeral_pool.tear_down(run.pool_name)
 
 
-def _play(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
     trace = library.load(experiment.trace, run.seed)
     pool = ephemeral_pool.set_up(run, experiment, arm, heartbeat)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
@@ -60,7 +67,7 @@ def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequ
     )
 
 
-def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:
     """Beat while the replay runs, put back what Redis lost, stop it when it is no longer wanted."""
     thread.start()
     kept = time.monotonic()
@@ -77,3 +84,50 @@ def _watch(thread: ReplayThread, run: Run, arm: dict[str, Any], heartbeat: Heart
         run.done = thread.progress.done
     facts = thread.finish()
     run.facts |= facts.as_dict()
+
+
+def _check(pool: Pool, time_scale: float) -> list[Problem]:
+    if time_scale == 1 or KINDS[pool.kind].time_scale_option:
+        return []
+    return [Problem("time_scale", time_scale, f"pool {pool.name} runs {pool.kind}, which takes its own time", "1")]
+
+
+def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
+    """The time of the load itself and of starting the pools; a slow fleet takes longer."""
+    each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
+    left = sum(each for run in runs if run.status not in ENDED)
+    for run in runs:
+        if run.status == RUNNING and run.started_at:
+            left -= min((now - run.started_at) / timedelta(seconds=1), each - 1)
+    return max(1.0, left)
+
+
+def _time(experiment: Experiment) -> str:
+    if experiment.time_scale == 1:
+        return "as measured"
+    return f"simulated, time scale {experiment.time_scale:g}: measured on the wall clock × {experiment.time_scale:g}"
+
+
+def _engines_late(run: Run) -> str:
+    lag = run.facts.get("sim_lag_p99_s")
+    return shown(None if lag is None else lag * 1000, "ms")
+
+
+REPLAY = Mode(
+    name="replay",
+    title="replay: requests over HTTP",
+    badge="",
+    scales_time=True,
+    perform=perform,
+    check=_check,
+    eta_s=_eta_s,
+    warnings=lambda run, results: replay_warnings(results, run.facts, run.experiment.time_scale),
+    time=_time,
+    about=lambda experiment: {"Pool": f"like {experiment.pool}"},
+    columns=(
+        Column("Client late p99", lambda run: shown(run.results.get("late_wall_p99_ms"), "ms")),
+        Column("Engines late p99", _engines_late),
+        Column("CPU", lambda run: shown(run.facts.get("machine_busy"), "%")),
+    ),
+    columns_note="“Late” is on the wall clock: how far this machine fell behind the load and the engines' own time.",
+)

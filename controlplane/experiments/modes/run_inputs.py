@@ -26,11 +26,6 @@ def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], cont
     return registry.faster(within, experiment.load_factor)
 
 
-def version_of(arm: dict[str, Any]) -> int:
-    """The version that routers are told; a strategy's default document counts as the first."""
-    return int(arm["version"]) or 1
-
-
 def begin(run: Run, total: int, facts: dict[str, Any]) -> None:
     """So many requests are about to be played; what an earlier attempt left is gone."""
     run.total, run.facts = total, facts

@@ -1,26 +1,32 @@
-"""One run in the twin: the pool as it is modelled, under the arm's policy, in virtual time. No engine, no router."""
+"""Twin: each run simulates the pool under the policy of its arm, in virtual time, without engines and routers."""
 
 import hashlib
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of, version_of
+from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.modes.mode import Column, Mode
+from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of
 from controlplane.experiments.modes.twin_records import kv_usage, records_of
 from controlplane.experiments.results.records import Appender, Record
+from controlplane.experiments.results.report import duration, shown
+from controlplane.experiments.results.validity import twin_warnings
 from controlplane.traces import library
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet
-from fleet.jobs import Heartbeat
+from fleet.jobs import ENDED, Heartbeat
+from fleet.models import Pool
 from fleet.selectors import pools
+from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 
-def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: Heartbeat) -> None:
+def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
     """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
     trace = library.load(experiment.trace, run.seed)
     modelled = model_of(experiment.pool)
@@ -35,14 +41,14 @@ def perform(run: Run, experiment: Experiment, arm: dict[str, Any], heartbeat: He
     heartbeat.beat(step="simulating")
     outcome = simulate(
         modelled.fleet,
-        documents.parse(arm["document"]),
+        documents.parse(arm.document),
         requests,
         pacing=experiment.pacing,
         seed=run.seed,
         duration_s=experiment.duration_s,
         on_progress=beat,
     )
-    _keep(run, records_of(outcome, trace_classes=trace_classes(requests), policy_version=version_of(arm)))
+    _keep(run, records_of(outcome, trace_classes=trace_classes(requests), policy_version=arm.published_version))
     run.facts |= {
         "virtual_s": round(outcome.virtual_s, 3),
         "cpu_s": round(time.thread_time() - began, 3),
@@ -81,3 +87,54 @@ def _keep(run: Run, found: Sequence[Record]) -> None:
     for record in found:
         appender.append(record)
     appender.close()
+
+
+def _check(pool: Pool, time_scale: float) -> list[Problem]:
+    problems = []
+    if time_scale != 1:
+        problems.append(Problem("time_scale", time_scale, "the twin runs in virtual time, as fast as it can", "1"))
+    try:
+        twin_of(pool)
+    except NotModelled as error:
+        problems.append(Problem("pool", pool.name, str(error)))
+    return problems
+
+
+def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float | None:
+    """At the pace so far; the runs have about as many requests each."""
+    each = max((run.total for run in runs), default=0)
+    played = sum(each if run.status in ENDED else run.done for run in runs)
+    if not played or not experiment.started_at:
+        return None
+    took = (now - experiment.started_at).total_seconds()
+    return max(1.0, took * (each * len(runs) - played) / played)
+
+
+def _about(experiment: Experiment) -> dict[str, str]:
+    twin = next((run.facts["twin"] for run in experiment.runs.all() if "twin" in run.facts), None)
+    simulated = f"in the twin, {twin['about']}; no engine was started" if twin else "in the twin; no engine is started"
+    return {"Pool": experiment.pool, "Simulated": simulated}
+
+
+def _kv_used(key: str) -> Column:
+    return Column(f"KV used, {key}", lambda run: shown(run.facts.get("kv_usage", {}).get(key), "%"))
+
+
+TWIN = Mode(
+    name="twin",
+    title="twin: simulated",
+    badge="simulated in the twin",
+    scales_time=False,
+    perform=perform,
+    check=_check,
+    eta_s=_eta_s,
+    warnings=lambda run, results: twin_warnings(results, run.facts),
+    time=lambda experiment: "simulated in the twin, in virtual time",
+    about=_about,
+    columns=(
+        Column("Virtual time", lambda run: duration(run.facts.get("virtual_s"))),
+        _kv_used("mean"),
+        _kv_used("peak"),
+    ),
+    columns_note=("“KV used” is the share of the KV blocks, of all instances, second by second of the virtual time."),
+)

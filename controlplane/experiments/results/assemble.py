@@ -7,8 +7,8 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.experiments.arms import upgraded
-from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.modes import MODES
 from controlplane.experiments.results import comparison, records, summarize, validity
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
 from controlplane.experiments.results.records import Record
@@ -49,7 +49,7 @@ def _kept(path: Path, signature: list[Any]) -> dict[str, Any] | None:
 
 def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
-    arms = [_arm(arm, [run for run in runs if run.arm == arm["name"]], read) for arm in experiment.arms]
+    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read) for arm in experiment.settled_arms]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
     return {
@@ -63,7 +63,7 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
         "mode": experiment.mode,
         "twin": twin_of_runs(runs),
         "time_scale": experiment.time_scale,
-        "time": time_in_words(experiment),
+        "time": MODES[experiment.mode].time(experiment),
         "partial": any(arm["partial"] for arm in arms),
         "classes": list(summarize.CLASSES),
         "metrics": [
@@ -89,22 +89,14 @@ def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
     return validity.seeds_alike(loads) + validity.told({arm["name"]: arm["warnings"] for arm in arms})
 
 
-def time_in_words(experiment: Experiment) -> str:
-    if experiment.mode == "twin":
-        return "simulated in the twin, in virtual time"
-    if experiment.time_scale == 1:
-        return "as measured"
-    return f"simulated, time scale {experiment.time_scale:g}: measured on the wall clock × {experiment.time_scale:g}"
-
-
-def _arm(arm: dict[str, Any], runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
+def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
     """One arm's figures over its seeds: quantiles of all its requests together, whole-run figures as means."""
     together = [record for run in runs for record in read[run.pk]]
     each = {run.seed: summarize.run_figures(read[run.pk], run.facts.get("instances", [])) for run in runs}
     whole = summarize.run_figures(together, [])
     started = any(read[run.pk] for run in runs)
     return {
-        **{key: upgraded(arm)[key] for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},
+        **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},
         **whole,
         **summarize.pooled(each),
         "partial": started and any(run.status != DONE for run in runs),

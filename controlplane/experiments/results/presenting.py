@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.experiments.arms import upgraded
+from controlplane.experiments.models import Arm
 from controlplane.experiments.results.comparison import value_of
 from controlplane.experiments.results.metrics import METRICS, Metric
 from controlplane.experiments.results.report import shown
@@ -110,25 +110,24 @@ class ArmLook:
     partial: bool
 
 
-def arm_looks(arms: Sequence[Mapping[str, Any]], partial: Mapping[str, bool]) -> list[ArmLook]:
+def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]:
     return [
         ArmLook(
             number=index % len(SIGNS) + 1,
-            name=arm["name"],
+            name=arm.name,
             sign=SIGNS[index % len(SIGNS)],
             dash=DASHES[index % len(DASHES)],
             marker=MARKERS[index % len(MARKERS)],
             what=what_of(arm),
-            partial=partial.get(arm["name"], False),
+            partial=partial.get(arm.name, False),
         )
         for index, arm in enumerate(arms)
     ]
 
 
-def what_of(arm: Mapping[str, Any]) -> str:
-    arm = upgraded(arm)
-    base = f"{arm['policy']} v{arm['version']}" if arm["policy"] else f"default document of {arm['strategy']}"
-    changes = ", ".join(f"{path} = {value}" for path, value in arm["overrides"].items())
+def what_of(arm: Arm) -> str:
+    base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
+    changes = ", ".join(f"{path} = {value}" for path, value in arm.overrides.items())
     return f"{base}; {changes}" if changes else base
 
 
@@ -143,9 +142,9 @@ class Setting:
     differs: bool
 
 
-def settings_of(arms: Sequence[Mapping[str, Any]]) -> list[Setting]:
-    """Every parameter that some arm has; a dash where an arm's strategy does not know it."""
-    values = [values_of(arm["document"]) for arm in arms]
+def settings_of(documents: Sequence[Mapping[str, Any]]) -> list[Setting]:
+    """Every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
+    values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]
 
@@ -161,13 +160,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
-
-
-def duration(seconds: float | None) -> str:
-    """1 h 02 min, 3 min 20 s, 12 s."""
-    if seconds is None:
-        return "–"
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

@@ -24,6 +24,16 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
+def duration(seconds: float | None) -> str:
+    """1 h 02 min, 3 min 20 s, 12 s."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+
+
 def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str) -> str:
     """The comparison as one document. `about`: title → text of the experiment's facts."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from controlplane.experiments.models import Arm
 from controlplane.experiments.modes import ephemeral_pool
 
 
@@ -24,11 +25,11 @@ class StandIn:
         patch("instance_names", lambda pool: ["fake-0", "fake-1"])
         patch("instance_urls", lambda pool: [])
 
-    def set_up(self, run: Any, experiment: Any, arm: dict[str, Any], heartbeat: Any) -> Any:
+    def set_up(self, run: Any, experiment: Any, arm: Arm, heartbeat: Any) -> Any:
         from fleet.models import Pool
 
         heartbeat.beat(step="starting the pool")
-        self.set_up_for.append(arm["name"])
+        self.set_up_for.append(arm.name)
         if self.fails is not None:
             raise self.fails
         return Pool(name=run.pool_name, model="fake", kind="sim")

@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from controlplane.experiments.labels import LABELS, told
+from controlplane.experiments.labels import LABELS, labelled
 
 CHOICES = ("round_robin", "lpwl")
 RAW = {
@@ -32,12 +32,12 @@ RAW = {
     ],
 )
 def test_a_fault_is_told_by_the_label_of_its_field(path, field, label):
-    (found,) = told({path: "no"}, RAW, CHOICES)
+    (found,) = labelled({path: "no"}, RAW, CHOICES)
     assert (found.field, found.label) == (field, label)
 
 
 def test_beside_its_field_a_fault_does_not_repeat_the_label():
-    whole, part = told({"pool": "gone", "arms.2": "no version 99"}, RAW, CHOICES)
+    whole, part = labelled({"pool": "gone", "arms.2": "no version 99"}, RAW, CHOICES)
     assert (whole.beside, part.beside) == ("gone", "line 1: no version 99")
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.experiments.arms import upgraded
-from controlplane.experiments.models import Experiment
+from controlplane.experiments.models import Arm, Experiment
 from controlplane.experiments.tests.conftest import body
 from router.policy.schema import document
 
@@ -26,10 +25,11 @@ def old(ended) -> Experiment:
 
 
 def test_an_old_arm_is_upgraded_and_an_upgraded_one_left_alone():
-    assert upgraded(ARMS[0])["strategy"] == "cache_aware"
-    assert upgraded(ARMS[0])["overrides"] == {"strategy.hit_weight": 2}
-    assert all(upgraded(upgraded(arm)) == upgraded(arm) for arm in ARMS)
-    assert all(document.sha256(upgraded(arm)["document"]) == arm["sha256"] for arm in ARMS)
+    arms = [Arm.stored(arm) for arm in ARMS]
+    assert arms[0].strategy == "cache_aware"
+    assert arms[0].overrides == {"strategy.hit_weight": 2}
+    assert [Arm.stored(arm.as_dict()) for arm in arms] == arms
+    assert [document.sha256(arm.document) for arm in arms] == [arm["sha256"] for arm in ARMS]
 
 
 def test_the_page_shows_what_the_old_arms_ran(old, otto_client):

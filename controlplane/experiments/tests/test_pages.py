@@ -72,7 +72,7 @@ def test_parameters_that_differ_are_shown_first(otto_client, ended):
 
 
 def test_a_ratio_is_shown_without_a_unit():
-    settings = {each.path: each for each in presenting.settings_of([{"document": default("cache_aware")}])}
+    settings = {each.path: each for each in presenting.settings_of([default("cache_aware")])}
     weight = settings["strategy.hit_weight"]
     assert (weight.values, weight.unit) == (("1",), "")
 

@@ -59,7 +59,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"trace": "nowhere.jsonl"}, "trace", "there are agentic-demo"),
         ({"trace": "../../etc/passwd"}, "trace", "there is no trace"),
         ({"pool": "prod"}, "pool", "there are demo, real"),
-        ({"pool": "real"}, "time_scale", "allowed is 1"),
+        ({"pool": "real"}, "time_scale", "allowed: 1"),
         ({"arms": ["fastest"]}, "arms.0", "strategies are round_robin"),
         ({"arms": ["default@99"]}, "arms.0", "no version 99"),
         ({"arms": ["default@new"]}, "arms.0", "a version's number, or live"),

@@ -13,7 +13,7 @@ def test_the_form_takes_the_same_and_keeps_what_was_chosen(otto_client, demo_poo
     refused = otto_client.post("/experiments/new", {**form, "time_scale": "10"})
     page = refused.content.decode()
     assert refused.status_code == 422
-    assert '<a href="#f-time_scale">Time scale</a>: the twin&#x27;s time is virtual' in page
+    assert '<a href="#f-time_scale">Time scale</a>: the twin runs in virtual time' in page
     assert '<option value="twin" selected>' in page
     assert otto_client.post("/experiments/new", form).status_code == 302  # a field that is left out has its default
     assert Experiment.objects.get().mode == "twin"

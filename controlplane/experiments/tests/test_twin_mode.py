@@ -85,7 +85,7 @@ def test_seeds_that_a_trace_leaves_nothing_to_are_told(asked, no_engines, ci):
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
-        ({"time_scale": 10}, "time_scale", "the twin's time is virtual: it runs as fast as it can; allowed is 1"),
+        ({"time_scale": 10}, "time_scale", "the twin runs in virtual time, as fast as it can; allowed: 1"),
         ({"pool": "real"}, "pool", "real"),
         ({"pool": "prod"}, "pool", "there is no such pool; there are demo, real"),
     ],

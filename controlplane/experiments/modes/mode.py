@@ -1,0 +1,35 @@
+"""What an experiment needs to know of a way to run it: one value for each mode, in a file of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.experiments.models import Arm, Experiment, Run
+from fleet.jobs import Heartbeat
+from fleet.models import Pool
+from router.contract.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Of the table of runs."""
+
+    title: str
+    text: Callable[[Run], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    name: str
+    title: str  # in the form
+    badge: str  # on each of its pages; empty when its times are measured
+    scales_time: bool  # engines can run faster than real time
+    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
+    check: Callable[[Pool, float], list[Problem]]  # of a pool and a time scale, before an experiment starts
+    eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
+    warnings: Callable[[Run, Mapping[str, Any]], list[str]]  # of a run with its results
+    time: Callable[[Experiment], str]  # the clock of its latencies
+    about: Callable[[Experiment], dict[str, str]]  # lines of the report
+    columns: tuple[Column, ...]
+    columns_note: str
