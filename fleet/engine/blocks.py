@@ -1,7 +1,7 @@
-"""The pool of KV blocks of one engine, with vLLM V1's prefix cache: a hash chain over full blocks, reference counts,
-and an eviction order in which blocks without content go first and cached ones by least recent use.
+"""The KV blocks of one engine with vLLM V1's prefix cache: a hash chain over full blocks, reference counts, and
+eviction of blocks without content first, then of cached blocks by least recent use.
 
-A block is *in use* (referenced), *cached* (free, but its content can still be hit) or *blank* (free, no content).
+A block is *in use* (referenced), *cached* (free, with content that can be hit) or *blank* (free, no content).
 """
 
 from collections import OrderedDict
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 
 class OutOfBlocks(Exception):
-    """More blocks were asked for than are free; callers look at `free` first."""
+    """More blocks requested than free; callers check `free` first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     hashes: tuple[int, ...]  # of consecutive blocks of one chain
     parent: int | None  # hash of the block before them
-    first: int  # index of the first of them in its chain
-    content: object  # whatever the request carries as its tokens
+    first: int  # index of the first block in its chain
+    content: object  # the request's own representation of its tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class BlockPool:
         self._blank = list(range(blocks - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
         self._cached: dict[int, int] = {}  # hash -> a block that holds it
-        self._copies: dict[int, list[int]] = {}  # hash -> further blocks with the same content
+        self._copies: dict[int, list[int]] = {}  # hash -> other blocks with the same content
         self._record = record_events
         self._events: list[Event] = []
 
@@ -64,8 +64,7 @@ class BlockPool:
         return found
 
     def held(self, chain: Sequence[int]) -> int:
-        """How many leading blocks of `chain` are cached: a chain goes from its end, so by steps that double, and then
-        by halves."""
+        """How many leading blocks of `chain` are cached, by a galloping search: chains are evicted from their end."""
         cached, end = self._cached, len(chain)
         if not end or chain[0] not in cached:
             return 0
@@ -83,12 +82,12 @@ class BlockPool:
         return high
 
     def idle_among(self, blocks: Sequence[int]) -> int:
-        """How many of these would stop being free when taken."""
+        """How many of these blocks are free."""
         references = self._references
         return sum(1 for block in blocks if not references[block])
 
     def take(self, blocks: Sequence[int]) -> None:
-        """Refer to cached blocks, which keeps them from eviction."""
+        """Reference cached blocks, which protects them from eviction."""
         references, idle = self._references, self._idle
         before = len(idle)
         for block in blocks:
@@ -100,7 +99,7 @@ class BlockPool:
     def allocate(self, count: int) -> list[int]:
         """Blocks for new tokens; evicts cached content as needed. Raises OutOfBlocks."""
         if count > self.free:
-            raise OutOfBlocks(f"{count} blocks asked for, {self.free} of {self.total} free")
+            raise OutOfBlocks(f"{count} blocks requested, {self.free} of {self.total} free")
         self.free -= count
         blank = self._blank
         blocks = blank[: -count - 1 : -1]
@@ -113,7 +112,7 @@ class BlockPool:
         return blocks
 
     def store(self, blocks: Sequence[int], chain: Sequence[int], first: int, last: int, content: object = None) -> None:
-        """Blocks `first` to `last` of the chain are full from now on: they can be hit."""
+        """Blocks `first` to `last` - 1 of the chain are full now and can be hit."""
         cached, hashes = self._cached, self._hashes
         for index in range(first, last):
             block, key = blocks[index], chain[index]
@@ -125,7 +124,7 @@ class BlockPool:
             self._events.append(Stored(tuple(chain[first:last]), parent, first, content))
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Drop one reference each; a chain's tail becomes evictable before its head."""
+        """Drop one reference from each block; a chain's tail becomes evictable before its head."""
         references, hashes, idle, blank = self._references, self._hashes, self._idle, self._blank
         before = len(idle) + len(blank)
         for block in reversed(blocks):
@@ -139,7 +138,7 @@ class BlockPool:
         self.free += len(idle) + len(blank) - before
 
     def clear(self) -> bool:
-        """Forget all cached content; refused, as in vLLM, while any block is in use."""
+        """Drop all cached content; refused while any block is in use, as in vLLM."""
         if self.free < self.total:
             return False
         for block in self._idle:
@@ -163,7 +162,7 @@ class BlockPool:
         for _ in range(count):
             block, _ = idle.popitem(last=False)
             key = hashes[block]
-            assert key is not None  # noqa: S101 - narrows the type: only what has content is there
+            assert key is not None  # noqa: S101 - narrows the type: idle blocks have content
             hashes[block] = None
             blocks.append(block)
             gone.append(key)
@@ -171,13 +170,13 @@ class BlockPool:
                 self._forget(key, block)
             else:
                 del cached[key]
-        # vLLM reports each evicted copy, also while another block still holds the same content.
+        # vLLM reports each evicted copy, even if another block has the same content.
         if self._record:
             self._events.append(Removed(tuple(gone)))
         return blocks
 
     def _forget(self, key: int, block: int) -> None:
-        """One of several with the same content."""
+        """Remove one of several blocks with the same content."""
         copies = self._copies[key]
         if self._cached[key] == block:
             self._cached[key] = copies.pop(0)

@@ -1,14 +1,14 @@
-"""One inference engine in virtual time: requests in, steps out. No clock and no I/O: the sim kind drives it by the wall
-clock, the twin by its event queue.
+"""One inference engine in virtual time: requests in, steps out. No clock and no I/O: the simulated engine drives it by
+the wall clock, the twin by its event queue.
 
     engine.add_request(request, now)      a request arrives
-    engine.next_event_s()                 when something happens next
+    engine.next_event_s()                 time of the next event
     engine.advance(until)                 the steps that end by then
 
-or, for whoever keeps many engines in one queue of events and so calls each as rarely as can be:
+An event queue of many engines calls each one as rarely as possible:
 
-    engine.next_turn_s()                  when it is to be called
-    engine.turn(now)                      what ends then; and the next step begins
+    engine.next_turn_s()                  when to call it
+    engine.turn(now)                      ends the current step or starts the next one
 """
 
 import math
@@ -17,26 +17,26 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
-from fleet.engine.cruise import Cruise, run_s, steps_within
+from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.law import API_S, Law
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, Plan, Scheduler
 
 
 class RequestTooLong(ValueError):
-    """Prompt and answer together never fit into the KV cache."""
+    """Prompt and answer do not fit into the KV cache."""
 
 
 @dataclass(slots=True)
 class StepResult:
-    """One step, or several equal decode steps in a row taken together."""
+    """One step, or several consecutive decode steps of the same batch."""
 
     start_s: float
     end_s: float
     steps: int
     scheduled: int  # tokens per step
     emitted: list[EngineRequest]  # each got one token in every step
-    first: list[EngineRequest] = field(default_factory=list)  # of them, those whose first token this is
+    first: list[EngineRequest] = field(default_factory=list)  # those of them that got their first token
     finished: list[EngineRequest] = field(default_factory=list)
     resumed: list[tuple[EngineRequest, float]] = field(default_factory=list)  # with the seconds since their last token
 
@@ -58,9 +58,9 @@ class Stats:
     cache_queries: int  # tokens
     cache_hits: int  # tokens
     preemptions: int
-    pull_queries: int = 0  # prompt tokens asked for elsewhere
-    pull_hits: int = 0  # of them, those that came
-    held_blocks: int = 0  # of finished requests, for others to pull
+    pull_queries: int = 0  # prompt tokens requested from elsewhere
+    pull_hits: int = 0  # of them, arrived
+    held_blocks: int = 0  # of finished requests, until another engine pulls them
 
 
 class Engine:
@@ -79,33 +79,33 @@ class Engine:
         self.clock_s = 0.0  # the end of the last step
         self._api_s = api_s
         self._scheduler = Scheduler(self.pool, self.limits)
-        self._arriving: deque[EngineRequest] = deque()  # on their way through the API, in order
+        self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
         self._plan: Plan | None = None  # the step in progress
-        self._cruise: Cruise | None = None  # what the next steps have in common; None: look again
-        self._leap = 0  # so many of them are alike indeed; 0: look again
+        self._decode_run: DecodeRun | None = None  # the coming steps; None: not computed yet
+        self._equal_steps = 0  # of that run before a request joins or is preempted; 0: not computed yet
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished, their blocks still in use
-        self._pulls: list[EngineRequest] = []  # to be taken by `take_pulls`
+        self._pulls: list[EngineRequest] = []  # for `take_pulls`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
-        """Arrivals come in order of time; one that is late queues behind the others. Raises RequestTooLong."""
+        """Arrivals are in order of time; a late one queues behind the others. Raises RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
-        room = self.pool.total * self.limits.block_size
-        if total > room:
-            raise RequestTooLong(f"{request.id}: {total} tokens, the KV cache holds {room}")
+        capacity = self.pool.total * self.limits.block_size
+        if total > capacity:
+            raise RequestTooLong(f"{request.id}: {total} tokens, the KV cache holds {capacity}")
         request.arrived_s = now_s
         request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
         self._requests[request.id] = request
-        self._leap = 0
+        self._equal_steps = 0
 
     def abort(self, request_id: str) -> EngineRequest | None:
-        """Take a request out and free its blocks; None when it is not here (any more)."""
+        """Remove a request and free its blocks; None if it is unknown or over."""
         request = self._requests.pop(request_id, None)
         if request is None:
             return None
         request.finished_s = self.clock_s
-        self._cruise, self._leap = None, 0
+        self._decode_run, self._equal_steps = None, 0
         if request in self._arriving:
             self._arriving.remove(request)
         else:
@@ -113,21 +113,21 @@ class Engine:
         return request
 
     def take_pulls(self) -> list[EngineRequest]:
-        """Requests that since the last call began to wait for KV from elsewhere; each is to be `pulled`, or aborted."""
+        """Requests that began to wait for transferred KV since the last call; call `pulled` or `abort` for each."""
         pulls, self._pulls = self._pulls, []
         return pulls
 
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
-        """KV of so many tokens of its prompt has come: it goes on with the next step; 0 computes all of it here."""
+        """KV of `tokens` prompt tokens arrived: the request continues with the next step; 0: it is computed here."""
         if request.is_over:
             return
         self._scheduler.pulled(request, tokens)
         request.ready_s = min(now_s, self._arriving[0].ready_s) if self._arriving else now_s
         self._arriving.appendleft(request)
-        self._leap = 0
+        self._equal_steps = 0
 
     def held(self, request_id: str) -> EngineRequest | None:
-        """A finished request whose blocks are kept for others."""
+        """A finished request whose blocks are held for another engine."""
         return self._held.get(request_id)
 
     def release_held(self, request_id: str) -> bool:
@@ -155,58 +155,58 @@ class Engine:
         )
 
     def next_event_s(self) -> float | None:
-        """When the step in progress ends, or else when the next one can start; None when there is nothing to do."""
+        """When the step in progress ends, or else the next one can start; None: nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
-        cruise = self._find_cruise()
-        return self.clock_s + cruise.first_s if cruise is not None else self._next_start_s()
+        run = self._find_decode_run()
+        return self.clock_s + run.first_s if run is not None else self._next_start_s()
 
     def step(self) -> StepResult | None:
-        """The next step, whenever it ends; None when there is nothing to do."""
+        """The next step; None: nothing to do."""
         return self._complete() if self._begin(math.inf) else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """All steps that end by then. Runs of equal decode steps are computed in one go."""
+        """All steps that end by then. Runs of decode steps are computed in closed form."""
         results: list[StepResult] = []
         while True:
-            cruise = self._find_cruise()
-            if cruise is not None:
-                steps = steps_within(until_s - self.clock_s, cruise.first_s, cruise.growth_s)
+            run = self._find_decode_run()
+            if run is not None:
+                steps = steps_within(until_s - self.clock_s, run.first_s, run.growth_s)
                 if steps < 1:
                     return results
-                results.append(self._run(cruise, self._alike(cruise, min(cruise.steps, steps))))
+                results.append(self._run(run, self._count_equal(run, min(run.steps, steps))))
             elif self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
                 results.append(self._complete())
             else:
                 return results
 
     def next_turn_s(self) -> float | None:
-        """When a step ends or can start, or a run of equal decode steps is over, if nothing is added before then."""
+        """When a step ends or can start, or a run of decode steps ends, unless a request is added before."""
         if self._plan is not None:
             return self._plan.end_s
-        cruise = self._find_cruise()
-        if cruise is None:
+        run = self._find_decode_run()
+        if run is None:
             return self._next_start_s()
-        self._leap = self._leap or self._alike(cruise, cruise.steps)
-        return self.clock_s + run_s(self._leap, cruise.first_s, cruise.growth_s)
+        self._equal_steps = self._equal_steps or self._count_equal(run, run.steps)
+        return self.clock_s + run_s(self._equal_steps, run.first_s, run.growth_s)
 
     def turn(self, now_s: float) -> StepResult | None:
-        """To be called at `next_turn_s`, at once where that is past: what ends then; None when a step starts."""
+        """Call at `next_turn_s`, or at once if it has passed. Returns the steps that end; None: a step starts."""
         if self._plan is not None:
             return self._complete()
-        cruise = self._find_cruise()
-        if cruise is not None:
-            return self._run(cruise, self._leap or self._alike(cruise, cruise.steps))
-        self.clock_s = max(self.clock_s, now_s)  # what held it up may have gone away since its last step
+        run = self._find_decode_run()
+        if run is not None:
+            return self._run(run, self._equal_steps or self._count_equal(run, run.steps))
+        self.clock_s = max(self.clock_s, now_s)  # it may have been blocked since its last step
         self._begin(math.inf)
         return None
 
     def usage_at(self, now_s: float) -> float:
         """Share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
-        cruise, running = self._cruise, self._scheduler.running
-        if self._plan is not None or cruise is None:
+        run, running = self._decode_run, self._scheduler.running
+        if self._plan is not None or run is None:
             return self.pool.usage
-        steps = min(steps_within(now_s - self.clock_s, cruise.first_s, cruise.growth_s), cruise.steps)
+        steps = min(steps_within(now_s - self.clock_s, run.first_s, run.growth_s), run.steps)
         return self.pool.usage + sum(self._scheduler.shortage(one, steps) for one in running) / self.pool.total
 
     @property
@@ -225,7 +225,7 @@ class Engine:
         return None
 
     def _begin(self, until_s: float) -> bool:
-        """Make sure that a step is in progress, if one can start by then."""
+        """Whether a step is in progress; starts one if possible by then."""
         if self._plan is not None:
             return True
         start_s = self._next_start_s()
@@ -235,21 +235,21 @@ class Engine:
             self._enqueue(self._arriving.popleft())
         plan = self._scheduler.plan(start_s)
         self._pulls += plan.pulls
-        if not plan.tokens:  # all that could be admitted waits for its KV
+        if not plan.tokens:  # every admissible request waits for its KV
             return False
         plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
         self._plan = plan
         return True
 
     def _enqueue(self, request: EngineRequest) -> None:
-        """First come, first served; but who has its blocks already, since its KV was pulled, goes first."""
+        """First come, first served; a request that has its blocks, as its KV was pulled, goes first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
 
     def _complete(self) -> StepResult:
         plan, self._plan = self._plan, None
-        assert plan is not None  # noqa: S101 - narrows the type; both callers began a step
-        self._cruise, self._leap = None, 0
+        assert plan is not None  # noqa: S101 - narrows the type: both callers began a step
+        self._decode_run, self._equal_steps = None, 0
         self.clock_s = plan.end_s
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
         for request in plan.decode:
@@ -289,21 +289,21 @@ class Engine:
         else:
             self._scheduler.release(request)
 
-    def _find_cruise(self) -> Cruise | None:
-        """Whether the next steps are alike: all that run are decoding, and nobody can join them now."""
+    def _find_decode_run(self) -> DecodeRun | None:
+        """The coming decode steps, if every running request decodes and none can join now."""
         if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self.clock_s):
             return None
-        if self._cruise is None:
-            self._cruise = self._new_cruise()
-        return self._cruise
+        if self._decode_run is None:
+            self._decode_run = self._new_decode_run()
+        return self._decode_run
 
-    def _new_cruise(self) -> Cruise | None:
+    def _new_decode_run(self) -> DecodeRun | None:
         scheduler = self._scheduler
         running, batch = scheduler.running, len(scheduler.running)
         if not 0 < batch <= self.limits.max_num_batched_tokens or (scheduler.waiting and not scheduler.blocked):
             return None
         context, steps = 0, sys.maxsize
-        for request in running:  # written out: it is looked at more often than anything else
+        for request in running:  # written out: the hottest loop
             generated = request.generated
             tokens = request.prompt_tokens + generated
             if not generated or tokens - request.computed != 1:
@@ -311,34 +311,34 @@ class Engine:
             context += tokens
             if request.output_tokens - generated < steps:
                 steps = request.output_tokens - generated
-        if not self._has_room(1):
+        if not self._has_capacity(1):
             return None
-        return Cruise(steps, self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch)
+        return DecodeRun(steps, self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch)
 
-    def _alike(self, cruise: Cruise, steps: int) -> int:
-        """How many of the next `steps` are alike indeed: until somebody joins, or has to give blocks back."""
-        if steps > 1 and self._arriving:  # who is ready during a step joins after it
+    def _count_equal(self, run: DecodeRun, steps: int) -> int:
+        """How many of the next `steps` run before a request joins or is preempted."""
+        if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
-            steps = min(steps, 1 + steps_within(wait_s, cruise.first_s, cruise.growth_s))
-        while steps > 1 and not self._has_room(steps):
+            steps = min(steps, 1 + steps_within(wait_s, run.first_s, run.growth_s))
+        while steps > 1 and not self._has_capacity(steps):
             steps //= 2
         return steps
 
-    def _run(self, cruise: Cruise, steps: int) -> StepResult:
-        """So many steps alike, in closed form."""
-        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, cruise.first_s, cruise.growth_s)
+    def _run(self, run: DecodeRun, steps: int) -> StepResult:
+        """Complete `steps` decode steps in closed form."""
+        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, run.first_s, run.growth_s)
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
-        for request in running:  # all of them before any is over and gives blocks back: that comes last
+        for request in running:  # all grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
         for request in running:
             self._emit(request, steps, result)
-        self._leap = 0
-        self._cruise = None if result.finished or not self._has_room(1) else cruise.after(steps)
+        self._equal_steps = 0
+        self._decode_run = None if result.finished or not self._has_capacity(1) else run.after(steps)
         return result
 
-    def _has_room(self, steps: int) -> bool:
-        """Whether all that run can go on for that many steps without anybody's blocks being taken."""
+    def _has_capacity(self, steps: int) -> bool:
+        """Whether every running request can continue for that many steps without preemption."""
         scheduler, free = self._scheduler, self.pool.free
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:
             return True

@@ -1,12 +1,12 @@
-"""The step-time law: how long one engine step takes, from what is in it.
+"""The step-time law: the duration of one engine step from its content.
 
     T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes
 
-T_decodes is what each sequence that decodes costs beside its arithmetic (sampling, writing its answer): measured of a
-running engine only (fleet/calibration), 0 where the constants come from kernel tables.
+T_decodes: the cost of each decoding sequence besides its arithmetic (sampling, writing the answer). It is measured on a
+running engine (fleet/calibration) and 0 with constants from kernel tables.
 
-Of a mixture of experts T_lin multiplies with the weights that a token goes through and reads those that any token of
-the step goes through: N tokens that each take a share s of the experts, drawn alike, touch 1 - (1 - s)^N of them.
+For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
+the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
 
 All times in seconds. The terms and the constants in profiles.py were fitted together; the closed form
 `decode_interval_s` reproduces 30 measured vLLM points (Qwen3-32B, TP2, H100) within 8 % on average.
@@ -17,24 +17,24 @@ from dataclasses import dataclass
 
 from fleet.engine.profiles import Profile
 
-HOST_S = 2.25e-3  # scheduling, sampling and detokenising beside the GPU: measured 2.0–2.5 ms a step
-API_S = 15e-3  # HTTP, tokenising and the way into the engine's queue, per request
+HOST_S = 2.25e-3  # scheduling, sampling and detokenising on the host: measured 2.0–2.5 ms a step
+API_S = 15e-3  # HTTP, tokenising and enqueueing, per request
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     fixed_s: float  # per step, GPU and host
     compute_s_per_token: float  # matrix products at the reachable arithmetic
-    weights_s: float  # one read of the weights, of a mixture of experts those that all tokens go through
+    weights_s: float  # one read of the weights; mixture of experts: of the shared weights
     attention_s_per_pair: float  # prefill: one (new token, token before it) pair
     kv_s_per_token: float  # decode: one read of one token's KV
     allreduce_s_per_token: float
     experts_s: float = 0.0  # one read of all experts
-    expert_share: float = 0.0  # 0–1 share of them that one token goes to
-    decode_s: float = 0.0  # of each sequence that decodes, beside its arithmetic
+    expert_share: float = 0.0  # 0–1 share of the experts that one token uses
+    decode_s: float = 0.0  # per decoding sequence, besides its arithmetic
 
     def linear_s(self, tokens: int) -> float:
-        """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or the reading of the weights."""
+        """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
         weights_s = self.weights_s
         if self.experts_s:
             weights_s += self.experts_s * (1 - (1 - self.expert_share) ** tokens)
@@ -53,7 +53,7 @@ class Law:
         )
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
-        """A prompt alone on the engine, in chunks."""
+        """A single prompt on an idle engine, in chunks."""
         total = 0.0
         for start in range(0, new_tokens, chunk):
             n = min(chunk, new_tokens - start)
@@ -61,8 +61,8 @@ class Law:
         return total
 
     def decode_interval_s(self, concurrency: int, prompt_tokens: int, output_tokens: int) -> float:
-        """Mean time per output token of a closed loop: a decode step of all at mid answer, plus each one's share of
-        the prefills that run in between: d(c, isl + osl/2) + c·T_prefill(isl)/osl."""
+        """Mean time per output token of a closed loop: a decode step of all sequences at mid answer, plus the share of
+        the prefills in between: d(c, isl + osl/2) + c·T_prefill(isl)/osl."""
         context = concurrency * (prompt_tokens + output_tokens / 2)
         prefill = self.step_s(prompt_tokens, chunk_pairs(prompt_tokens, 0), 0, 0) - HOST_S
         return self.step_s(concurrency, 0.0, round(context), concurrency) + concurrency * prefill / output_tokens

@@ -1,31 +1,31 @@
-"""What the engine model knows of GPUs and models: sizes, peaks and the fitted constants of the step-time law.
+"""GPUs and models: sizes, peaks and the fitted constants of the step-time law.
 
 Source of `FITS`, `MODELS` and `PEAKS`: least-squares fits to the public kernel tables of vLLM 0.24 in
-aiconfigurator-core 0.12.0 (Apache-2.0), 2–7 % mean error; a test compares them with the calibration file.
+aiconfigurator-core 0.12.0 (Apache-2.0), 2–7 % mean error; a test compares them with the data.
 
-Qwen3-30B-A3B on one H20 is not in those tables. Its sizes are those of its configuration (48 layers, 128 experts of
-which 8 take a token). Its two efficiencies of arithmetic are solved from two measured times to the first token (vLLM
-0.18, 8k and 128k tokens); those of memory are what the others have; its `t0_ms` is 0, since a step of 8 decodes was
-measured to be shorter than the host's time and the reading of the weights together.
+Qwen3-30B-A3B on one H20 is not in those tables. Its sizes are from its configuration (48 layers, 128 experts, 8 per
+token). Its two arithmetic efficiencies are solved from two measured times to first token (vLLM 0.18, 8k and 128k
+tokens); its memory efficiencies are those of the other models; its `t0_ms` is 0, as a measured step of 8 decodes is
+shorter than the host time plus reading the weights.
 """
 
 from dataclasses import dataclass
 
 
 class UnknownProfile(LookupError):
-    """No calibration for this GPU, model and tensor-parallel size; the message lists what there is."""
+    """No constants for this GPU, model and tensor-parallel size; the message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    params: int  # weights that take part in each token's matrix products
+    params: int  # weights in each token's matrix products
     weight_bytes: float  # of the whole model
     kv_bytes_per_token: float  # of the whole model
     layers: int
     q_heads: int
     head_dim: int
-    expert_bytes: float = 0.0  # of the weights, those in experts: a step reads the experts that its tokens go to
-    expert_share: float = 0.0  # 0–1 share of the experts that one token goes to
+    expert_bytes: float = 0.0  # of the weights, those in experts: a step reads the experts that its tokens use
+    expert_share: float = 0.0  # 0–1 share of the experts that one token uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Peak:
 @dataclass(frozen=True, slots=True)
 class Fit:
     t0_ms: float  # fixed time of one step on the GPU
-    gemm: float  # 0–1 share of peak arithmetic the matrix products reach
+    gemm: float  # 0–1 share of peak arithmetic in matrix products
     prefill_attention: float  # 0–1 share of peak arithmetic
     weight_bandwidth: float  # 0–1 share of peak bandwidth
     kv_bandwidth: float  # 0–1 share of peak bandwidth
@@ -63,7 +63,7 @@ MODELS = {
     "Qwen3-30B-A3B": ModelProfile(2_730_491_904, 61_063_823_360, 98_304, 48, 32, 128, 57_982_058_496, 8 / 128),
 }
 
-# Memory: the vendors' nominal sizes.
+# Memory: nominal sizes.
 PEAKS = {
     "h100_sxm": Peak(989e12, 3.35e12, 80e9),
     "h200_sxm": Peak(989e12, 4.8e12, 141e9),
@@ -96,13 +96,13 @@ FITS = {
 DEFAULT_GPU = "h100_sxm"
 DEFAULT_MODEL = "Llama-3.1-8B"
 
-MEMORY_USED = 0.9  # share of device memory the engine takes: vLLM's gpu_memory_utilization
+MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
 # Activations of an 8192-token step, CUDA graphs and the embedding table: leaves an H100 0.41M tokens of Llama-3.1-8B.
 ACTIVATION_BYTES = 3e9
 
 
 def profile(gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int | None = None) -> Profile:
-    """The calibrated profile, names in any case; without `tp`, the smallest tensor-parallel size that is calibrated.
+    """Names in any case; without `tp`, the smallest calibrated tensor-parallel size.
 
     Raises UnknownProfile.
     """
@@ -117,6 +117,6 @@ def profile(gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int 
 
 
 def kv_blocks(of: Profile, block_size: int = 16) -> int:
-    """KV blocks that fit, per GPU: floor((memory used - weights - activations) / (KV bytes per token * block size))."""
+    """KV blocks that fit per GPU: floor((memory used - weights - activations) / (KV bytes per token * block size))."""
     free = MEMORY_USED * of.peak.memory - of.sizes.weight_bytes / of.tp - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))

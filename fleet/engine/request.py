@@ -1,4 +1,4 @@
-"""One request in the engine: what it asks for and how far it is."""
+"""One request in the engine and its progress."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class EngineRequest:
-    """Mutable on purpose: the scheduler advances it in place, step by step.
+    """Mutable on purpose: the scheduler advances it in place.
 
-    `chain` holds the hashes of all full blocks of prompt and answer (a simulated answer is known beforehand).
+    `chain`: hashes of all full blocks of prompt and answer; a simulated answer is known in advance.
     """
 
     __slots__ = (
@@ -51,18 +51,18 @@ class EngineRequest:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.chain = chain
-        self.content = content  # handed on in KV events
-        self.owner = owner  # the caller's own; the engine never looks at it
-        self.held = held  # when it is finished its blocks stay until `Engine.release_held`: another engine pulls them
-        self.pull_tokens = pull_tokens  # of the prompt, whose KV is to be had from elsewhere
-        self.pulled_tokens = 0  # of them, those that came: what the own cache held is not asked for
+        self.content = content  # passed on in KV events
+        self.owner = owner  # for the caller; the engine does not use it
+        self.held = held  # its blocks stay until `Engine.release_held`: another engine pulls them
+        self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
+        self.pulled_tokens = 0  # of them, arrived; tokens in the local cache are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
-        self.cached_tokens = 0  # of the prompt: in the prefix cache at first admission, or pulled
+        self.cached_tokens = 0  # prompt tokens in the prefix cache at first admission, or pulled
         self.blocks: list[int] = []
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0
-        # Virtual seconds; NaN until it happened.
+        # Virtual seconds; NaN: has not happened.
         self.arrived_s = math.nan
         self.ready_s = math.nan
         self.scheduled_s = math.nan
@@ -80,7 +80,7 @@ class EngineRequest:
 
     @property
     def is_decoding(self) -> bool:
-        """One token left to compute, the one generated last."""
+        """Only the token generated last is left to compute."""
         return self.generated > 0 and self.tokens - self.computed == 1
 
     @property

@@ -1,7 +1,7 @@
-"""Continuous batching as vLLM V1 does it: the running requests first, in order of admission, then admission first come
-first served, all under one token budget per step; prompts are cut into chunks that fit what is left of it.
+"""Continuous batching as in vLLM V1: the running requests in order of admission, then admission first come, first
+served, all under one token budget per step; prompts are split into chunks that fit the remaining budget.
 
-When blocks run out, the request admitted last gives all of its back and later computes them again.
+When blocks run out, the request admitted last frees all of its blocks and recomputes them later.
 """
 
 from collections import deque
@@ -21,12 +21,12 @@ class Limits:
 
 @dataclass(slots=True)
 class Plan:
-    """What one step computes."""
+    """The work of one step."""
 
     start_s: float
     prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # with the tokens of the chunk
     decode: list[EngineRequest] = field(default_factory=list)
-    pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but their KV has to come from elsewhere
+    pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but waiting for KV from elsewhere
     preempted: int = 0
     pairs: float = 0.0  # see Law.step_s
     context: int = 0  # see Law.step_s
@@ -50,16 +50,16 @@ class Scheduler:
         self._size = limits.block_size
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
-        self.pulling: list[EngineRequest] = []  # hold their blocks and wait for the KV that goes into them
-        self.blocked = False  # the first one waiting stays so until a running one ends
+        self.pulling: list[EngineRequest] = []  # have their blocks and wait for the KV
+        self.blocked = False  # the first waiting request cannot start until a running one ends
         self.cache_queries = 0  # prompt tokens looked up
-        self.cache_hits = 0  # of them, found
-        self.pull_queries = 0  # prompt tokens that another engine or a store was asked for
-        self.pull_hits = 0  # of them, those that came
+        self.cache_hits = 0  # of them, cached
+        self.pull_queries = 0  # prompt tokens requested from another engine or a store
+        self.pull_hits = 0  # of them, arrived
         self.preemptions = 0
 
     def plan(self, now_s: float) -> Plan:
-        """The step that starts now; takes the blocks it needs."""
+        """The step that starts now; allocates the blocks it needs."""
         plan = Plan(now_s)
         budget = self._plan_running(plan)
         if not plan.preempted:
@@ -67,12 +67,12 @@ class Scheduler:
         return plan
 
     def release(self, request: EngineRequest) -> None:
-        """Forget a request that is over, wherever it is."""
+        """Remove a request that is over and free its blocks."""
         self.retire(request)
         self.free(request)
 
     def retire(self, request: EngineRequest) -> None:
-        """As `release`, but its blocks stay in use until `free`."""
+        """Remove a request that is over; its blocks stay in use until `free`."""
         for queue in (self.running, self.pulling, self.waiting):
             if request in queue:
                 queue.remove(request)
@@ -80,10 +80,13 @@ class Scheduler:
         self.blocked = False
 
     def free(self, request: EngineRequest) -> None:
-        self._give_back(request)
+        self.blocked = False
+        self.pool.release(request.blocks)
+        request.blocks = []
+        request.stored = 0
 
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """What it waited for has come, or not: `tokens` of its prompt are in its blocks now. It may be admitted."""
+        """The transfer ended: `tokens` of the prompt are in its blocks now, and it may be admitted."""
         self.pulling.remove(request)
         computed = min(tokens, request.prompt_tokens - 1)  # the first new token comes from the last one's logits
         if computed > request.computed:
@@ -93,8 +96,8 @@ class Scheduler:
         self.pull_hits += request.pulled_tokens
 
     def grow(self, request: EngineRequest, tokens: int) -> None:
-        """Take the blocks for `tokens` more tokens; those that get full can be hit from now on, as in vLLM, which
-        stores them when the step is scheduled."""
+        """Allocate the blocks for `tokens` more tokens. Full ones can be hit at once: vLLM stores them when it
+        schedules the step."""
         size, end = self._size, request.computed + tokens
         if end > len(request.blocks) * size:
             request.blocks += self.pool.allocate(-(-end // size) - len(request.blocks))
@@ -104,7 +107,7 @@ class Scheduler:
             request.stored = full
 
     def shortage(self, request: EngineRequest, tokens: int) -> int:
-        """Blocks to take before `tokens` more tokens have a place."""
+        """Blocks to allocate for `tokens` more tokens."""
         short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
         return short if short > 0 else 0
 
@@ -114,8 +117,8 @@ class Scheduler:
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             tokens = min(request.tokens - request.computed, budget)
-            has_place = request.computed + tokens <= len(request.blocks) * self._size
-            if not has_place and not self._make_room(request, tokens, plan):
+            has_blocks = request.computed + tokens <= len(request.blocks) * self._size
+            if not has_blocks and not self._make_capacity(request, tokens, plan):
                 break
             self.grow(request, tokens)
             plan.add(request, tokens)
@@ -123,7 +126,7 @@ class Scheduler:
             index += 1
         return budget
 
-    def _make_room(self, request: EngineRequest, tokens: int, plan: Plan) -> bool:
+    def _make_capacity(self, request: EngineRequest, tokens: int, plan: Plan) -> bool:
         short = self.shortage(request, tokens)
         while short > self.pool.free:
             victim = self.running.pop()
@@ -134,17 +137,11 @@ class Scheduler:
         return True
 
     def _preempt(self, request: EngineRequest) -> None:
-        self._give_back(request)
+        self.free(request)
         request.computed = 0
         request.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(request)
-
-    def _give_back(self, request: EngineRequest) -> None:
-        self.blocked = False
-        self.pool.release(request.blocks)
-        request.blocks = []
-        request.stored = 0
 
     def _admit(self, plan: Plan, budget: int) -> None:
         while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
@@ -164,7 +161,7 @@ class Scheduler:
         self.blocked = len(self.running) >= self.limits.max_num_seqs
 
     def _reserve(self, request: EngineRequest) -> bool:
-        """Take what the cache holds of it; False when the rest would not fit: the whole prompt, not only a chunk."""
+        """Take its cached blocks; False if the rest of the prompt, not only a chunk, does not fit."""
         size = self.limits.block_size
         # At least one token is computed: the first new token comes from its logits.
         hits = self.pool.hit(request.chain, (request.tokens - 1) // size)
@@ -178,7 +175,7 @@ class Scheduler:
         return True
 
     def _pulls(self, request: EngineRequest) -> bool:
-        """Whether it has to wait for KV from elsewhere first; then it takes all of its blocks and is asked for once."""
+        """Whether it must wait for transferred KV first; it then gets all of its blocks, and is asked only once."""
         wanted = min(request.pull_tokens, request.prompt_tokens) - request.computed
         request.pull_tokens = 0
         if wanted <= 0 or request.preemptions:

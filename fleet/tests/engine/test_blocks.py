@@ -83,7 +83,7 @@ def test_two_copies_of_one_content_are_hit_until_both_are_evicted() -> None:
 def test_asking_for_more_than_is_free_takes_nothing() -> None:
     pool = BlockPool(3)
     pool.allocate(2)
-    with pytest.raises(OutOfBlocks, match="2 blocks asked for, 1 of 3 free"):
+    with pytest.raises(OutOfBlocks, match="2 blocks requested, 1 of 3 free"):
         pool.allocate(2)
     assert pool.free == 1
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.engine.cruise import run_s, steps_within
+from fleet.engine.decode_run import run_s, steps_within
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
 from fleet.engine.law import API_S, chunk_pairs
 from fleet.engine.request import EngineRequest

@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.twin.simulation.simulate import OFFLOADS
 from controlplane.twin.simulation.tests.builders import LAW, asks, fleet, play, policy
-from fleet.engine.cruise import run_s
+from fleet.engine.decode_run import run_s
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.law import API_S
 from fleet.engine.scheduler import Limits

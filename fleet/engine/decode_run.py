@@ -1,4 +1,4 @@
-"""Runs of decode steps that are alike, in closed form."""
+"""Runs of similar decode steps, in closed form."""
 
 import math
 import sys
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Cruise:
-    """Decode steps alike: each is longer than the one before by one token of context per sequence."""
+class DecodeRun:
+    """Decode steps of the same batch: each is longer than the previous one by one token of context per sequence."""
 
     steps: int  # until the first sequence ends
     first_s: float  # of the next step
     growth_s: float
 
-    def after(self, steps: int) -> "Cruise":
-        return Cruise(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
+    def after(self, steps: int) -> "DecodeRun":
+        return DecodeRun(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
 
 
 def run_s(steps: int, first_s: float, growth_s: float) -> float:
-    """Duration of `steps` steps, each `growth_s` longer than the one before."""
+    """Duration of `steps` steps, each `growth_s` longer than the previous one."""
     return steps * first_s + growth_s * steps * (steps - 1) / 2
 
 
