@@ -115,6 +115,13 @@ async def following(url: str, source: KvEventSource | None = None) -> AsyncItera
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A feed that asks often, and has patience with a machine that has much else to do."""
-    times = {"CONFIRM_S": 0.2, "RETRY_S": 0.1, "LONGEST_RETRY_S": 0.2, "ANSWER_S": 60, "STALE_S": 60, "BEHIND_S": 60}
+    times = {
+        "CONFIRM_S": 0.2,
+        "RETRY_S": 0.1,
+        "LONGEST_RETRY_S": 0.2,
+        "ANSWER_S": 60,
+        "KV_EVENTS_STALE_S": 60,
+        "BEHIND_S": 60,
+    }
     for name, value in times.items():
         monkeypatch.setattr(feeds, name, value)
