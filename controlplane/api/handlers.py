@@ -17,6 +17,7 @@ from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import ApiProblem, response
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.merge import disputes
+from router.contract.problem import as_json
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +118,7 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
 
 
 def from_refusal(error: policy_errors.PolicyInvalid) -> ApiProblem:
-    fields = [{"path": e.path, "value": e.value, "message": e.message} for e in error.errors]
+    fields = [as_json(problem) for problem in error.errors]
     return ApiProblem(422, detail=str(error), errors=fields)
 
 

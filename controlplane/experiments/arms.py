@@ -54,7 +54,7 @@ def _resolve(item: str | ArmIn, path: str, versions: Versions, own_policy: str) 
     try:
         policy = documents.parse(documents.apply_overrides(document, asked.overrides))
     except InvalidDocument as error:
-        return [Problem(f"{path}.overrides.{e.path}", e.value, e.message) for e in error.errors]
+        return [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.errors]
     name = asked.name or _name(asked, number)
     if not ARM_NAME.fullmatch(name):
         rule = "1 to 60 letters, digits, blanks and . _ @ = , -, beginning with a letter or digit"

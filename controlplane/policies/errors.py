@@ -1,29 +1,24 @@
 """What can go wrong with a policy.
 
 PolicyError
-├── Refused            bad input; `.errors` says where (path, value, message)
+├── PolicyInvalid            bad input; `.errors` holds every Problem
 │   └── NothingToPublish   the draft equals the live version
-├── NotThere           no such policy, version or draft
-└── Conflict           somebody was faster; `.fields` holds base, theirs and mine of each field in dispute
+├── NoSuchPolicy           no such policy, version or draft
+└── Conflict           the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
 """
 
 from dataclasses import dataclass
 from typing import Any
+
+from router.contract.problem import Problem
 
 
 class PolicyError(Exception):
     """The message is meant for the person who asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    path: str
-    value: Any
-    message: str  # holds the allowed range
-
-
 class PolicyInvalid(PolicyError):
-    def __init__(self, message: str, errors: tuple[FieldError, ...] = ()) -> None:
+    def __init__(self, message: str, errors: tuple[Problem, ...] = ()) -> None:
         super().__init__(message)
         self.errors = errors
 

@@ -97,7 +97,7 @@ def create(request: HttpRequest) -> HttpResponse:
         document = services.default_document(typed["strategy"])
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
     except PolicyInvalid as error:
-        errors = {fault.path.partition(".")[0]: fault.message for fault in error.errors}
+        errors = {fault.path.partition(".")[0]: fault.text for fault in error.errors}
         context = _list_context(request, typed=typed, errors=errors)
         return render(request, "policies/list.html", context, status=422)
     except Conflict as error:
@@ -271,8 +271,8 @@ def _confirm_rollback(
 
 def told(error: PolicyInvalid) -> dict[str, Any]:
     """What is wrong with the reason goes to its field, all else to the top of the page."""
-    reason = [fault.message for fault in error.errors if fault.path == "reason"]
-    others = [f"{fault.path}: {fault.message}" for fault in error.errors if fault.path != "reason"]
+    reason = [fault.text for fault in error.errors if fault.path == "reason"]
+    others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
     return {"said": others if reason or others else [str(error)], "reason_error": "; ".join(reason)}
 
 

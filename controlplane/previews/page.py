@@ -104,4 +104,4 @@ def foreseen(policy: Policy) -> dict[int, PreviewPanel]:
 def problems_of(error: PolicyError) -> list[tuple[str, str]]:
     """(field or nothing, message) of each thing that stands in the way of a preview."""
     faults = getattr(error, "errors", ())
-    return [(fault.path, fault.message) for fault in faults] or [("", str(error))]
+    return [(fault.path, fault.text) for fault in faults] or [("", str(error))]

@@ -13,7 +13,7 @@ from controlplane.audit.services import Actor, record
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services
 from controlplane.policies.drafts.checks import check_document
-from controlplane.policies.errors import FieldError, PolicyInvalid
+from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source
 from controlplane.previews.analysis import trust
@@ -26,6 +26,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, ENDED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
+from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
@@ -91,10 +92,10 @@ def _pool(policy: Policy, asked: str) -> Pool:
     names = ", ".join(found)
     if not found:
         message = f"no pool routes by policy {policy.name}, so there is no fleet to preview it on"
-        raise PolicyInvalid(message, (FieldError("pool", asked or None, message),))
+        raise PolicyInvalid(message, (Problem("pool", asked or None, message),))
     if asked and asked not in found:
         message = f"pool {asked} does not route by policy {policy.name}; allowed are {names}"
-        raise PolicyInvalid(message, (FieldError("pool", asked, message),))
+        raise PolicyInvalid(message, (Problem("pool", asked, message),))
     if asked or len(found) == 1:
         return found[asked or next(iter(found))]
     counts = source.recorded_counts()
@@ -108,7 +109,7 @@ def _part(asked: Asked, pool: Pool) -> TrafficPart:
             return source.choose(pool.name, asked.max_requests, seed)
         return source.take(asked.trace, asked.max_requests, seed)
     except (library.TraceError, BadTrace) as error:
-        raise PolicyInvalid(str(error), (FieldError("trace", asked.trace, str(error)),)) from None
+        raise PolicyInvalid(str(error), (Problem("trace", asked.trace, str(error)),)) from None
 
 
 def _unsaved(

@@ -11,11 +11,12 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import conflicts, views
-from controlplane.policies.errors import Conflict, FieldError, NoSuchPolicy, PolicyInvalid
+from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from controlplane.policies.views import find
 from controlplane.previews import page, selectors, services
 from controlplane.previews.models import Preview
+from router.contract.problem import Problem
 
 MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see beside “Save draft”"
@@ -79,7 +80,7 @@ def asked(form: QueryDict) -> services.Asked:
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
-        raise PolicyInvalid(f"seeds: {message}", (FieldError("seeds", form.get("seeds"), message),))
+        raise PolicyInvalid(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
     seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
     return services.Asked(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
 

@@ -47,7 +47,7 @@ def read_policy(path: Path) -> PolicyFile:
     try:
         document.parse(made)
     except document.InvalidDocument as error:
-        shown = [f"{problem.path or 'document'}: {problem.message}" for problem in error.errors[:_PROBLEMS_SHOWN]]
+        shown = [f"{problem.path or 'document'}: {problem.text}" for problem in error.errors[:_PROBLEMS_SHOWN]]
         more = len(error.errors) - len(shown)
         raise BadInput(f"--policy {path}: {'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)

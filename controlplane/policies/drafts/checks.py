@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from controlplane.policies.errors import FieldError, PolicyInvalid
+from controlplane.policies.errors import PolicyInvalid
+from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 REASON_MIN = 10  # characters
@@ -16,7 +17,7 @@ def check_reason(reason: str) -> str:
     reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
     if not REASON_MIN <= len(reason) <= REASON_MAX:
         message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
-        raise PolicyInvalid("the reason is missing or too short", (FieldError("reason", reason, message),))
+        raise PolicyInvalid("the reason is missing or too short", (Problem("reason", reason, message),))
     return reason
 
 
@@ -36,12 +37,11 @@ def default_document(strategy: str) -> dict[str, Any]:
 
 
 def _refused(error: documents.InvalidDocument) -> PolicyInvalid:
-    problems = tuple(FieldError(p.path, p.value, p.message) for p in error.errors)
-    return PolicyInvalid("the policy document is not valid", problems)
+    return PolicyInvalid("the policy document is not valid", tuple(error.errors))
 
 
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name) or name in RESERVED:
         message = "a name has 1 to 50 characters: small letters, digits and hyphens, a letter or digit first"
-        raise PolicyInvalid("the name is not usable", (FieldError("name", name, message),))
+        raise PolicyInvalid("the name is not usable", (Problem("name", name, message),))
     return name

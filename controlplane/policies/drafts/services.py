@@ -10,8 +10,9 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.policies import selectors
 from controlplane.policies.drafts.checks import check_document
-from controlplane.policies.errors import Conflict, FieldError, PolicyInvalid
+from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy
+from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
@@ -88,7 +89,7 @@ def patch_draft(
 def _existing(policy: Policy, number: int) -> int:
     if not policy.versions.filter(number=number).exists():
         message = f"policy {policy.name} has no version {number}"
-        raise PolicyInvalid("the draft cannot stand on that version", (FieldError("based_on", number, message),))
+        raise PolicyInvalid("the draft cannot stand on that version", (Problem("based_on", number, message),))
     return number
 
 

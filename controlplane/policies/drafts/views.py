@@ -21,6 +21,7 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.publication.scope import scope_of
 from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
+from router.contract.problem import by_path
 from router.policy.schema.document import apply_overrides, upgrade_path
 
 
@@ -69,7 +70,7 @@ def refused(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> HttpR
     draft = selectors.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
-    errors = {fault.path: fault.message for fault in error.errors}
+    errors = by_path(error.errors)
     context = editor_context(request, draft, posted=_flat(request), errors=errors)
     return render(request, "policies/editor.html", context, status=422)
 
@@ -120,7 +121,7 @@ def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
     except Conflict as error:
         return {**context, "conflict": error}
     except PolicyInvalid as error:
-        context["errors"] = {fault.path: fault.message for fault in error.errors}
+        context["errors"] = by_path(error.errors)
         context["marks"]["errors"] = context["errors"]
         return context
     context["marks"]["kept"] = True

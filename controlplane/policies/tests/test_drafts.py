@@ -37,7 +37,7 @@ def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
     with pytest.raises(PolicyInvalid) as refused:
         services.patch_draft(policy, {"classes.heavy_new_tokens": 5}, OTTO)
     assert [(e.path, e.value) for e in refused.value.errors] == [("classes.heavy_new_tokens", 5)]
-    assert "256 to 1,000,000" in refused.value.errors[0].message
+    assert "256 to 1,000,000" in refused.value.errors[0].text
     assert Draft.objects.get().etag == etag
 
 

@@ -55,7 +55,7 @@ def test_a_wrong_value_is_told_at_its_field_and_kept(form, otto_client):
     assert '<a href="#f-classes-heavy-new-tokens">Heavy from</a>' in content
     at_field = content[content.index('id="f-classes-heavy-new-tokens-error"') :]
     assert at_field.partition(">")[2].startswith("&quot;plenty&quot; is not")
-    assert "allowed is a whole number from 256" in at_field.partition("</span>")[0]
+    assert "allowed: a whole number from 256" in at_field.partition("</span>")[0]
     assert Draft.objects.get().revision == 1
 
 

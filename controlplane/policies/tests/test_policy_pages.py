@@ -135,7 +135,7 @@ def test_a_policy_is_made_on_the_list(redis_away, policy, otto_client):
         ("name", "Night shift", 422, "small letters"),
         ("name", "default", 409, "already"),
         ("reason", "short", 422, "10 to 500"),
-        ("strategy", "nowhere", 422, "allowed is one of"),
+        ("strategy", "nowhere", 422, "allowed: one of"),
     ],
 )
 def test_a_refused_policy_keeps_what_was_typed(redis_away, policy, otto_client, field, value, status, said):

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from router.contract.problem import Problem
 from router.policy.schema.json_schema import json_schema
-from router.policy.schema.parameter import Parameter, Rejected, accept, shown
+from router.policy.schema.parameter import Parameter, accept, shown
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
-from router.policy.schema.problems import InvalidDocument, PolicyProblem, crossed, unknown
+from router.policy.schema.problems import InvalidDocument, crossed, unknown
 from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Policy
@@ -20,8 +21,8 @@ PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked thro
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
     """The parameters of a document with this strategy, in the order of the page. InvalidDocument when it is unknown."""
     known = accept(STRATEGY_NAME, strategy)
-    if isinstance(known, Rejected):
-        raise InvalidDocument([PolicyProblem(STRATEGY_NAME.path, known.shown, known.message)])
+    if isinstance(known, Problem):
+        raise InvalidDocument([known])
     return (STRATEGY_NAME, *STRATEGIES[known].parameters, *COMMON)
 
 
@@ -34,15 +35,15 @@ def default(strategy: str = STRATEGY_NAME.default) -> dict[str, Any]:
 def parse(document: object) -> Policy:
     """The policy of a document of any schema; missing keys take their defaults. InvalidDocument holds every problem."""
     if not isinstance(document, dict):
-        raise InvalidDocument([PolicyProblem("", shown(document), "the document must be a JSON object")])
+        raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
     document = upgrade(document)
     expected = _expected(document)
     values: dict[str, Any] = {}
-    problems: list[PolicyProblem] = []
+    problems: list[Problem] = []
     for parameter in expected.values():
         value = accept(parameter, _given(document, parameter))
-        if isinstance(value, Rejected):
-            problems.append(PolicyProblem(parameter.path, value.shown, value.message))
+        if isinstance(value, Problem):
+            problems.append(value)
         else:
             values[parameter.path] = value
     problems += crossed(values)
@@ -88,7 +89,7 @@ def values_of(document: dict[str, Any]) -> dict[str, Any]:
     """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
     document = upgrade_if_known(document)
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
-    parameters = COMMON if isinstance(strategy, Rejected) else parameters_of(strategy)
+    parameters = COMMON if isinstance(strategy, Problem) else parameters_of(strategy)
     values = {parameter.path: _given(document, parameter) for parameter in parameters}
     for section, part in document.items():
         if isinstance(part, dict):
@@ -101,7 +102,7 @@ def values_of(document: dict[str, Any]) -> dict[str, Any]:
 def _expected(document: dict[str, Any]) -> dict[str, Parameter]:
     """The parameters that the document may have, by path: all of them when its strategy is unknown."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
-    if isinstance(strategy, Rejected):
+    if isinstance(strategy, Problem):
         return PARAMETERS
     return {parameter.path: parameter for parameter in parameters_of(strategy)}
 
@@ -124,7 +125,6 @@ __all__ = [
     "PROBLEMS_SHOWN",
     "SCHEMA",
     "InvalidDocument",
-    "PolicyProblem",
     "apply_overrides",
     "default",
     "dump",

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
+from router.contract.problem import Problem
+
 Kind = Literal["int", "float", "bool", "choice"]
 _WITHOUT_WORD = ("", "share", "ratio")  # units that a range is not followed by
 
@@ -52,20 +54,12 @@ class Parameter:
         return "a whole number" if self.kind == "int" else "a number"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Why a value was not taken."""
-
-    shown: Any  # the offending value, short and safe to write as JSON
-    message: str  # holds the allowed range
-
-
-def accept(parameter: Parameter, value: object) -> Any | Rejected:
-    """The value as the parameter's own type (20000.0 is a whole number, 2 is a number), or why not."""
+def accept(parameter: Parameter, value: object) -> Any | Problem:
+    """The value in the parameter's type (20000.0 is a whole number, 2 is a number), or what is wrong with it."""
     cleaned = _CLEAN[parameter.kind](parameter, value)
     if cleaned is not None:
         return cleaned
-    return Rejected(shown(value), f"{_fault(parameter, value)}: allowed is {parameter.allowed}")
+    return Problem(parameter.path, shown(value), _fault(parameter, value), parameter.allowed)
 
 
 def number(value: float) -> str:

@@ -1,10 +1,10 @@
-"""What can be wrong with a document beyond a single value: its shape, and fields that contradict each other."""
+"""Problems of a document beyond single values: its shape, and fields that contradict each other."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from router.contract.problem import Problem
 from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter, number, shown
 from router.policy.schema.parameters import PARAMETERS
@@ -18,50 +18,43 @@ _WEIGHTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyProblem:
-    path: str
-    value: Any  # short and safe to write as JSON
-    message: str  # holds the allowed range
-
-
 class InvalidDocument(ValueError):
     """Everything that is wrong with a document."""
 
-    def __init__(self, errors: list[PolicyProblem]) -> None:
-        super().__init__("; ".join(f"{error.path or 'document'}: {error.message}" for error in errors))
+    def __init__(self, errors: list[Problem]) -> None:
+        super().__init__("; ".join(f"{error.path or 'document'}: {error.text}" for error in errors))
         self.errors = errors
 
 
-def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[PolicyProblem]:
+def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
     """Unknown sections and keys, and sections that are no objects."""
     sections = {path.partition(".")[0] for path in expected}
     for section, part in document.items():
         if section == "schema":
             continue  # `upgrade` has checked it
         if section not in sections:
-            yield PolicyProblem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
+            yield Problem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
         elif not isinstance(part, dict):
-            yield PolicyProblem(section, shown(part), "must be an object")
+            yield Problem(section, shown(part), "must be an object")
         else:
             yield from _unknown_keys(section, part, expected)
 
 
-def crossed(values: Mapping[str, Any]) -> Iterator[PolicyProblem]:
-    """Rules between fields, told at each field that takes part; silent where one of them is wrong by itself."""
+def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Rules between fields, reported at each of them; not checked where one of them is wrong by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)
-        yield PolicyProblem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
-        yield PolicyProblem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
+        yield Problem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
+        yield Problem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
     for paths in _WEIGHTS:
         if all(values.get(path) == 0 for path in paths):
             names = " and ".join(path.partition(".")[2] for path in paths)
             message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
-            yield from (PolicyProblem(path, 0.0, message) for path in paths)
+            yield from (Problem(path, 0.0, message) for path in paths)
 
 
-def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[PolicyProblem]:
+def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
     keys = {path.partition(".")[2] for path in expected if path.startswith(section + ".")}
     for key, value in part.items():
         path = f"{section}.{key}"
@@ -70,9 +63,9 @@ def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, 
         if path in PARAMETERS:
             owners = PARAMETERS[path].strategies
             owned = f"strateg{'ies' if len(owners) > 1 else 'y'} {' and '.join(owners)}"
-            yield PolicyProblem(path, shown(value), f"is a parameter of the {owned}")
+            yield Problem(path, shown(value), f"is a parameter of the {owned}")
         else:
-            yield PolicyProblem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
+            yield Problem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
 
 
 def _near(name: str, known: Iterable[str]) -> str:

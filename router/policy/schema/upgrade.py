@@ -7,8 +7,9 @@ schema is one more function in `STEPS`.
 from collections.abc import Callable
 from typing import Any
 
+from router.contract.problem import Problem
 from router.policy.schema.parameter import quoted, shown
-from router.policy.schema.problems import InvalidDocument, PolicyProblem
+from router.policy.schema.problems import InvalidDocument
 
 SCHEMA = 2
 Document = dict[str, Any]
@@ -28,8 +29,8 @@ def upgrade(document: Document) -> Document:
     """The document in the current schema, its values unchecked. InvalidDocument when its schema is unknown."""
     schema = document.get("schema", 1 if "route" in document else SCHEMA)
     if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
-        message = f"{quoted(schema)} is not a schema of policy documents: allowed is {min(STEPS)} to {SCHEMA}"
-        raise InvalidDocument([PolicyProblem("schema", shown(schema), message)])
+        message = f"{quoted(schema)} is not a schema of policy documents"
+        raise InvalidDocument([Problem("schema", shown(schema), message, f"{min(STEPS)} to {SCHEMA}")])
     for step in range(schema, SCHEMA):
         document = {**STEPS[step](document), "schema": step + 1}
     return document

@@ -25,7 +25,7 @@ class Watched(dict[str, Any]):
 def faults(value: object) -> dict[str, str]:
     with pytest.raises(InvalidDocument) as caught:
         document.parse(value)
-    return {problem.path: problem.message for problem in caught.value.errors}
+    return {problem.path: problem.text for problem in caught.value.errors}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -62,7 +62,7 @@ def test_a_document_must_be_an_object(value: object) -> None:
 @pytest.mark.parametrize("schema", [3, 0, True, 1.0, "1", None])
 def test_another_schema_is_refused(schema: object) -> None:
     assert faults({"schema": schema, "flow": 5}) == {
-        "schema": f"{json.dumps(schema)} is not a schema of policy documents: allowed is 1 to 2"
+        "schema": f"{json.dumps(schema)} is not a schema of policy documents; allowed: 1 to 2"
     }
 
 
@@ -103,7 +103,7 @@ def test_every_fault_is_told_at_once_with_path_value_and_range() -> None:
         ("classes.warm_hit_share", 1.5),
         ("failure.retries", -1),
     ]
-    assert "failure.retries: -1 is below 0: allowed is a whole number from 0 to 10 retries" in str(caught.value)
+    assert "failure.retries: -1 is below 0; allowed: a whole number from 0 to 10 retries" in str(caught.value)
 
 
 @pytest.mark.parametrize(("warm", "heavy"), [(20_000, 20_000), (30_000, 20_000), (5_000, 4_000)])

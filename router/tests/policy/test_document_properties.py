@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.contract.problem import Problem
 from router.policy.schema import document
-from router.policy.schema.document import InvalidDocument, PolicyProblem
-from router.policy.schema.parameter import Parameter, Rejected, accept
+from router.policy.schema.document import InvalidDocument
+from router.policy.schema.parameter import Parameter, accept
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 from router.tests.policy import checker
@@ -68,12 +69,12 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
     return result
 
 
-def faults(value: object) -> list[PolicyProblem]:
+def faults(value: object) -> list[Problem]:
     """Empty when the document is taken; anything but InvalidDocument fails the test."""
     try:
         document.parse(value)
     except InvalidDocument as refused:
-        return refused.errors or [PolicyProblem("", None, "refused without a word")]
+        return refused.errors or [Problem("", None, "refused without a word")]
     return []
 
 
@@ -81,7 +82,7 @@ def check(value: object) -> None:
     found = faults(value)
     assert len(found) <= document.PROBLEMS_SHOWN
     assert all(problem.message for problem in found)
-    json.dumps([[problem.path, problem.value, problem.message] for problem in found], allow_nan=False).encode()
+    json.dumps([[problem.path, problem.value, problem.text] for problem in found], allow_nan=False).encode()
 
 
 @given(JSON)
@@ -120,5 +121,5 @@ def test_what_one_parameter_refuses_the_document_refuses_at_its_path(value: Any,
     section, _, key = path.partition(".")
     owner = PARAMETERS[path].strategies[:1] if section == "strategy" and key != "name" else ()
     changed = document.apply_overrides(document.default(*owner), {path: value})
-    if isinstance(accept(PARAMETERS[path], value), Rejected):
+    if isinstance(accept(PARAMETERS[path], value), Problem):
         assert path in [problem.path for problem in faults(changed)]

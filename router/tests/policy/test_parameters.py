@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from router.policy.schema.parameter import Parameter, Rejected, accept
+from router.policy.schema.parameter import Parameter, accept
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
@@ -84,43 +84,44 @@ def test_a_good_value_is_taken_as_the_parameters_own_type(parameter: Parameter, 
 @pytest.mark.parametrize(
     ("parameter", "value", "shown", "message"),
     [
-        (COUNT, 0, 0, "0 is below 1: allowed is a whole number from 1 to 20,000 tokens"),
-        (COUNT, 20_001, 20_001, "20001 is above 20,000: allowed is a whole number from 1 to 20,000 tokens"),
-        (COUNT, 2.5, 2.5, "2.5 is not a whole number: allowed is a whole number from 1 to 20,000 tokens"),
-        (COUNT, True, True, "true is not allowed: allowed is a whole number from 1 to 20,000 tokens"),
-        (COUNT, "12", "12", '"12" is not allowed: allowed is a whole number from 1 to 20,000 tokens'),
-        (COUNT, None, None, "null is not allowed: allowed is a whole number from 1 to 20,000 tokens"),
-        (SHARE, 0.85, 0.85, "0.85 is above 0.8: allowed is a number from 0 to 0.8"),
-        (SHARE, math.nan, "nan", "nan is not a number: allowed is a number from 0 to 0.8"),
-        (SHARE, math.inf, "inf", "inf is above 0.8: allowed is a number from 0 to 0.8"),
-        (SHARE, -math.inf, "-inf", "-inf is below 0: allowed is a number from 0 to 0.8"),
-        (SHARE, [], "a list", '"a list" is not allowed: allowed is a number from 0 to 0.8'),
-        (FLAG, 1, 1, "1 is not allowed: allowed is true or false"),
-        (FLAG, {}, "an object", '"an object" is not allowed: allowed is true or false'),
-        (STATUS, 418, 418, "418 is not allowed: allowed is one of 429, 503"),
-        (STATUS, 429.0, 429.0, "429.0 is not allowed: allowed is one of 429, 503"),
+        (COUNT, 0, 0, "0 is below 1; allowed: a whole number from 1 to 20,000 tokens"),
+        (COUNT, 20_001, 20_001, "20001 is above 20,000; allowed: a whole number from 1 to 20,000 tokens"),
+        (COUNT, 2.5, 2.5, "2.5 is not a whole number; allowed: a whole number from 1 to 20,000 tokens"),
+        (COUNT, True, True, "true is not allowed; allowed: a whole number from 1 to 20,000 tokens"),
+        (COUNT, "12", "12", '"12" is not allowed; allowed: a whole number from 1 to 20,000 tokens'),
+        (COUNT, None, None, "null is not allowed; allowed: a whole number from 1 to 20,000 tokens"),
+        (SHARE, 0.85, 0.85, "0.85 is above 0.8; allowed: a number from 0 to 0.8"),
+        (SHARE, math.nan, "nan", "nan is not a number; allowed: a number from 0 to 0.8"),
+        (SHARE, math.inf, "inf", "inf is above 0.8; allowed: a number from 0 to 0.8"),
+        (SHARE, -math.inf, "-inf", "-inf is below 0; allowed: a number from 0 to 0.8"),
+        (SHARE, [], "a list", '"a list" is not allowed; allowed: a number from 0 to 0.8'),
+        (FLAG, 1, 1, "1 is not allowed; allowed: true or false"),
+        (FLAG, {}, "an object", '"an object" is not allowed; allowed: true or false'),
+        (STATUS, 418, 418, "418 is not allowed; allowed: one of 429, 503"),
+        (STATUS, 429.0, 429.0, "429.0 is not allowed; allowed: one of 429, 503"),
         (
             STATUS,
             {1},
             "a value of another kind",
-            '"a value of another kind" is not allowed: allowed is one of 429, 503',
+            '"a value of another kind" is not allowed; allowed: one of 429, 503',
         ),
     ],
 )
 def test_a_wrong_value_is_refused_with_the_value_and_the_range(
     parameter: Parameter, value: object, shown: object, message: str
 ) -> None:
-    assert accept(parameter, value) == Rejected(shown, message)
+    problem = accept(parameter, value)
+    assert (problem.path, problem.value, problem.text) == (parameter.path, shown, message)
 
 
 def test_a_huge_number_is_refused_without_being_written_out() -> None:
     """Python refuses to print an int of more than 4300 digits, and nobody wants to read one."""
     rejected = accept(COUNT, 10**10_000)
-    assert rejected.shown == "a number beyond 53 bits"
-    assert rejected.message.startswith("a number beyond 53 bits is above 20,000")
+    assert rejected.value == "a number beyond 53 bits"
+    assert rejected.text.startswith("a number beyond 53 bits is above 20,000")
     assert accept(SHARE, -(10**400)).message.startswith("a number beyond 53 bits is below 0")
 
 
 def test_a_long_text_is_shortened_and_half_a_character_replaced() -> None:
-    assert accept(COUNT, "x" * 1_000).shown == "x" * 59 + "…"
-    assert accept(COUNT, "\ud800").shown == "?"
+    assert accept(COUNT, "x" * 1_000).value == "x" * 59 + "…"
+    assert accept(COUNT, "\ud800").value == "?"
