@@ -1,8 +1,8 @@
-"""How long a start takes: on an empty data folder, again on the same one, and after kill -9; and a stop.
+"""Duration of a start (empty data folder, second start, after kill -9) and of a stop.
 
     .venv/bin/python bench/start.py
 
-From starting `manage.py up` to the moment the sign-in page answers, and to all eight demo engines being ready.
+Measured from starting `manage.py up` until the sign-in page answers, and until all eight demo engines are ready.
 """
 
 import sys
@@ -14,17 +14,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from controlplane.tests.real_up import RealUp, running
 
 
-def watch(weir: RealUp, began: float, what: str) -> None:
+def watch(weir: RealUp, began: float, label: str) -> None:
     weir.until(lambda: weir.get("/login") == 200, "the page")
     page = time.monotonic() - began
     weir.wait_for("instances of pool demo are ready")
-    print(f"{what:<24} page {page:5.1f} s   engines {time.monotonic() - began:5.1f} s")
+    print(f"{label:<24} page {page:5.1f} s   engines {time.monotonic() - began:5.1f} s")
 
 
-def again(weir: RealUp, what: str) -> None:
+def again(weir: RealUp, label: str) -> None:
     began = time.monotonic()
     weir.start()
-    watch(weir, began, what)
+    watch(weir, began, label)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The Celery application: queues, the static schedule, and what keeps tasks from piling up."""
+"""The Celery application: queues, the static schedule, and limits that keep tasks from piling up."""
 
 import os
 from typing import Any
@@ -15,7 +15,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 
 
 def every(seconds: float, task: str, queue: str = "control") -> dict[str, Any]:
-    """A step that runs again after `seconds`: one that waited longer in its queue is not worth running."""
+    """A periodic step. It expires when the next one is due, so that a busy queue does not fill up."""
     return {"task": task, "schedule": seconds, "options": {"queue": queue, "expires": max(seconds, 1.0)}}
 
 

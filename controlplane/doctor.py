@@ -1,4 +1,4 @@
-"""What `manage.py doctor` looks at: each check says in one line what it found and, if it is wrong, what to do."""
+"""The checks of `manage.py doctor`: each returns one line, with advice when something is wrong."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
 
-FILES_WANTED = 4096  # sockets: each open page, each request through a router twice, each engine
+FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
 SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
 
 
@@ -28,11 +28,11 @@ class DoctorFinding:
     subject: str
     good: bool
     text: str
-    advice: str = ""  # what to do when it is not good
+    advice: str = ""  # when it is not good
 
 
 def masked(name: str, value: str) -> str:
-    """A setting as it may be shown: no secret, no password inside a URL."""
+    """The value of a setting without secrets and without passwords in URLs."""
     if any(word in name for word in SECRET):
         return "(set)" if value else ""
     parts = urlsplit(value)
@@ -42,7 +42,7 @@ def masked(name: str, value: str) -> str:
 
 
 def environment(documented: tuple[str, ...]) -> dict[str, str]:
-    """The variables that are set, as they may be shown; what starts with WEIR_ and is not documented is marked."""
+    """The variables that are set, masked; an undocumented one that starts with WEIR_ is marked."""
     known = {name for name in documented if name in os.environ}
     strange = {name for name in os.environ if name.startswith("WEIR_")} - set(documented)
     strange = {name for name in strange if name.removesuffix("_FILE") not in documented}
@@ -86,7 +86,7 @@ def ports() -> DoctorFinding:
     taken = [port for port in Options().listens if _answers(port)]
     text = f"in use: {', '.join(map(str, taken))}" if taken else "8000 and 8080 are free"
     return DoctorFinding(
-        "ports", not taken, text, "if that is not Weir itself: --web-port and --router-port of manage.py up"
+        "ports", not taken, text, "unless Weir itself uses them: --web-port and --router-port of manage.py up"
     )
 
 
@@ -112,11 +112,11 @@ def chromium() -> DoctorFinding:
 
 
 def kubernetes() -> list[DoctorFinding]:
-    """Of a node that is a namespace: whether its API server is there and lets it do what it does."""
+    """For a node that is a Kubernetes namespace: whether the API server answers and grants the rights it needs."""
     namespace = settings.KUBERNETES_NAMESPACE
     if not namespace:
         return []
-    from fleet.kubernetes import rights  # half a second to load, for those who have a cluster
+    from fleet.kubernetes import rights  # takes half a second to load
     from fleet.kubernetes.api import KubernetesApi, KubernetesError
 
     try:
@@ -128,16 +128,16 @@ def kubernetes() -> list[DoctorFinding]:
             DoctorFinding("Kubernetes", False, str(error), "check KUBECONFIG, and docs/kubernetes.md for the rights")
         ]
     text = f"{api.server}, {version}, namespace {namespace}"
-    text += f", may not {', '.join(missing)}" if missing else ""
-    return [DoctorFinding("Kubernetes", not missing, text, "give the role that docs/kubernetes.md lists")]
+    text += f", not allowed: {', '.join(missing)}" if missing else ""
+    return [DoctorFinding("Kubernetes", not missing, text, "grant the role in docs/kubernetes.md")]
 
 
 def engines() -> list[DoctorFinding]:
-    """What the pools of the fleet that run on this host need, and only what is missing of it."""
+    """For each pool on this host, the requirements that are missing."""
     try:
         found = [check(pool) for pool in services.current_spec().pools]
     except DatabaseError:
-        return []  # said already
+        return []  # `database` reports it
     return [_of_pool(start) for start in found]
 
 
@@ -147,7 +147,7 @@ def _of_pool(start: StartPreview) -> DoctorFinding:
         return DoctorFinding(subject, True, f"runs on {start.elsewhere}: run doctor there")
     text = "; ".join(f"{one.subject}: {one.text}" for one in start.missing)
     advice = "; ".join(dict.fromkeys(one.advice for one in start.missing))
-    return DoctorFinding(subject, not start.missing, text or "has what it needs", advice)
+    return DoctorFinding(subject, not start.missing, text or "nothing is missing", advice)
 
 
 CHECKS: tuple[Callable[[], DoctorFinding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)

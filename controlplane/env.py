@@ -1,6 +1,6 @@
-"""Typed readers of environment variables that fail loudly: the variable, the value, what is allowed.
+"""Typed readers of environment variables. An error names the variable, its value and the allowed values.
 
-`NAME_FILE` may hold the path of a file with the value instead (how secrets reach containers).
+`NAME_FILE` may hold the path of a file with the value instead, as for secrets in containers.
 """
 
 import os
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class BadSetting(Exception):
-    """An environment variable holds something that cannot be used."""
+    """An environment variable has an invalid value."""
 
 
 def text(name: str, default: str = "") -> str:
@@ -19,7 +19,7 @@ def text(name: str, default: str = "") -> str:
             return Path(path).read_text().strip()
         except OSError as error:
             raise BadSetting(f"{name}_FILE={path}: {error.strerror}") from None
-    return os.environ.get(name) or default  # set to nothing is not set
+    return os.environ.get(name) or default  # empty counts as not set
 
 
 def flag(name: str, default: bool = False) -> bool:
@@ -58,7 +58,7 @@ def choice(name: str, allowed: tuple[str, ...]) -> str:
 
 
 def span(name: str, default: tuple[int, int]) -> tuple[int, int]:
-    """A range of ports, FIRST-LAST."""
+    """A range of ports: FIRST-LAST."""
     value = text(name)
     if not value:
         return default
@@ -77,7 +77,7 @@ def database(name: str, default: str) -> dict[str, object]:
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": unquote(parts.path),
             "OPTIONS": {
-                # Writers queue up at BEGIN instead of failing in the middle of a transaction.
+                # Writers wait at BEGIN instead of failing in the middle of a transaction.
                 "transaction_mode": "IMMEDIATE",
                 "timeout": 10,
                 "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",

@@ -1,4 +1,4 @@
-"""structlog through the standard library's handlers: events with fields, as JSON or for a person's eyes."""
+"""structlog through the standard library's handlers: events with fields, as JSON or readable lines."""
 
 import logging
 from typing import Any
@@ -12,13 +12,13 @@ SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 QUIET = {
-    # One line for each task run, every second: the tasks record what they change themselves.
+    # Each writes a line per task run, every second; the tasks record their changes themselves.
     "celery.worker.strategy": {"level": "WARNING"},
     "celery.app.trace": {"level": "WARNING"},
     "celery.beat": {"level": "WARNING"},
-    # One line for each request that a calibration sends.
+    # A line per request of a calibration.
     "httpx": {"level": "WARNING"},
-    # A refused request is the caller's matter, and its answer says so; crashes have events of their own.
+    # A rejected request is explained in its response; crashes have events of their own.
     "django.request": {"level": "ERROR"},
     "django.security.DisallowedHost": {"level": "ERROR"},
 }

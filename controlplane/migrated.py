@@ -1,4 +1,4 @@
-"""Waiting for the database to be as this code needs it: processes start at once, whoever prepares it takes his time."""
+"""Processes start before the database is migrated, and wait here until it is."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ STEP_S = 0.05
 
 
 class NotMigrated(Exception):
-    """Nobody has prepared the database; the message says who would."""
+    """The database lacks migrations; the message names the command that applies them."""
 
 
 def missing(wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Of these migrations, those that have not been applied; all when the database does not answer yet."""
+    """The migrations of `wanted` that are not applied; all of them while the database does not answer."""
     try:
         return wanted - set(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
@@ -33,7 +33,7 @@ def wanted() -> set[tuple[str, str]]:
 
 
 def wait(limit_s: float) -> None:
-    """Return when every migration has been applied. NotMigrated after `limit_s`."""
+    """Return when every migration is applied. NotMigrated after `limit_s`."""
     end, names = time.monotonic() + limit_s, wanted()
     while lacking := missing(names):
         if time.monotonic() >= end:
@@ -43,7 +43,7 @@ def wait(limit_s: float) -> None:
 
 
 async def lifespan(scope: Any, receive: Any, send: Any) -> None:
-    """ASGI's: a server listens once the database is there."""
+    """The ASGI lifespan: the server starts to listen when the database is migrated."""
     await receive()
     try:
         await asyncio.to_thread(wait, LIMIT_S)

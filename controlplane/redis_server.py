@@ -1,6 +1,6 @@
-"""The embedded Redis: which server binary, and how it is started (a unix socket, nothing kept on disk).
+"""The embedded Redis: its server binary and command line (a unix socket, nothing on disk).
 
-Redis holds only what is live; whatever must survive is in the database and is published again.
+Redis holds live values only; everything durable is in the database and is published again.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
 
 
 class NoRedis(Exception):
-    """No server could be found or started; the message says what to do."""
+    """No server was found or started; the message says what to do."""
 
 
 def find_server(prefer_system: bool = False) -> Path:
@@ -38,7 +38,7 @@ def find_server(prefer_system: bool = False) -> Path:
 
 
 def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]:
-    """The command line. `volatile-ttl`: when memory runs out, receipts and samples go first, policies (no TTL) stay."""
+    """The command line. `volatile-ttl`: without memory, receipts and samples are evicted; policies (no TTL) stay."""
     if len(os.fsencode(str(socket))) > SOCKET_PATH_LIMIT:
         raise NoRedis(
             f"{socket}: longer than the {SOCKET_PATH_LIMIT} bytes of a unix socket path; choose a shorter WEIR_DATA_DIR"
@@ -57,7 +57,7 @@ def arguments(server: Path, socket: Path, max_memory_mb: int = 256) -> list[str]
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = START_S) -> None:
-    """Return once the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
+    """Return when the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
     except ValueError as error:

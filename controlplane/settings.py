@@ -1,4 +1,4 @@
-"""Django's settings; everything that differs between machines comes from the environment (docs/settings.md)."""
+"""Django's settings. Everything that differs between machines comes from the environment (docs/settings.md)."""
 
 import secrets
 from pathlib import Path
@@ -11,7 +11,7 @@ DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
 
 
 def _secret_key() -> str:
-    """The given key, else one made at first start and kept in the data folder (mode 0600)."""
+    """The given key, or one that the first start writes to the data folder (mode 0600)."""
     given = env.text("WEIR_SECRET_KEY")
     if given:
         return given
@@ -30,7 +30,7 @@ SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = env.words("WEIR_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 TRUSTED_PROXIES = env.words("WEIR_TRUSTED_PROXIES")
-# Behind TLS the origin differs from the host that Django sees; every allowed host may post to itself.
+# Behind TLS the origin differs from the host that Django sees: every allowed host may post to itself.
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS if host != "*"]
 
 INSTALLED_APPS = [
@@ -105,11 +105,11 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
-# Of the node that this process runs on: where routers reach its engines, and the ports these may take.
+# The node that this process runs on: the address at which routers reach its engines, and their ports.
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
-# Of a node that is a namespace of a Kubernetes cluster; empty: the node is this host.
+# A node that is a namespace of a Kubernetes cluster; empty: the node is this host.
 KUBERNETES_NAMESPACE = env.text("WEIR_KUBERNETES_NAMESPACE")
 KUBERNETES_CONTEXT = env.text("WEIR_KUBERNETES_CONTEXT")
 KUBERNETES_PODS = env.text("WEIR_KUBERNETES_PODS")
@@ -153,7 +153,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "controlplane.vendor_files.VendorFinder",
 ]
-# Files are served from where they lie: no collecting step before a start, and a browser asks again for what it has.
+# Files are served from their source folders, without collectstatic; browsers revalidate their copies.
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_AUTOREFRESH = True
 SERVESTATIC_USE_STATIC_ROOT = False

@@ -1,4 +1,4 @@
-"""What a Celery worker of Weir does besides its tasks: the schedule in a thread, and telling Redis that it is there."""
+"""Additions to a Celery worker: the schedule in a thread, a node's watch loop, and a heartbeat in Redis."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ class Beat(bootsteps.StartStopStep):
 
 
 class BeatWatch(bootsteps.StartStopStep):
-    """With `--node NAME`: looks at the engines of this host each second, without anybody's schedule."""
+    """With `--node NAME`: scrapes the engines of this host every second, independent of the schedule."""
 
     def __init__(self, parent: Any, node: str = "", **options: Any) -> None:
         self.enabled, self.node = bool(node), node
@@ -77,14 +77,14 @@ def watch(node: str, stopping: threading.Event) -> None:
         try:
             scrape(node)
         except Exception as error:
-            # Whatever is away (Redis, the database) may be back in a second; a loop that ends would lose the node.
-            log.warning("node %s could not look at its engines: %s", node, error)
+            # Redis or the database may be back in a second; a loop that ends would lose the node.
+            log.warning("node %s could not scrape its engines: %s", node, error)
         close_old_connections()
         stopping.wait(max(0.05, WATCH_S - (time.monotonic() - begun)))
 
 
 class Presence(bootsteps.StartStopStep):
-    """While the worker takes tasks, `weir:worker:<name>` says so every PRESENCE_S seconds."""
+    """While the worker takes tasks, it writes `weir:worker:<name>` every PRESENCE_S seconds."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -110,7 +110,7 @@ def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
     started_at = time.time()
     while not stopping.is_set():
         value = {"name": hostname, "at": time.time(), "started_at": started_at, "pid": os.getpid(), "queues": queues}
-        # The broker's own connection reports a Redis that is gone, and readers see the age.
+        # A lost Redis is reported by the broker's connection, and readers see the age of the value.
         with contextlib.suppress(redis.RedisError):
             connect().set(redis_keys.worker_key(hostname), codec.encode(value), ex=redis_keys.WORKER_TTL_S)
         stopping.wait(PRESENCE_S)

@@ -15,7 +15,7 @@ from controlplane.up.plan import Options
         (Options(routers=17), "allowed are 1 to 16"),
         (Options(web_port=0), "port 0: allowed are 1 to 65535"),
         (Options(router_port=65535, routers=2), "port 65536"),
-        (Options(web_port=8081, routers=2), "port 8081 is wanted by the web server and by a router"),
+        (Options(web_port=8081, routers=2), "port 8081 is set for both the web server and a router"),
     ],
 )
 def test_options_that_cannot_work_are_refused_with_what_is_allowed(options, says):

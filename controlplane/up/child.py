@@ -1,4 +1,4 @@
-"""One process of the plan: in its own session, its output in its own log, killed with `up` if `up` is killed."""
+"""One process of the plan: in its own session, with its own log, killed when `up` is killed."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _die_with_up() -> None:
-    """In the new process: SIGKILL it when `up` dies. Forks do not inherit this, so engines live on."""
+    """Runs in the new process: SIGKILL when `up` dies. Forks do not inherit this, so engines live on."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -34,12 +34,12 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """None when it is not running."""
+        """None while it is not running."""
         return self.handle.pid if self.handle is not None and self.handle.returncode is None else None
 
     @property
     def status(self) -> int | None:
-        """Of the last end: the exit status, negative for a signal."""
+        """Exit status of the last run, negative for a signal."""
         return self.handle.returncode if self.handle is not None else None
 
     @property
@@ -52,7 +52,7 @@ class Child:
         try:
             self.handle = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # Forked already, perhaps: without its handle nobody would stop it.
+            # The process may exist already: without its handle it would never be stopped.
             self.handle = await starting
             raise
         self.started = time.monotonic()
@@ -71,7 +71,7 @@ class Child:
             )
 
     async def ended(self) -> int:
-        """Wait for its end; the exit status, negative for a signal."""
+        """Wait for the end of the process; its exit status, negative for a signal."""
         assert self.handle is not None  # noqa: S101
         return await self.handle.wait()
 
@@ -87,14 +87,14 @@ class Child:
             await self.ended()
 
     def signal(self, number: signal.Signals) -> None:
-        """To its whole group: a shell or a fork of it does not stay behind."""
+        """Signals the whole process group, so that no shell or fork stays behind."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def last_line(self) -> str:
         lines = tail(self.log).splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
 def tail(log: Path, size: int = 4096) -> str:
@@ -107,7 +107,7 @@ def tail(log: Path, size: int = 4096) -> str:
 
 
 def trim(log: Path, limit: int = LOG_LIMIT_BYTES) -> None:
-    """Keep one older part beside a log beyond `limit` bytes. Its writers append, so it can be emptied."""
+    """Move a log above `limit` bytes to .log.1. Its writers append, so it can be emptied under them."""
     try:
         if log.stat().st_size > limit:
             log.with_suffix(".log.1").write_bytes(log.read_bytes())

@@ -1,12 +1,12 @@
-"""What the operator reads in the terminal: one short line for each thing that happens, with the process in front."""
+"""The lines in the operator's terminal: one per event, with the name of the process in front."""
 
 import sys
 
 WIDTH = 12
 
 
-def say(who: str, text: str) -> None:
-    print(f"{who:<{WIDTH}} {text}", flush=True)
+def say(subject: str, text: str) -> None:
+    print(f"{subject:<{WIDTH}} {text}", flush=True)
 
 
 def block(text: str) -> None:

@@ -8,54 +8,54 @@ from typing import Literal
 # In the order of their start: the store; the servers, while the database is prepared (migrated.py); the workers; the
 # background when the pages answer; the traffic when the fleet is ready.
 Stage = Literal["store", "servers", "workers", "background", "traffic"]
-# The workers go before the engines (or they would start them again), the servers after (running answers end first).
+# Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
-STOPPED_WITHIN_S = 10.0  # the graces of all stages, and the engines, fit into this
+STOPPED_WITHIN_S = 10.0  # limit for the graces of all stages and the engines together
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 30.0
-STEADY_S = 60.0  # a process that ran so long starts with a clean slate
+STEADY_S = 60.0  # after a run this long, earlier failures no longer count
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The flags of the command line."""
 
     host: str = "127.0.0.1"
     web_port: int = 8000
-    router_port: int = 8080  # where clients ask; of several routers each has one of its own above it as well
+    router_port: int = 8080  # for clients; each of several routers also has a port of its own above it
     routers: int = 1
     demo: bool = True
     fleet: Path | None = None
 
     @property
     def router_ports(self) -> tuple[int, ...]:
-        """Each router's own."""
+        """The port of each router."""
         if self.routers == 1:
             return (self.router_port,)
         return tuple(range(self.router_port + 1, self.router_port + 1 + self.routers))
 
     @property
     def listens(self) -> dict[int, str]:
-        """Port → who wants it."""
+        """Port → flag that sets it."""
         routers = (self.router_port, *self.router_ports)
         return {self.web_port: "--web-port"} | {port: "--router-port" for port in routers}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the machine and the environment decide."""
+    """Values that the machine and the environment give."""
 
     python: str  # path of the interpreter
     redis_url: str
-    redis_command: tuple[str, ...] = ()  # empty: the server at `redis_url` is somebody else's
+    redis_command: tuple[str, ...] = ()  # empty: `redis_url` is a server that we do not start
     trusted_proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ready:
-    """How to see that a process serves."""
+    """The check that tells whether a process serves."""
 
     by: Literal["redis", "http", "worker", "running"]
     target: str = ""  # a URL, or the worker's name
@@ -68,11 +68,11 @@ class Process:
     argv: tuple[str, ...]
     ready: Ready
     grace_s: float  # between SIGTERM and SIGKILL
-    shows: str = ""  # what the console says when it is ready
+    shows: str = ""  # for the console line when it is ready
 
 
 def loopback(host: str) -> str:
-    """Where a process of this machine reaches a server that listens on `host`."""
+    """The address at which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
 
 
@@ -98,7 +98,7 @@ def store(around: Surroundings) -> tuple[Process, ...]:
 
 
 def web(options: Options, around: Surroundings) -> Process:
-    # Without a proxy nobody's X-Forwarded-For is believed.
+    # Without a proxy, X-Forwarded-For is ignored.
     proxies = ("--proxy-headers", "--forwarded-allow-ips", ",".join(around.trusted_proxies))
     argv = (
         *(around.python, "-m", "uvicorn", "controlplane.asgi:application"),
@@ -129,8 +129,8 @@ def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process
 
 def celery(python: str, name: str, queues: str, *flags: str) -> tuple[str, ...]:
     """The command line of every worker of Weir."""
-    # Threads: the tasks wait for engines, Redis and the database, and one process is a third of the memory of two more.
-    # Django's checks would import every page and the REST API, which no task needs: half of a worker's start.
+    # Threads, because the tasks wait for engines, Redis and the database, and each further process costs its memory.
+    # No checks, because Django's import every page and the REST API, which no task needs: half of a worker's start.
     return (
         *(python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
         *("-Q", queues, "-n", name),
@@ -145,10 +145,10 @@ def traffic(options: Options, around: Surroundings) -> Process:
 
 
 def restart_delay_s(failures: int) -> float:
-    """How long to wait before start number `failures` + 1 of a process that ended by itself."""
+    """Delay before a process that ended by itself is started again, after so many failures in a row."""
     return min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10), BACKOFF_LIMIT_S) if failures > 0 else 0.0
 
 
 def failures_after(failures: int, ran_s: float) -> int:
-    """The count of starts in a row that did not last, after one that lasted `ran_s`."""
+    """Failures in a row, counting the run that just ended after `ran_s`."""
     return 1 if ran_s >= STEADY_S or math.isnan(ran_s) else failures + 1

@@ -1,4 +1,4 @@
-"""What must be right before the first process is started; each finding is one line that says what to do."""
+"""Checks before the first process is started; each finding is one line that says what to do."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ from typing import IO
 from controlplane.up import CannotStart
 from controlplane.up.plan import Options
 
-ROOM_MB = 100  # free disk below which nothing is started
+ROOM_MB = 100  # minimum of free disk
 ROUTERS_LIMIT = 16
 
 
@@ -22,13 +22,13 @@ def check_options(options: Options) -> None:
         if not 1 <= port <= 65535:
             raise CannotStart(f"port {port}: allowed are 1 to 65535")
     if options.web_port in (options.router_port, *options.router_ports):
-        raise CannotStart(f"port {options.web_port} is wanted by the web server and by a router; change --router-port")
+        raise CannotStart(f"port {options.web_port} is set for both the web server and a router; change --router-port")
     if options.fleet is not None and not options.fleet.is_file():
         raise CannotStart(f"--fleet {options.fleet}: no such file")
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the data folder with `run` and `logs` in it, and see that it takes data."""
+    """Make the data folder with `run` and `logs` in it, and check that it can be written."""
     probe = folder / "run" / "probe"
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def claim(folder: Path) -> IO[str]:
-    """The lock that one `up` holds on a data folder; it falls with the process that holds it, however that ends."""
+    """The lock of one `up` on a data folder. The kernel releases it when the process ends, however it ends."""
     lock = (folder / "run" / "up.lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,5 +69,5 @@ def check_ports(options: Options) -> None:
             try:
                 probe.bind((options.host, port))
             except OSError as error:
-                what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror})"
-                raise CannotStart(f"port {port} on {options.host} {what}; choose another with {flag}") from None
+                problem = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
+                raise CannotStart(f"port {port} on {options.host} {problem}; choose another with {flag}") from None

@@ -1,4 +1,4 @@
-"""How `up` sees that a process serves: one function for each way."""
+"""Checks that a process serves, one function per kind of process."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ STEP_S = 0.02
 
 
 def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:
-    """The answer of a fresh connection, None without one."""
+    """Asks over a new connection; None when Redis does not answer."""
     client = redis.Redis.from_url(redis_url, socket_connect_timeout=1, socket_timeout=1)
     try:
         return question(client)
@@ -34,7 +34,7 @@ async def redis_answers(target: str, redis_url: str, pid: int | None) -> bool:
 
 
 async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
-    """Any answer counts: a router without a fleet serves, and says 503."""
+    """Any status counts: a router without a fleet serves and answers 503."""
     parts = urlsplit(target)
     try:
         async with asyncio.timeout(5):

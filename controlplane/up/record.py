@@ -1,4 +1,4 @@
-"""Which processes an `up` has started, on disk: what a killed one left behind is found by pid and start time."""
+"""The processes of an `up`, on disk by pid and start time: a later `up` ends those that a killed one left behind."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ def write(path: Path, pids: Mapping[str, int]) -> None:
 
 
 def leftovers(path: Path) -> dict[str, int]:
-    """Name → pid of the recorded processes that still run; none of the pids has been given to another process."""
+    """Name → pid of the recorded processes that still run. The start time tells a reused pid."""
     try:
         entries = json.loads(path.read_text())
         recorded = {name: (int(entry["pid"]), float(entry["started"])) for name, entry in entries.items()}
@@ -32,7 +32,7 @@ def leftovers(path: Path) -> dict[str, int]:
 
 
 def end(pids: Mapping[str, int]) -> None:
-    """Kill them, each with its group, and wait until they are gone."""
+    """Kill each process group and wait until it is gone."""
     for pid in pids.values():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Starts the plan in stages, restarts what ends by itself, and takes everything down in order."""
+"""Starts the plan in stages, restarts a process that ends by itself, and stops everything in order."""
 
 import asyncio
 import contextlib
@@ -15,16 +15,16 @@ from controlplane.up.plan import STOP_ORDER, Process, Stage, failures_after, res
 from controlplane.up.ready import wait
 
 TRIM_EVERY_S = 60.0
-ENGINES_S = 3.0  # what stopping the engines may take
+ENGINES_S = 3.0  # limit for stopping the engines
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What belongs to Weir rather than to supervising."""
+    """The parts that know Weir, as opposed to its processes."""
 
-    prepare: Callable[[], Awaitable[None]]  # Redis answers: bring database and fleet up to date
-    announce: Callable[[], Awaitable[None]]  # the pages answer: tell the operator
-    before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False when there is nothing to send to
+    prepare: Callable[[], Awaitable[None]]  # after Redis answers: bring database and fleet up to date
+    announce: Callable[[], Awaitable[None]]  # after the pages answer: tell the operator
+    before_traffic: Callable[[], Awaitable[bool]]  # wait for the fleet; False without a pool for the traffic
     stop_engines: Callable[[], Awaitable[None]]
     kill_engines: Callable[[], None]
 
@@ -40,7 +40,7 @@ class Supervisor:
         self.asked_to_stop = False
 
     async def run(self) -> None:
-        """Until a signal comes; CannotStart when something does not come up. Either way nothing is left running."""
+        """Runs until a signal; CannotStart when a process does not start. Nothing is left running in either case."""
         main = asyncio.ensure_future(self._live())
         self._listen(main)
         try:
@@ -103,7 +103,7 @@ class Supervisor:
             tasks.create_task(self._watch(child))
 
     async def _watch(self, child: Child) -> None:
-        """Start it again whenever it ends, sooner at first and later when it keeps ending."""
+        """Start it again whenever it ends, with a growing delay while it keeps ending."""
         while not child.stopping:
             status = await child.ended()
             if child.stopping:
@@ -135,7 +135,7 @@ class Supervisor:
         except TimeoutError:
             self.hooks.kill_engines()
         except Exception as error:
-            # Whatever it is, the servers and Redis are still to be stopped.
+            # The servers and Redis still have to be stopped.
             say("engines", f"could not be stopped: {error}")
 
     def _kill_everything(self) -> None:
@@ -153,7 +153,7 @@ class Supervisor:
 
 
 def cause(error: BaseException) -> CannotStart | None:
-    """The first CannotStart in a group of them (several processes may fail at once)."""
+    """The first CannotStart of a group: several processes may fail at once."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := cause(inner))), None)
     return error if isinstance(error, CannotStart) else None

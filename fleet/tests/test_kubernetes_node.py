@@ -25,8 +25,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--namespace", "x"], "--namespace goes with --kubernetes"),
-        (["--pods", "x"], "--pods goes with --kubernetes"),
+        (["--namespace", "x"], "--namespace needs --kubernetes"),
+        (["--pods", "x"], "--pods needs --kubernetes"),
         (["--kubernetes", "--context", "nowhere"], "context nowhere of the kubeconfig cannot be used"),
         (["--kubernetes", "--pods", "/nowhere"], "No such file or directory: '/nowhere'"),
     ],

@@ -130,7 +130,7 @@ def test_the_doctor_says_what_a_node_may_not(settings: Any, clusters: Callable[.
     assert (found.good, found.text) == (True, f"http://127.0.0.1:{cluster.port}, v1.37.0, namespace weir")
     cluster.forbidden |= {("create", "secrets"), ("delete", "pods")}
     (found,) = doctor.kubernetes()
-    assert (found.good, found.text[-37:]) == (False, ", may not delete pods, create secrets")
+    assert (found.good, found.text[-42:]) == (False, ", not allowed: delete pods, create secrets")
     cluster.stop()
     (found,) = doctor.kubernetes()
     assert not found.good

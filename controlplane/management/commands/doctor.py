@@ -1,4 +1,4 @@
-"""`manage.py doctor`: the settings in force and what is wrong with this machine, with what to do about it."""
+"""`manage.py doctor`: the effective settings, and what this machine lacks, with advice."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ ESSENTIAL = {"data folder", "database", "Redis"}
 
 
 class Command(BaseCommand):
-    help = "Print the settings in force (secrets masked) and check what Weir needs; exit status 1 when it cannot run."
+    help = "Print the effective settings (secrets masked) and check the machine; exit status 1 when Weir cannot run."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -15,16 +15,16 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Command(BaseCommand):
-    help = "Be a node of the fleet: the worker that starts, watches and ends the engines of this host (or Pods)."
+    help = "Run a node of the fleet: the worker that starts, watches and stops the engines of this host (or Pods)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--name", required=True, help="as the fleet document names it")
-        parser.add_argument("--address", default="", help="under which routers reach its engines")
+        parser.add_argument("--name", required=True, help="its name in the fleet document")
+        parser.add_argument("--address", default="", help="address at which routers reach its engines")
         parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
         pods = parser.add_argument_group("a namespace of a Kubernetes cluster instead of this host")
         pods.add_argument("--kubernetes", action="store_true", help="engines are Pods")
-        pods.add_argument("--namespace", default="", help="default: in a cluster the worker's own, else default")
-        pods.add_argument("--context", default="", help="of the kubeconfig; default: its current one")
+        pods.add_argument("--namespace", default="", help="default: the worker's own, or 'default'")
+        pods.add_argument("--context", default="", help="context of the kubeconfig; default: its current context")
         pods.add_argument("--pods", default="", metavar="FILE", help="images, capacity and template of the Pods")
 
     def handle(self, *args: object, **options: Any) -> None:
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             raise CommandError(f"--name {name}: must be lower-case letters, digits and dashes, 1 to 63 of them")
         os.environ |= self._environment(options)
         os.environ |= _cluster(options)
-        # This process becomes the worker, so that whoever supervises it stops it by its own pid.
+        # exec keeps the pid that the supervisor knows.
         argv = celery(sys.executable, f"{name}@node", f"node.{name}", "--concurrency=4", "--node", name)
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
@@ -49,11 +49,11 @@ class Command(BaseCommand):
 
 
 def _cluster(options: dict[str, Any]) -> dict[str, str]:
-    """Settings of a node that is a namespace; what cannot be used is said now, not by a worker in the background."""
+    """Settings of a node that is a Kubernetes namespace, checked before the worker goes to the background."""
     given = [f"--{name}" for name in ("namespace", "context", "pods") if options[name]]
     if not options["kubernetes"]:
         if given:
-            raise CommandError(f"{given[0]} goes with --kubernetes")
+            raise CommandError(f"{given[0]} needs --kubernetes")
         return {}
     from fleet.kubernetes.pods import Pods
 

@@ -1,4 +1,4 @@
-"""One process of Weir under somebody else's supervision (systemd, containers): the command lines are those of `up`."""
+"""One process of Weir under systemd or in a container, with the command lines of `up`."""
 
 import os
 import socket
@@ -24,13 +24,13 @@ def web(options: Options, around: Surroundings) -> Argv:
 
 
 def router(options: Options, around: Surroundings) -> Argv:
-    """Takes Redis from the environment, where no list of processes shows its password."""
+    """Redis comes from the environment: a command line would show its password in the process list."""
     name = f"{socket.gethostname()}-{options.router_port}"
     return (around.python, "-m", "router", "--host", options.host, "--port", str(options.router_port), "--id", name)
 
 
 def control(options: Options, around: Surroundings) -> Argv:
-    """One in the fleet: it keeps the schedule."""
+    """Exactly one per fleet: it runs the schedule."""
     return plan.worker(around, "control", "control", "--concurrency=4", "--with-beat").argv
 
 
@@ -47,7 +47,7 @@ PROCESSES: dict[str, Callable[[Options, Surroundings], Argv]] = {
 
 
 class Command(BaseCommand):
-    help = "Be one process of Weir, or `prepare` the database for them; `manage.py node` is a node's."
+    help = "Run one process of Weir, or `prepare` the database for them; `manage.py node` runs a node."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("process", choices=["prepare", *PROCESSES])
@@ -66,12 +66,12 @@ class Command(BaseCommand):
         )
         around = Surroundings(sys.executable, settings.REDIS_URL, trusted_proxies=tuple(settings.TRUSTED_PROXIES))
         argv = PROCESSES[given["process"]](options, around)
-        # This process becomes the other, so that whoever supervises it stops it by its own pid.
+        # exec keeps the pid that the supervisor knows.
         os.environ["REDIS_URL"] = settings.REDIS_URL
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
     def _prepare(self) -> None:
-        """Migrations, the administrator and the default policy. Does no harm to do again."""
+        """Migrations, the administrator and the default policy. Safe to repeat."""
         call_command("migrate", interactive=False)
         if password := ensure_admin().password:
             self.stdout.write(f"user admin, password {password}  (shown this once)")

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--router-port", type=int, default=standard.router_port, help="default: %(default)s")
         parser.add_argument("--routers", type=int, default=standard.routers, help="share the router port")
         parser.add_argument("--host", default=standard.host, help="address that web and routers listen on")
-        parser.add_argument("--print-processes", action="store_true", help="print the command lines and end")
+        parser.add_argument("--print-processes", action="store_true", help="print the command lines and exit")
 
     def handle(self, *args: Any, **given: Any) -> None:
         options = Options(
@@ -85,7 +85,7 @@ def run(supervisor: Supervisor) -> None:
 
 
 def surroundings() -> Surroundings:
-    """Which Redis: REDIS_URL, else with WEIR_SYSTEM_REDIS a server of the system, else the bundled one."""
+    """Redis is REDIS_URL, or with WEIR_SYSTEM_REDIS a server of the system, or the bundled one."""
     command: tuple[str, ...] = ()
     if env.text("REDIS_URL"):
         redis_server.wait_until_ready(settings.REDIS_URL, timeout_s=2)
@@ -96,7 +96,7 @@ def surroundings() -> Surroundings:
 
 
 def environment(around: Surroundings) -> dict[str, str]:
-    """What every child gets: ours, with the places spelled out."""
+    """The environment of every child: ours, with the places made explicit."""
     return os.environ | {
         "REDIS_URL": around.redis_url,
         "WEIR_DATA_DIR": str(settings.DATA_DIR),
