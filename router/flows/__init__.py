@@ -1,7 +1,7 @@
-"""Ways to serve a request: a flow sends it to engines and answers with the connection that carries the answer.
+"""Flows: ways to serve a request. A flow sends it to engines and returns the connection with the answer.
 
-The policy decides between colocated and offload and names the instance for the prefill; how the KV gets from there to
-the decoder is a fact of the fleet, the instances' connector. A new way is a file here and a line in `OFFLOADS`.
+The policy decides between colocated and offload, and chooses the instance for the prefill. How KV moves from there to
+the decoder is set by the fleet: the instances' connector. A new flow is a file here and a line in `OFFLOADS`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.response import EngineResponse
 
-# (call, instance for the prefill, instance that decodes, what becomes of it, body, new tokens of the prefill)
+# (call, prefill instance, decoder, the offload's record, body, new tokens of the prefill)
 Flow = Callable[[Call, Endpoint, Endpoint, Offload, Mapping[str, Any], int], Awaitable[EngineResponse]]
 Again = Callable[[Call, Endpoint, Offload, Mapping[str, Any]], Awaitable[EngineResponse]]
 
@@ -28,12 +28,12 @@ OFFLOADS: dict[str, Flow] = {
     connectors.MOONCAKE_P2P: mooncake_p2p.serve,
     connectors.NEURON: parallel_pd.serve,
 }
-# Those whose blocks wait for any decoder: when the one could not be reached, another one gets them.
+# Connectors whose held blocks any decoder can fetch: another one does when the first is unreachable.
 AGAIN: dict[str, Again] = {connectors.NIXL: nixl.again, connectors.MOONCAKE_STORE: mooncake_store.again}
 
 
 async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
-    """What carries the answer; the caller releases it. Raises UpstreamError and Refusal."""
+    """The connection with the answer; the caller releases it. Raises UpstreamError and ErrorResponse."""
     before = call.outcome.offload
     if before is None and not decision.prefill:
         return await colocated.serve(call, endpoint, call.pool.policy)
@@ -50,28 +50,28 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
 
 
 def _give_up(call: Call, error: PrefillFailed) -> None:
-    """ErrorResponse when the policy wants no fallback."""
+    """Fall back to the decoder; ErrorResponse when the policy allows no fallback."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     if call.pool.policy["failure.offload_fallback"] == "local":
         call.outcome.offload.local("fallback", str(error))
         return
     call.outcome.offload.local("failed", str(error))
     status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
-    raise ErrorResponse(status, code, f"the prompt could not be computed: {error}") from None
+    raise ErrorResponse(status, code, f"the prefill failed: {error}") from None
 
 
 async def _again(call: Call, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
-    """After an attempt that failed: with the KV that is still held; None without."""
+    """After a failed attempt: decode with the KV that is still held; None without any."""
     again = AGAIN.get(before.connector)
     if before.kept is not None and again and endpoint.connector == before.connector and endpoint.id != before.prefill:
         return await again(call, endpoint, before, before.kept)
     if before.outcome in ("", "ok"):
-        before.local("fallback", "the instance that should have decoded failed")
+        before.local("fallback", "the decoder failed")
     return None
 
 
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
-    """None when it cannot be."""
+    """None when the request cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
     offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill)
     document = orjson.loads(call.request.body)
@@ -85,9 +85,9 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
 
 def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:
     if prefiller is None:
-        return "the instance for the prefill has left the fleet"
+        return "the prefill instance has left the fleet"
     if endpoint.connector not in OFFLOADS or prefiller.connector != endpoint.connector:
-        return f"{prefiller.id} cannot hand KV over to {endpoint.id}"
+        return f"{prefiller.id} cannot transfer KV to {endpoint.id}"
     return ""
 
 

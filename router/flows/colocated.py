@@ -1,4 +1,4 @@
-"""Prefill and decode on the same instance: the request goes there once, the answer comes back as it is."""
+"""Prefill and decode on the same instance: the request is sent once, the answer comes back unchanged."""
 
 from router.policy.types import Policy
 from router.pool.endpoint import Endpoint

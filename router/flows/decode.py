@@ -1,4 +1,4 @@
-"""The second half of an offload: the answer is decoded where the KV went, or where it failed to go, computed there."""
+"""The second half of an offload: decode where the KV went; compute the prompt there when the KV did not arrive."""
 
 import time
 
@@ -14,8 +14,11 @@ from router.upstream.errors import ConnectFailed
 async def decode(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, forwarded: bytes | None = None
 ) -> Connection:
-    """The connection that carries the answer. Raises UpstreamError: what was held is lost, unless nothing was sent;
-    and PrefillFailed when the KV does not come and the policy wants no fallback."""
+    """The connection with the answer.
+
+    Raises UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed when the KV did not
+    arrive and the policy allows no fallback.
+    """
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
     offload.transfer_bytes = _bytes_to_move(call, endpoint)
@@ -29,7 +32,7 @@ async def decode(
         offload.outcome = "ok"
         return connection
     connection.release()
-    why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_words(connection)}"
+    why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_message(connection)}"
     if call.pool.policy["failure.offload_fallback"] == "fail":
         raise PrefillFailed(why)
     offload.local("fallback", why)
@@ -44,12 +47,12 @@ def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
 
 
 def _is_lost(connection: Connection) -> bool:
-    """The engine gave up before its first token: with 500, or in a stream whose first event is an error."""
+    """The engine failed before its first token: status 500, or a stream that begins with an error."""
     if connection.status == 500:
         return True
     is_stream = value_of(connection.headers, b"content-type").startswith(b"text/event-stream")
     return is_stream and connection.peek().startswith((b'data: {"error"', b"event: error"))
 
 
-def _words(connection: Connection) -> str:
-    return connection.peek()[:300].decode("utf-8", "replace").strip() or f"it answered {connection.status}"
+def _message(connection: Connection) -> str:
+    return connection.peek()[:300].decode("utf-8", "replace").strip() or f"status {connection.status}"

@@ -1,4 +1,4 @@
-"""The first token of a stream: taken from one stream, left out of another. Pure; chat and plain completions."""
+"""The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _END = re.compile(rb"\r?\n\r?\n")
 
 
 def events(stream: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The JSON of each event and the text that it adds; what is no JSON object is passed over."""
+    """The JSON of each event and the text that it adds; other events are skipped."""
     for raw in _END.split(stream):
         made = _parsed(raw)
         if made is not None:
@@ -18,7 +18,7 @@ def events(stream: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def first_token(stream: bytes) -> bytes:
-    """A stream of one token as the beginning of a longer one: nothing ends it, nothing counts it."""
+    """A stream of one token as the beginning of a longer one: without finish reason and usage."""
     kept = []
     for made, _ in events(stream):
         for choice in made.get("choices") or ():
@@ -31,9 +31,9 @@ def first_token(stream: bytes) -> bytes:
 
 
 class Without:
-    """The rest of a stream after the text that has been said: a decoder that had other words loses its first event.
+    """Removes text that was sent already from the beginning of a stream.
 
-    What follows the first event with text passes as it comes.
+    When the decoder's first text differs, its first event is dropped. The rest passes unchanged.
     """
 
     def __init__(self, said: bytes) -> None:
@@ -64,7 +64,7 @@ class Without:
         text = _text(made)
         said = (self._said or b"").decode()
         if not text and made["choices"][0].get("finish_reason") is None:
-            return b""  # the role: the prefill has said it
+            return b""  # the role: the prefill has sent it
         self._said = None
         rest = text[len(said) :] if text.startswith(said) else ""
         if not rest and made["choices"][0].get("finish_reason") is None:

@@ -1,5 +1,5 @@
-"""vLLM's MooncakeConnector: both are told one transfer id and work at the same time; the decoder fetches the blocks
-when the prefill has them. It knows the engine by an id, which a new process does not keep: asked anew after a failure.
+"""vLLM's MooncakeConnector: both instances get one transfer id and work at the same time, and the decoder fetches the
+blocks once they are computed. The prefill's engine id changes with its process: it is queried again after a failure.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def serve(
 ) -> Connection:
     bootstrap = prefiller.kv.get("bootstrap")
     if not isinstance(bootstrap, str):
-        raise PrefillFailed(f"{prefiller.id}: the fleet does not say where its bootstrap server is")
+        raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
     if not prefiller.engine_id:
         prefiller.engine_id = await _engine_id(prefiller, bootstrap)
     hold, fetch = _params(call, bootstrap, prefiller.engine_id)
@@ -58,7 +58,7 @@ async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
             return await _asked(upstream)
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(
-            f"{endpoint.id}: its bootstrap server {bootstrap} does not say its engine id: {error}"
+            f"{endpoint.id}: its bootstrap server {bootstrap} did not return an engine id: {error}"
         ) from None
     finally:
         upstream.close()

@@ -1,4 +1,4 @@
-"""Mooncake's store: the prefill puts its blocks there, and the unchanged request finds them."""
+"""Mooncake's store: the prefill writes its blocks there, the unchanged request finds them."""
 
 from collections.abc import Mapping
 from typing import Any

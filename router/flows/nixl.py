@@ -1,4 +1,4 @@
-"""vLLM's NixlConnector: the prefill's answer says where its blocks are held, and the decode request brings it along."""
+"""vLLM's NixlConnector: the prefill's answer locates the held blocks, the decode request passes that on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,11 +27,11 @@ async def serve(
     answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
     params = answer.get("kv_transfer_params")
     if not isinstance(params, dict) or params.get("do_remote_prefill") is not True:
-        raise PrefillFailed(f"{prefiller.id}: its answer has no kv_transfer_params")
+        raise PrefillFailed(f"{prefiller.id}: the answer has no kv_transfer_params")
     offload.kept = params
     return await again(call, decoder, offload, params)
 
 
 async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
-    """Also on another decoder, when the first could not be reached: the blocks are still held."""
+    """Also on another decoder when the first is unreachable: the blocks are still held."""
     return await decode(call, decoder, offload, bodies.decode(call.request.body, kept))

@@ -1,5 +1,5 @@
-"""Neuron's disaggregated inference: the request goes to both instances at once, its id says to each who the other one
-is. The first token comes from the prefill, the decoder's first token is left out.
+"""Neuron's disaggregated inference: the request goes to both instances at once, its id gives each the other's address.
+The first token comes from the prefill, the decoder's first token is removed.
 
 In a fixed pair (`kv.peer` of the decoder) the engines know each other and the id is the same for both.
 """
@@ -43,7 +43,7 @@ async def serve(
 
 
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, bytes]:
-    """Of the prefill's request and of the decoder's; each names the other's address."""
+    """Request ids for the prefill and the decoder; each contains the other's address."""
     name = b"cmpl-%b" % call.id.replace("_", "-").encode()
     if decoder.kv.get("peer"):
         return name, name
@@ -56,7 +56,7 @@ def _lines(call: Call, request_id: bytes) -> bytes:
 
 
 class Spliced:
-    """The prefill's first token, then the decoder's answer without its own first one."""
+    """The prefill's first token, then the decoder's answer without its first token."""
 
     def __init__(self, both: Together, first: bytes) -> None:
         self.status = 200
@@ -77,7 +77,7 @@ class Spliced:
         sink(self._first)
         try:
             self._decoder = await self._both.decoded()
-        except PrefillFailed as error:  # said too late to be anything but the end of the stream
+        except PrefillFailed as error:  # too late for anything but ending the stream
             raise ConnectionBroken(str(error)) from None
         if self._decoder.status != 200:
             raise ConnectionBroken(f"the instance that decodes answered {self._decoder.status}")
@@ -90,7 +90,7 @@ class Spliced:
             self._decoder.resume()
 
     def check_quiet(self, passed_s: float, limit_s: float) -> None:
-        """Until the decoder answers, its first byte has a time limit of its own."""
+        """Until the decoder answers, the first-byte limit applies."""
         if self._decoder is not None:
             self._decoder.check_quiet(passed_s, limit_s)
 

@@ -1,4 +1,4 @@
-"""A request as an engine is sent it."""
+"""Sends a request to an engine."""
 
 from router.pool.endpoint import Endpoint
 from router.request.call import Call

@@ -1,4 +1,4 @@
-"""The first half of an offload: the prompt is computed on its instance, with a lease and a breaker of its own."""
+"""The first half of an offload: the prefill, with its own lease and breaker."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks
 
 
 async def prefill(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int) -> dict[str, Any]:
-    """The engine's answer to `body`, which makes it compute `tokens` new tokens. Raises PrefillFailed."""
+    """The engine's answer to `body`, a prefill of `tokens` new tokens. Raises PrefillFailed."""
     answer = _parsed(endpoint, await fetch(call, endpoint, offload, body, tokens))
     _learn(offload, answer)
     return answer
@@ -29,7 +29,7 @@ async def prefill(call: Call, endpoint: Endpoint, offload: Offload, body: bytes,
 async def fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
 ) -> bytes:
-    """As `prefill`, the answer as it came; `forwarded`: other header lines than the client's."""
+    """As `prefill`, with the raw answer; `forwarded`: header lines instead of the client's."""
     limit_s = call.pool.policy["failure.prefill_timeout_s"]
     endpoint.breaker.begin()
     lease = endpoint.lease(tokens)
@@ -47,7 +47,7 @@ async def fetch(
         raise PrefillFailed(f"{endpoint.id}: {error}") from None
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
-        offload.alone = offload.alone and endpoint.requests == 1  # and nobody came while it ran
+        offload.alone = offload.alone and endpoint.requests == 1  # and none came while it ran
         endpoint.breaker.neutral()
         lease.end()
         predict.over(sent)
@@ -75,7 +75,7 @@ async def _whole(connection: Connection) -> bytes:
         parts.append(await connection.read())
         size += len(parts[-1])
         if size > LARGEST:
-            raise ProtocolError(f"its answer to a prefill is larger than {LARGEST} bytes")
+            raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
     return b"".join(parts)
 
 
@@ -83,9 +83,9 @@ def _parsed(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise PrefillFailed(f"{endpoint.id}: its answer is not JSON: {error}") from None
+        raise PrefillFailed(f"{endpoint.id}: the answer is not JSON: {error}") from None
     if not isinstance(answer, dict):
-        raise PrefillFailed(f"{endpoint.id}: its answer is not an object")
+        raise PrefillFailed(f"{endpoint.id}: the answer is not a JSON object")
     return answer
 
 

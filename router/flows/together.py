@@ -1,4 +1,4 @@
-"""Prefill and decode sent at the same time: when one fails, the other is ended."""
+"""Prefill and decode sent at the same time: when one fails, the other is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,7 +9,7 @@ from router.upstream.connection import Connection
 
 
 class Together:
-    """The two requests of one offload, under way."""
+    """The two requests of one offload."""
 
     def __init__(
         self, offload: Offload, prefill: Coroutine[Any, Any, Any], decode: Coroutine[Any, Any, Connection]
@@ -21,9 +21,9 @@ class Together:
         self.prefill.add_done_callback(_look)
 
     async def prefilled(self) -> None:
-        """The prompt is computed, or the decoder has answered without it. Raises PrefillFailed, UpstreamError.
+        """Wait until the prompt is computed or the decoder fell back. Raises PrefillFailed, UpstreamError.
 
-        A decoder that fell back by itself needs no prefill any more, whatever becomes of it.
+        A decoder that fell back needs no prefill any more.
         """
         try:
             while not self.prefill.done():
@@ -49,14 +49,14 @@ class Together:
             raise
 
     async def end(self) -> None:
-        """Nobody wants either any more; what a decoder has begun to answer is closed."""
+        """Cancel both and close an answer that the decoder has begun."""
         for task in (self.prefill, self.decode):
             task.cancel()
         await asyncio.wait({self.prefill, self.decode})
         self.forget()
 
     def forget(self) -> None:
-        """The same without waiting for it."""
+        """As `end`, without waiting."""
         self.prefill.cancel()
         self.decode.cancel()
         self.decode.add_done_callback(_close)
@@ -64,7 +64,7 @@ class Together:
 
 def _look(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
-        task.exception()  # said elsewhere, or of no interest any more
+        task.exception()  # marks it as retrieved; `prefilled` raises it
 
 
 def _close(task: "asyncio.Task[Connection]") -> None:

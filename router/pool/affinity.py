@@ -1,4 +1,4 @@
-"""Which instance a session lives on. Local; what changed is collected for the other routers (Redis, write-behind)."""
+"""The instance of each session. Local; changes are collected for the other routers (Redis, write-behind)."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 KEPT = 100_000  # sessions per pool
-UNNAMED = "~"  # begins what a session is called that names itself not
-GONE_ON = ""  # instead of the session that a prompt's end stands for, once it has gone on from there
+UNNAMED = "~"  # prefix of session ids derived from the prompt
+CONTINUED = ""  # replaces the session of a prompt's last chunk once a later prompt has continued it
 REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of its time to live
 
 
@@ -15,7 +15,7 @@ REFRESH_SHARE = 4  # a binding that stays is written again after a quarter of it
 class Bound:
     instance: str
     used_at: float  # s, Unix
-    written_at: float  # s, Unix; when it was last put out for the others
+    written_at: float  # s, Unix; when the other routers were last told
     history_tokens: int = 0  # prompt + output of the previous request, 0 when another router served it
 
 
@@ -32,7 +32,7 @@ class Affinity:
 
     @property
     def unnamed(self) -> int:
-        """Conversations that are known by the end of their last prompt; KEPT at most."""
+        """Conversations known by the last chunk of their latest prompt; KEPT at most."""
         return len(self._tails)
 
     def get(self, session: str, now: float, ttl_s: int) -> Bound | None:
@@ -65,7 +65,7 @@ class Affinity:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
     def heard(self, session: str | None, instance: str, hashes: Sequence[int], now: float) -> None:
-        """Another router has sent a prompt of the session there; by that prompt it is known here as well."""
+        """Another router sent a prompt of the session there; its last chunk identifies the session here too."""
         if session is None:
             return
         self.learned(session, instance, now)
@@ -73,7 +73,7 @@ class Affinity:
             self._remember(hashes[-1], session)
 
     def taken_up(self, session: str, instance: str, now: float) -> None:
-        """It was bound there before; what has been learned since is newer."""
+        """Add a binding from Redis, unless a newer one is known."""
         if session not in self._bound:
             self.learned(session, instance, now)
 
@@ -83,11 +83,11 @@ class Affinity:
             bound.history_tokens = history_tokens
 
     def take_changed(self, most: int) -> dict[str, tuple[str, int]]:
-        """What changed first, to be written now."""
+        """The oldest changes, to be written now."""
         return {session: self.changed.pop(session) for session in list(islice(self.changed, most))}
 
     def give_back(self, changed: dict[str, tuple[str, int]]) -> None:
-        """They could not be written; what changed since wins. Bounded as the sessions themselves are."""
+        """Put back changes that could not be written; newer ones win. At most KEPT."""
         for session, binding in changed.items():
             self.changed.setdefault(session, binding)
         if len(self.changed) > KEPT:
@@ -97,23 +97,23 @@ class Affinity:
         if len(self._bound) > KEPT:
             self._bound.popitem(last=False)
 
-    # Requests that name no session: a conversation is recognised by the chunk that its previous prompt ended with
+    # Requests without a session id: a conversation is recognised by the last chunk of its previous prompt
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:
         """The session whose previous prompt is the longest prefix of this one; a new name when there is none.
 
-        A prompt is gone on from once. Whatever begins like it after that only shares its instructions: it gets a name
-        of its own, and none while it ends there too.
+        A prompt is continued once. Later prompts with the same beginning only share its instructions: they get a name
+        of their own, and none while they also end there.
         """
         if not hashes:
             return None
         tails, last = self._tails, hashes[-1]
         tail = next((chunk for chunk in reversed(hashes) if chunk in tails), None)
         session = None if tail is None else tails[tail]
-        if tail == last and session == GONE_ON:
+        if tail == last and session == CONTINUED:
             return None
         if session and tail is not None and tail != last:
-            tails[tail] = GONE_ON
+            tails[tail] = CONTINUED
         session = session or f"{UNNAMED}{last:x}"
         self._remember(last, session)
         return session

@@ -1,9 +1,9 @@
-"""How fast a line moves: what `Retry-After` and deadlines are reckoned from. Pure: time is an argument (s)."""
+"""Rate of departures from the queue, for `Retry-After` and deadlines. Pure: time is an argument (s)."""
 
 import math
 
-MEMORY_S = 10.0  # what lies further back hardly counts
-ENOUGH = 3.0  # so many departures in memory before a rate is believed
+MEMORY_S = 10.0  # time constant of forgetting
+ENOUGH = 3.0  # departures remembered before there is a rate
 
 
 class DepartureRate:
@@ -14,7 +14,7 @@ class DepartureRate:
     def __init__(self) -> None:
         self._count = 0.0
         self._at = 0.0
-        self._began: float | None = None  # the first departure: what is younger than the memory has seen less of it
+        self._began: float | None = None  # the first departure; a younger memory covers less time
 
     def left(self, now: float) -> None:
         if self._began is None or self._faded(now) < 0.01:

@@ -1,4 +1,4 @@
-"""One instance as the router knows it: where it is, what is under way on it, how it has been doing."""
+"""One instance as the router knows it: its address, its load, its health."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -13,7 +13,7 @@ from router.upstream.connection_pool import ConnectionPool
 if TYPE_CHECKING:
     from router.kv_events.feed import Feed
 
-SAMPLE_MAX_AGE_S = staleness.SAMPLE_OFFLINE_S  # what an older sample says of KV usage is not believed
+SAMPLE_MAX_AGE_S = staleness.SAMPLE_OFFLINE_S  # KV usage of an older sample is ignored
 
 
 class Endpoint:
@@ -38,12 +38,12 @@ class Endpoint:
         "others",
         "prefill_tokens",
         "reason",
+        "reports_cached",
         "requests",
         "role",
         "routable",
         "sampled_at",
         "state",
-        "tells_cached",
         "tokenizer",
         "upstream",
         "waiting",
@@ -54,21 +54,21 @@ class Endpoint:
         self.epoch: int = entry["epoch"]
         self.upstream = ConnectionPool(entry["url"] or "")
         self.breaker = Breaker()
-        self.requests = 0  # of this router, sent and not over
+        self.requests = 0  # of this router, in flight
         self.prefill_tokens = 0  # new tokens of those without a first byte yet
-        self.decodes = 0  # streams after their first byte
-        self.others = (0, 0, 0)  # the same three, of the other routers
+        self.decodes = 0  # in flight after their first byte
+        self.others = (0, 0, 0)  # the same three counts of the other routers
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
         self.sampled_at = 0.0
-        self.engine_id = ""  # as its bootstrap server says, where its connector has one
-        self.tells_cached = False  # its usage has held cached tokens
-        self.feed: Feed | None = None  # its KV events, while they are followed
+        self.engine_id = ""  # from its bootstrap server, where its connector has one
+        self.reports_cached = False  # its usage has included cached tokens
+        self.feed: Feed | None = None  # of its KV events, while they are followed
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.belief = GUESS
-        self.changes: set[str] = set()  # of its pool: the ids of those that have changed
+        self.changes: set[str] = set()  # of its pool: ids of changed instances
         self._view: InstanceState | None = None
         self.update(entry)
 
@@ -82,17 +82,17 @@ class Endpoint:
         self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
         self.role = _role(entry.get("role", "both"))
         self.connector: str = str(entry.get("connector") or "")
-        self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # what its connector's flow needs
+        self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # parameters of its connector
         self.touch()
 
     def refusal(self, now: float, open_s: float) -> str:
-        """Why it cannot take a request, in words; `now` is the loop's time."""
+        """Why it cannot take a request; empty when it can. `now` is the loop's time."""
         if not self.routable:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         return self.breaker.refusal(now, open_s)
 
     def view(self, refused: str) -> InstanceState:
-        """As the policy sees it; made anew only when something changed."""
+        """As the policy sees it; rebuilt after a change."""
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
@@ -112,17 +112,17 @@ class Endpoint:
         return view
 
     def touch(self) -> None:
-        """Something that the policy sees of it has changed."""
+        """Mark a change that the policy can see."""
         self._view = None
         self.changes.add(self.id)
 
     def take_sample(self, sample: dict[str, Any], now: float) -> None:
-        """The scraped figures; one of an earlier life or too old says nothing. `now` is Unix time."""
+        """Take scraped metrics, unless they are stale or of an earlier epoch. `now` is Unix time."""
         at = float(sample["at"])
         if sample.get("epoch") not in (None, self.epoch) or now - at > SAMPLE_MAX_AGE_S:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            self.kv_usage = round(float(sample.get("kv_usage") or 0.0), 6)  # receipts write it out in full
+            self.kv_usage = round(float(sample.get("kv_usage") or 0.0), 6)  # receipts write it unrounded
             self.waiting = int(sample.get("waiting") or 0)
             if not self.kv_tokens:
                 self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)
@@ -135,7 +135,7 @@ class Endpoint:
             self.touch()
 
     def lease(self, tokens: int) -> "Lease":
-        """A request with so many new tokens is sent to it."""
+        """Count a request with this many new tokens as sent here."""
         self.requests += 1
         self.prefill_tokens += tokens
         self.touch()
@@ -143,15 +143,15 @@ class Endpoint:
 
 
 def _role(given: object) -> Role:
-    """ValueError, which makes the whole fleet unreadable: to decode on a prefill instance would be worse."""
+    """Raises ValueError, so the whole fleet is unreadable: decoding on a prefill instance would be worse."""
     for role in get_args(Role):
         if given == role:
             return cast(Role, role)
-    raise ValueError(f"role {given!r} is none of {', '.join(get_args(Role))}")
+    raise ValueError(f"role: {given!r} is none of {', '.join(get_args(Role))}")
 
 
 class Lease:
-    """What one request adds to an instance's load, from being sent until it is over."""
+    """One request's share of an instance's load, from sending to its end."""
 
     __slots__ = ("_decoding", "_endpoint", "_tokens", "alone")
 
@@ -159,12 +159,10 @@ class Lease:
         self._endpoint: Endpoint | None = endpoint
         self._tokens = tokens
         self._decoding = False
-        self.alone = (
-            endpoint.requests == 1
-        )  # nothing else has been sent there when it was, and when its first byte came
+        self.alone = endpoint.requests == 1  # no other request of this router, up to the first byte
 
     def charge(self, tokens: int) -> None:
-        """So many new tokens are computed here after all."""
+        """Add new tokens: the prompt is computed here after all."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             self._tokens += tokens

@@ -1,4 +1,4 @@
-"""Whether a failure is the instance's."""
+"""Decides whether a failure counts against the instance."""
 
 import asyncio
 import time
@@ -10,10 +10,10 @@ from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, 
 
 
 def blame(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
-    """Count a failure, unless the engine is busy rather than dead: late, but its figures are fresh."""
+    """Count a failure, unless the engine is busy rather than dead: late, but recently sampled."""
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return
-    # Each further request to a host that is gone would wait as long.
+    # Each further request to a dead host would wait as long.
     failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         pool.index.purge(endpoint.id)

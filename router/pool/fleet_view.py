@@ -1,5 +1,7 @@
-"""A pool's instances as the policy sees them, kept from decision to decision: only those are looked at again of which
-something has changed, which they tell, and those whose breaker is not closed, since time changes it."""
+"""A pool's instances as the policy sees them, kept between decisions.
+
+Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,27 +14,29 @@ from router.pool.endpoint import Endpoint
 class FleetView:
     def __init__(self) -> None:
         self._changed: set[str] = set()  # ids
-        self._suspects: set[str] = set()  # whose breaker is open or half open
-        self._members: Mapping[str, Endpoint] = {}
+        self._suspects: set[str] = set()  # breaker open or half open
+        self._endpoints: Mapping[str, Endpoint] = {}
         self._fleet: FleetColumns | None = None
 
     def take(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """These are the pool's instances from now on."""
-        self._members, self._fleet = endpoints, None
+        """Replace the pool's instances."""
+        self._endpoints, self._fleet = endpoints, None
         self._changed, self._suspects = set(), set()
         for endpoint in endpoints.values():
             endpoint.changes = self._changed
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
-        """`tried`: instances that have failed the request in question, and how; `now` is the loop's time."""
+        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
         fleet = self._fleet
         if fleet is None:
-            fleet = self._fleet = FleetColumns(self._seen(endpoint, now, open_s) for endpoint in self._members.values())
+            fleet = self._fleet = FleetColumns(
+                self._seen(endpoint, now, open_s) for endpoint in self._endpoints.values()
+            )
         else:
             for name in self._changed | self._suspects:
                 place = fleet.place(name)
                 if place is not None:
-                    fleet.replace(place, self._seen(self._members[name], now, open_s))
+                    fleet.replace(place, self._seen(self._endpoints[name], now, open_s))
         self._changed.clear()
         if not tried:
             return fleet

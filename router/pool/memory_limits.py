@@ -1,4 +1,4 @@
-"""What a router remembers of past requests, and how much of it at most: the memory of a long-lived one ends there."""
+"""How many entries each store of past requests holds, and its limit: this bounds the memory of a long-lived router."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,8 +25,8 @@ def stores(pool: Pool) -> dict[str, tuple[int, int]]:
 
 def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:
     labels = ("pool", "store")
-    kept = GaugeMetricFamily("weir_router_kept_entries", "What is remembered of past requests", labels=labels)
-    limit = GaugeMetricFamily("weir_router_kept_entries_limit", "How many of them at most", labels=labels)
+    kept = GaugeMetricFamily("weir_router_kept_entries", "Entries kept of past requests", labels=labels)
+    limit = GaugeMetricFamily("weir_router_kept_entries_limit", "Limit of the entries kept", labels=labels)
     for pool in pools:
         for name, (entries, most) in stores(pool).items():
             kept.add_metric((pool.name, name), entries)

@@ -1,10 +1,10 @@
-"""How fast the engines of a pool compute prompts and how fast KV moves between them, from what was seen. Pure.
+"""Measured rates of a pool: how fast its engines compute prompts and how fast KV moves between them. Pure.
 
-Prefill rate: the median, over the last answers, of new tokens / time to the first byte, of long prompts whose instance
-had nothing else of this router's to do meanwhile. What other routers sent is not known exactly: hence not the mean.
+Prefill rate: the median over the last answers of new tokens / time to first byte, for long prompts on an instance
+without other requests of this router. The median, not the mean: the load from other routers is not known exactly.
 
-Transfers: seconds = t0 + bytes / rate, by least squares over the offloads so far, each weighing FORGET times the next
-one. The seconds are those from sending the decode request to its first byte: t0 holds the API and one step as well.
+Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
+The seconds are those from sending the decode request to its first byte, so t0 includes the API and one step.
 """
 
 from collections import deque
@@ -12,21 +12,19 @@ from statistics import median
 
 from router.policy.types import Rates
 
-PROMPTS = 33  # the last prefills that are looked at
+PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
 FORGET = 0.95  # weight of an offload against the one after it
 SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be told apart
 
 
 class Pace:
-    """Of one pool."""
-
     def __init__(self) -> None:
         self._prefills: deque[float] = deque(maxlen=PROMPTS)  # tokens/s
         self._transfers = LinearFit()
 
     def prefill(self, tokens: int, seconds: float) -> bool:
-        """Of a prompt that was computed with nothing beside it; False when that tells nothing."""
+        """Add a prompt that was computed alone; False when it is too short to count."""
         if tokens < SHORTEST or seconds <= 0:
             return False
         self._prefills.append(tokens / seconds)
@@ -62,10 +60,10 @@ class LinearFit:
         self._sum = self._sum * FORGET + size * seconds
 
     def fitted(self) -> tuple[float, float]:
-        """(t0 in s, rate per s); zeros while nothing was seen.
+        """(t0 in s, rate per s); zeros without data.
 
-        Of sizes too much alike, and where the fit makes no sense (a larger one took less time, or t0 is below zero),
-        all of the time counts as moving.
+        All of the time counts as transfer when sizes are too similar, and when the fit is implausible (a larger
+        transfer took less time, or t0 is negative).
         """
         if not self._weight:
             return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""A pool as the router serves it: its policy, its instances, and what it has learned about prompts and sessions."""
+"""A pool: its policy, its instances, and what was learned about prompts and sessions."""
 
 from collections.abc import Callable, Mapping
 from random import random
@@ -20,7 +20,7 @@ from router.tokenize.ratio import TokenRatio
 
 
 class Unreadable(ValueError):
-    """A value in Redis that cannot be taken; the message says why."""
+    """A value in Redis that cannot be used; the message says why."""
 
 
 class Pool:
@@ -31,13 +31,13 @@ class Pool:
         self.aliases: tuple[str, ...] = ()  # further models that every instance serves
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
-        self.version = 0  # 0: none has been published, the default is in force
+        self.version = 0  # 0: the built-in default
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
-        self.published_entries: list[Mapping[str, Any]] = []  # of the fleet, as they were published
+        self.published_entries: list[Mapping[str, Any]] = []  # fleet entries as published
         self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
-        self.trouble = ""  # with whoever amends them, in words
+        self.trouble = ""  # of the worker registry that amends them
         self.fleet_view = FleetView()
         self.chains = PromptChains()
         self.index = PrefixIndex()
@@ -46,7 +46,7 @@ class Pool:
         self.queue = AdmissionQueue()
         self.queue.shares = _shares(self.policy)
         self.tokens = TokenRatio()
-        self.rates = UNKNOWN  # what its answers have shown so far (router/telemetry/rates.py)
+        self.rates = UNKNOWN  # measured (router/telemetry/rates.py)
         self.turn = 0
 
     @property
@@ -54,7 +54,7 @@ class Pool:
         return sum(endpoint.routable for endpoint in self.endpoints.values())
 
     def troubles(self, now: float) -> list[str]:
-        """What keeps the pool from serving, or from knowing what it does, in words; `now` is Unix time."""
+        """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
         found = [] if self.ready else [f"pool {self.name}: none of {len(self.endpoints)} instances is ready"]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
@@ -68,7 +68,7 @@ class Pool:
         return found
 
     def take_policy(self, value: Mapping[str, Any], now: float) -> bool:
-        """Put the published version into force; False when it is in force already. Unreadable keeps the old one."""
+        """Put the published version into force; False when it is already. Raises Unreadable and keeps the old one."""
         version, name = value.get("version"), value.get("policy")
         if not isinstance(version, int) or isinstance(version, bool) or not isinstance(name, str):
             raise Unreadable(f"policy of pool {self.name}: version {version!r} or policy {name!r} is not usable")
@@ -86,7 +86,7 @@ class Pool:
         return True
 
     def take_fleet(self, value: Mapping[str, Any]) -> None:
-        """Take the instances as they are now. Of those that started again or went, connections and index go too."""
+        """Replace the instances. Those that restarted or left lose their connections and index entries."""
         try:
             published = list(value["instances"])
             entries = self.amend(published) if self.amend is not None else published
@@ -99,7 +99,7 @@ class Pool:
         self._replace(endpoints)
 
     def amend_again(self) -> None:
-        """Whoever amends the entries would do it otherwise by now."""
+        """The worker registry changed: amend the published entries anew."""
         entries = self.amend(self.published_entries) if self.amend is not None else self.published_entries
         self._replace({entry["id"]: self._endpoint(entry) for entry in entries})
 
@@ -122,7 +122,7 @@ class Pool:
         return Endpoint(entry)
 
     def limit_index(self) -> None:
-        """An instance holds no more chunks than its KV has room for."""
+        """An instance holds no more chunks than its KV cache."""
         tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
         for endpoint in self.endpoints.values():
             if endpoint.kv_tokens:
@@ -134,12 +134,12 @@ class Pool:
         self.queue.wake_all()
 
     def decide(self, request: RoutingRequest, tried: Mapping[str, str], now: float) -> Decision:
-        """`tried`: instances that have failed this request, and how; `now` is the loop's time."""
+        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
         fleet = self.fleet_view.fleet(tried, now, self.policy["failure.breaker_open_s"])
         return decide(request, fleet, self.policy, random())  # noqa: S311 - ties, no secret
 
     def able(self, tried: Mapping[str, str], now: float) -> bool:
-        """Somebody would take a request if there were room."""
+        """An instance could take the request if it had capacity."""
         open_s = self.policy["failure.breaker_open_s"]
         return any(
             not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in self.endpoints.values()
@@ -151,5 +151,5 @@ def _shares(policy: Policy) -> dict[RequestClass, float]:
 
 
 def _rounded(chunks: float) -> int:
-    """To two digits, so that a slowly learning token ratio does not resize the index with every answer."""
+    """To two digits: the learned token ratio would otherwise resize the index with every answer."""
     return int(float(f"{chunks:.1e}"))

@@ -1,9 +1,9 @@
-"""Which instance holds how much of a prompt, as far as the router can know from what it has sent where.
+"""Approximate prefix index: how much of a prompt each instance holds, derived from the prompts sent there.
 
-What all hold together is kept in runs (forest.py), what each has used when in stretches of the prompts that went to it.
-Both rest on one invariant: **what an instance holds is closed under prefix** (who holds a chunk holds all before it),
-because a chain is always used from its head, and its head counts as used after its tail, so that the least recently
-used chunk is always the end of a chain. So of an earlier prompt only an end can be older than what came since, and a
+Chunks of all instances are kept in runs (forest.py), the order of use of each instance in stretches of its prompts.
+Both rest on one invariant: **what an instance holds is closed under prefix** (an instance that holds a chunk holds all
+before it). A chain is always used from its head, and its head counts as used after its tail, so the least recently used
+chunk is always the end of a chain. Of an earlier prompt only the end can therefore be older than later prompts, and a
 prompt costs as many steps as it has runs, whatever its length.
 """
 
@@ -15,12 +15,12 @@ from router.prefix.forest import Forest, Path, SharedRun, at, parting
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
 MASKS_KEPT = 256
-SPARE_SHARE = 16  # evicting goes 1/16 below the limit, so that it is done in batches
-SLACK_SHARE = 8  # a report 1/8 below what was predicted is rounding (blocks, bytes per token), not eviction
+SPARE_SHARE = 16  # evict to 1/16 below the limit: in batches
+SLACK_SHARE = 8  # a report up to 1/8 below the prediction is rounding (blocks, bytes per token), not eviction
 
 
 class _Stretch:
-    """The end of a prompt that an instance has not used again since."""
+    """The end of a prompt, not used again since."""
 
     __slots__ = ("end", "first", "run", "start")
 
@@ -28,11 +28,11 @@ class _Stretch:
         self.start = start
         self.end = end
         self.first = first  # hash of its first chunk
-        self.run = run  # leads to the run of its last chunk (forest.at)
+        self.run = run  # leads to the run with its last chunk (forest.at)
 
 
 class _EvictionOrder:
-    """What one instance holds."""
+    """The chunks that one instance holds."""
 
     __slots__ = ("bit", "epoch", "limit", "promised", "size", "slot", "starts", "stretches")
 
@@ -44,26 +44,26 @@ class _EvictionOrder:
         self.stretches: dict[_Stretch, None] = {}  # least recently used first, and of each the end first
         self.starts: dict[int, _Stretch] = {}  # by first hash
         self.limit = limit  # what its KV can hold
-        self.promised: dict[int, int] = {}  # last chunk of a request under way: chunks held when it was sent
+        self.promised: dict[int, int] = {}  # last chunk of a request in flight → chunks held when it was sent
 
     def use(self, hashes: Sequence[int], held: int, path: Path) -> None:
-        """All of the chain is the newest now; of what it has held of it before, stretches get shorter or go."""
+        """Make the whole chain the newest; stretches of its `held` chunks shrink or go."""
         walked = dict(path)
-        place = 0
-        while place < held:
-            stretch = self.starts.get(hashes[place])
-            if stretch is None or stretch.start != place:
+        position = 0
+        while position < held:
+            stretch = self.starts.get(hashes[position])
+            if stretch is None or stretch.start != position:
                 break  # hashes have been made to collide
             upto = parting(stretch.run, stretch.end, walked)
-            place = held if upto > held else upto if upto > place else place + 1
-            self.shorten(stretch, place)
+            position = held if upto > held else upto if upto > position else position + 1
+            self.shorten(stretch, position)
         newest = _Stretch(0, len(hashes), hashes[0], path[-1][0])
         self.stretches[newest] = None
         self.starts[newest.first] = newest
         self.size += newest.end
 
     def shorten(self, stretch: _Stretch, start: int) -> None:
-        """What is left of it begins there, if anything is."""
+        """Let the stretch begin at `start`, or remove it."""
         self.unlist(stretch)
         run = at(stretch.run, start + 1) if start < stretch.end else None
         if run is None or start >= run.end:
@@ -85,68 +85,68 @@ class PrefixIndex:
     def __init__(
         self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536, max_stretches: int = 500_000
     ) -> None:
-        """`max_chunks`: of all instances together, shared out evenly, about 10 bytes each; `max_stretches`: the same of
-        prompts that went different ways, about 700 bytes each (bench/decide.py). `instance_chunks`: the limit of an
-        instance until `limit` says better."""
+        """`max_chunks`: of all instances together, shared evenly, about 10 bytes each; `max_stretches`: likewise, of
+        prompts that diverged, about 700 bytes each (bench/decide.py). `instance_chunks`: the limit of an instance until
+        `limit` is called."""
         self.max_chunks = max_chunks
         self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks
         self._runs = Forest()
-        self._shelves: dict[str, _EvictionOrder] = {}
+        self._evictions: dict[str, _EvictionOrder] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
         self._named_before: dict[int, list[str]] = {}
         self._limits: dict[str, int] = {}
 
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
-        """How many leading chunks each instance holds; instances that hold none are left out."""
+        """Leading chunks held by each instance; instances without any are left out."""
         found: dict[str, int] = {}
-        place, mask = 0, -1
+        position, mask = 0, -1
         for run, upto in self._runs.along(hashes):
             following = run.holders & mask
-            if place and following != mask:
-                found |= dict.fromkeys(self._named(mask ^ following), place)
+            if position and following != mask:
+                found |= dict.fromkeys(self._named(mask ^ following), position)
             mask = following
             if not mask:
                 return found
-            place = upto
-        if place:
-            found |= dict.fromkeys(self._named(mask), place)
+            position = upto
+        if position:
+            found |= dict.fromkeys(self._named(mask), position)
         return found
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
-        """The instance is computing this prompt, so it holds all of it: how many chunks it held before.
+        """The instance computes this prompt and so holds all of it. Returns the chunks that it held before.
 
-        A newer epoch means that the engine has started again and holds nothing else; an older one is not taken.
+        A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
         """
         eviction = self._eviction(instance, epoch)
         if eviction is None or not hashes:
             return 0
-        room = self._room(eviction)
-        kept = hashes[:room] if len(hashes) > room else hashes
+        capacity = self._capacity(eviction)
+        kept = hashes[:capacity] if len(hashes) > capacity else hashes
         path = self._runs.along(kept)
         held = _held(path, eviction.bit)
-        # Of the same prompt twice at once the second may still find nothing: the smaller promise is the one to check.
+        # When the same prompt is sent twice at once, the second may find nothing cached: check the smaller promise.
         promised = eviction.promised.get(hashes[-1])
         if promised is None or held < promised:
             eviction.promised[hashes[-1]] = held
-        if len(eviction.promised) > room:  # requests that were never answered
+        if len(eviction.promised) > capacity:  # requests that were never answered
             del eviction.promised[next(iter(eviction.promised))]
         eviction.use(kept, held, self._runs.hold(eviction.bit, kept, path))
-        if eviction.size > room:
-            self._evict(eviction, room - room // SPARE_SHARE)
+        if eviction.size > capacity:
+            self._evict(eviction, capacity - capacity // SPARE_SHARE)
         self._evict_stretches(eviction)
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
-        """Learn from what the engine had cached of a prompt when it came; call with the answer. How many chunks go.
+        """Learn from the cached part of a prompt that the engine reports with its answer. Returns the chunks evicted.
 
-        The prompt itself is held by now: the engine has just computed it. That less than predicted was cached says that
-        the engine has evicted more than assumed, so the chunks used longest ago go, as many as were missing. No more
-        than that: an engine that is taken to hold less than it does loses sessions that it has the KV of, which costs
-        more than a prompt that is computed where it was not expected to be.
+        The prompt itself is held by now, since the engine has just computed it. Fewer cached chunks than predicted mean
+        that the engine evicted more than assumed: as many of the least recently used chunks go. No more than that: an
+        engine that is underestimated loses sessions whose KV it holds, which costs more than a prompt that has to be
+        computed unexpectedly.
         """
-        eviction = self._shelves.get(instance)
+        eviction = self._evictions.get(instance)
         if eviction is None or not hashes:
             return 0
         predicted = eviction.promised.pop(hashes[-1], None)
@@ -159,51 +159,51 @@ class PrefixIndex:
         return before - eviction.size
 
     def limit(self, instance: str, chunks: int) -> None:
-        """What the instance's KV can hold, all its tiers together. Kept across restarts."""
+        """Set what the instance's KV can hold on all tiers together. Kept across restarts."""
         if self._limits.get(instance) == chunks:
             return
         self._limits[instance] = chunks
-        eviction = self._shelves.get(instance)
+        eviction = self._evictions.get(instance)
         if eviction is not None:
             eviction.limit = chunks
-            self._evict(eviction, self._room(eviction))
+            self._evict(eviction, self._capacity(eviction))
 
     def purge(self, instance: str) -> None:
-        """The instance holds nothing any more: it restarted, its cache was reset, or it is gone."""
-        eviction = self._shelves.pop(instance, None)
+        """Empty the instance's part: it restarted, its cache was reset, or it left."""
+        eviction = self._evictions.pop(instance, None)
         if eviction is not None:
             self._evict(eviction, 0)
             self._free.append(eviction.slot)
 
     def chunks(self, instance: str) -> int:
-        """How many chunks the instance is believed to hold."""
-        eviction = self._shelves.get(instance)
+        """Chunks that the instance is believed to hold."""
+        eviction = self._evictions.get(instance)
         return eviction.size if eviction is not None else 0
 
     @property
     def stretches(self) -> int:
         """Of all instances together; `max_stretches` at most."""
-        return sum(len(eviction.stretches) for eviction in self._shelves.values())
+        return sum(len(eviction.stretches) for eviction in self._evictions.values())
 
     @property
     def copies(self) -> int:
-        """Chunks of all instances together, each counted for each that holds it; `max_chunks` at most."""
-        return sum(eviction.size for eviction in self._shelves.values())
+        """Chunks held, counted once per instance; `max_chunks` at most."""
+        return sum(eviction.size for eviction in self._evictions.values())
 
     def __len__(self) -> int:
-        """Different chunks held by anybody."""
+        """Distinct chunks held."""
         return self._runs.chunks
 
     def _eviction(self, instance: str, epoch: int) -> _EvictionOrder | None:
-        eviction = self._shelves.get(instance)
+        eviction = self._evictions.get(instance)
         if eviction is not None and epoch < eviction.epoch:
-            return None  # a late word from a life that is over
+            return None  # late, from an earlier epoch
         if eviction is not None and epoch > eviction.epoch:
             self.purge(instance)
             eviction = None
-        return eviction if eviction is not None else self._new_shelf(instance, epoch)
+        return eviction if eviction is not None else self._new_eviction(instance, epoch)
 
-    def _new_shelf(self, instance: str, epoch: int) -> _EvictionOrder:
+    def _new_eviction(self, instance: str, epoch: int) -> _EvictionOrder:
         if self._free:
             slot = self._free.pop()
             self._names[slot] = instance
@@ -212,15 +212,15 @@ class PrefixIndex:
             self._names.append(instance)
         self._named_before.clear()
         eviction = _EvictionOrder(slot, epoch, self._limits.get(instance, self._instance_chunks))
-        self._shelves[instance] = eviction
+        self._evictions[instance] = eviction
         return eviction
 
-    def _room(self, eviction: _EvictionOrder) -> int:
-        share = self.max_chunks // len(self._shelves) or 1
+    def _capacity(self, eviction: _EvictionOrder) -> int:
+        share = self.max_chunks // len(self._evictions) or 1
         return eviction.limit if eviction.limit < share else share
 
     def _named(self, mask: int) -> list[str]:
-        """The instances of a mask; kept, since a thousand of them may share a system prompt."""
+        """The instances of a mask; cached, since a thousand of them may share a system prompt."""
         named = self._named_before.get(mask)
         if named is None:
             if len(self._named_before) >= MASKS_KEPT:
@@ -230,20 +230,21 @@ class PrefixIndex:
         return named
 
     def _evict(self, eviction: _EvictionOrder, size: int) -> None:
-        """Down to so many chunks, the least recently used first."""
+        """Evict down to `size` chunks, the least recently used first."""
         while eviction.size > size:
             stretch = next(iter(eviction.stretches))
             low = max(stretch.start, stretch.end - (eviction.size - size))
             self._forget(eviction, stretch, low)
 
     def _evict_stretches(self, eviction: _EvictionOrder) -> None:
-        room = self.max_stretches // len(self._shelves) or 1
-        if len(eviction.stretches) > room:
-            for stretch in list(islice(eviction.stretches, len(eviction.stretches) - room + room // SPARE_SHARE)):
+        capacity = self.max_stretches // len(self._evictions) or 1
+        if len(eviction.stretches) > capacity:
+            surplus = len(eviction.stretches) - capacity + capacity // SPARE_SHARE
+            for stretch in list(islice(eviction.stretches, surplus)):
                 self._forget(eviction, stretch, stretch.start)
 
     def _forget(self, eviction: _EvictionOrder, stretch: _Stretch, low: int) -> None:
-        """The stretch ends there from now on."""
+        """Cut the stretch to end at `low`."""
         run = self._runs.forget(eviction.bit, stretch.run, low, stretch.end)
         eviction.size -= stretch.end - low
         if low > stretch.start:
@@ -254,7 +255,7 @@ class PrefixIndex:
 
 
 def _held(path: Path, bit: int) -> int:
-    """How many leading chunks the instance holds."""
+    """Leading chunks that the instance holds."""
     held = 0
     for run, upto in path:
         if not run.holders & bit:

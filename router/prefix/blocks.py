@@ -1,4 +1,4 @@
-"""Hashes of a prompt's blocks, each chained to the one before it: equal hash, equal prefix."""
+"""Hashes of a prompt's KV blocks, each chained to the one before: equal hash, equal prefix."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ TOKEN_BYTES = 4  # tokens are hashed as 32-bit numbers, little-endian
 
 
 def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
-    """Of the whole blocks of a prompt; `link`: of the block before them, or the index's `seed`."""
+    """Hashes of the whole blocks; `link`: hash of the block before them, or the index's `seed`."""
     digest = xxhash.xxh64_intdigest
     width = block_size * TOKEN_BYTES
     view = memoryview(tokens)
@@ -20,13 +20,13 @@ def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:
-    """The same, with what else the engine hashes into each block."""
+    """As `block_hashes`, with what else the engine hashes into each block."""
     if not any(extras):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES
     links = []
-    for place, start in enumerate(range(0, len(tokens) - width + 1, width)):
-        extra = extras[place] if place < len(extras) else b""
+    for number, start in enumerate(range(0, len(tokens) - width + 1, width)):
+        extra = extras[number] if number < len(extras) else b""
         link = xxhash.xxh64_intdigest(tokens[start : start + width] + extra, link)
         links.append(link)
     return links

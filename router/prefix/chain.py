@@ -11,11 +11,11 @@ SPAN_BYTES = 32 * CHUNK_BYTES
 
 
 def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -> list[int]:
-    """64-bit hashes of the prompt's whole chunks, each seeded with the one before it; the rest of a chunk is left out.
+    """64-bit hashes of the prompt's whole chunks, each seeded with the one before; a partial chunk is left out.
 
     Two prompts share hash k when they share the first k + 1 chunks (a collision among a million chunks: 3e-8). `salt`
-    keeps apart what must not share a cache. Of the variants measured, XXH64 is the fastest that takes a seed at this
-    size: 500 KB in 0.2 ms (bench/decide.py).
+    separates prompts that must not share a cache. XXH64 was the fastest seeded hash measured at this size: 500 KB in
+    0.2 ms (bench/decide.py).
     """
     digest, link = xxhash.xxh64_intdigest, salt
     whole = prompt[: len(prompt) // chunk_bytes * chunk_bytes]
@@ -23,11 +23,11 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
 
 
 class PromptChains:
-    """The same hashes of prompts that begin like earlier ones, as those of a session do: a span of 32 chunks that was
-    hashed before is known by one hash of the whole span, seeded with the chunk's before it. The rest is hashed anew."""
+    """The same hashes, faster for prompts that begin like earlier ones, as those of a session do: a known span of 32
+    chunks is found by one hash of the whole span, seeded with the hash of the chunk before it."""
 
     def __init__(self, spans: int = 32_768) -> None:
-        """`spans`: how many are kept, those used last; about 0.5 KB each, so 5 KB for a session of 80 KB."""
+        """`spans`: how many are kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB."""
         self.kept = spans
         self._spans: OrderedDict[int, array[int]] = OrderedDict()
 

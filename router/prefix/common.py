@@ -1,11 +1,11 @@
-"""How far two chains of hashes are the same. Equal hash, equal chain up to there: so it takes a bisection."""
+"""Length of the common beginning of two hash chains, by bisection: equal hash, equal chain up to there."""
 
 from collections.abc import Sequence
 
 
 def common(own: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
-    """How many of `own` are the same as `hashes` from `start` up to `end`; the first one is known to be."""
-    high = end - start - 1  # not by min(), which costs as much as all else here
+    """How many of `own` equal `hashes` from `start` up to `end`; the first is known to be equal."""
+    high = end - start - 1  # min() would cost as much as the rest
     if high >= len(own):
         high = len(own) - 1
     if own[high] == hashes[start + high]:

@@ -1,9 +1,9 @@
-"""Who holds what, of all instances together: chains of chunks, cut only where different instances hold what follows.
+"""The chunks of all instances: chains of hashes, cut into runs only where the holders change.
 
-A run is a stretch of a chain that the same instances hold from its first chunk to its last. A chunk's hash stands for
-all chunks before it as well, so a run is found by its first hash, two stretches are equal when their last hashes are,
-and where they part is found by bisection. Chains that leave a run anywhere are runs of their own, found by their first
-hash again; `parent` leads back from them, which is how what an instance forgets is found from the end of a chain.
+A run is a part of a chain that the same instances hold from its first chunk to its last. A chunk's hash stands for all
+chunks before it as well, so a run is found by its first hash, two parts are equal when their last hashes are, and the
+point where they diverge is found by bisection. Chains that branch off a run are runs of their own, found by their first
+hash; `parent` leads back, so the chunks that an instance loses are found from the end of a chain.
 """
 
 from array import array
@@ -20,44 +20,43 @@ class SharedRun:
         self.start = start  # chunks before it in its chain
         self.hashes = hashes
         self.holders = holders  # bit mask of instances
-        self.parent = parent  # has, or had before it was cut or joined to another, the chunk before `start`
+        self.parent = parent  # the run with the chunk before `start`, maybe cut or joined since
 
     @property
     def end(self) -> int:
         return self.start + len(self.hashes)
 
     def shared(self, hashes: Sequence[int]) -> int:
-        """Up to where in its chain it is the same as this one, which begins as it does."""
+        """Position up to which its chain equals `hashes`; both begin alike."""
         return self.start + common(self.hashes, hashes, self.start, len(hashes))
 
 
-Path = list[
-    tuple[SharedRun, int]
-]  # the runs along a chain, each with the place in the chain up to which it is followed
+# The runs along a chain, each with the position in the chain up to which it is followed
+Path = list[tuple[SharedRun, int]]
 
 
 class Forest:
     def __init__(self) -> None:
         self._by_first: dict[int, SharedRun] = {}
-        self.chunks = 0  # different ones
+        self.chunks = 0  # distinct
 
     def __len__(self) -> int:
         return len(self._by_first)
 
     def along(self, hashes: Sequence[int]) -> Path:
-        """As far as anybody holds the chain."""
-        get, place, end = self._by_first.get, 0, len(hashes)
+        """The runs of the chain, as far as any instance holds it."""
+        get, position, end = self._by_first.get, 0, len(hashes)
         path: Path = []
-        while place < end:
-            run = get(hashes[place])
-            if run is None or run.start != place:
+        while position < end:
+            run = get(hashes[position])
+            if run is None or run.start != position:
                 break
-            place = run.shared(hashes)
-            path.append((run, place))
+            position = run.shared(hashes)
+            path.append((run, position))
         return path
 
     def hold(self, bit: int, hashes: Sequence[int], path: Path) -> Path:
-        """The instance holds the whole chain from now on; `path` is what `along` says. The path as it is then."""
+        """Add the instance to the whole chain; `path` is the result of `along`. Returns the path after it."""
         marked: Path = []
         for known, upto in path:
             run = known
@@ -65,8 +64,8 @@ class Forest:
                 if upto < run.end:
                     run = self._cut(run, upto)
                 run.holders |= bit
-            last, place = marked[-1] if marked else (None, 0)
-            if last is not None and last.holders == run.holders and last.end == place and run.end == upto:
+            last, position = marked[-1] if marked else (None, 0)
+            if last is not None and last.holders == run.holders and last.end == position and run.end == upto:
                 self._join(last, run)
                 marked[-1] = last, upto
             else:
@@ -77,7 +76,7 @@ class Forest:
         return marked
 
     def _grow(self, bit: int, hashes: Sequence[int], known: int, path: Path) -> None:
-        """What nobody holds ends the chain for everybody, so that all the rest is new."""
+        """Add the rest of the chain: after the first chunk without holder, all are new."""
         fresh = array("Q", hashes[known:])
         self.chunks += len(fresh)
         last = path[-1][0] if path else None
@@ -89,8 +88,8 @@ class Forest:
             path.append((run, len(hashes)))
 
     def forget(self, bit: int, run: SharedRun, low: int, high: int) -> SharedRun:
-        """The instance holds the chain that passes `run` up to `low` only, no more up to `high`: a run to know it by
-        from now on, where `low` is not the beginning."""
+        """Remove the instance from the chain that passes `run`, between `low` and `high`. Returns the run that leads to
+        the rest, unless `low` is the beginning."""
         here = at(run, high)
         while here is not None and high > low:
             if here.start < low:
@@ -119,40 +118,40 @@ class Forest:
         run.holders = left
 
     def _unlist(self, run: SharedRun) -> None:
-        # XXH64 can be made to collide on purpose: another may be known by its hash. Guesses are wrong then, no more.
+        # XXH64 can be made to collide: another run may be known by this hash. That only makes predictions wrong.
         if self._by_first.get(run.hashes[0]) is run:
             del self._by_first[run.hashes[0]]
 
-    def _cut(self, run: SharedRun, place: int) -> SharedRun:
-        """The part before `place`, as a run of its own. The rest stays what it was to whoever comes from behind."""
-        length = place - run.start
+    def _cut(self, run: SharedRun, position: int) -> SharedRun:
+        """Split off the part before `position` as a new run. The rest keeps its identity for runs that follow it."""
+        length = position - run.start
         head = SharedRun(run.start, run.hashes[:length], run.holders, run.parent)
-        run.start, run.hashes, run.parent = place, run.hashes[length:], head
+        run.start, run.hashes, run.parent = position, run.hashes[length:], head
         self._by_first[head.hashes[0]] = head
         self._by_first[run.hashes[0]] = run
         return head
 
     def _join(self, run: SharedRun, after: SharedRun) -> None:
-        """Whoever still comes to `after` is led on to the run that has its chunks now."""
+        """Append `after` to `run`; references to `after` are led on to `run`."""
         self._unlist(after)
         run.hashes += after.hashes
         after.start, after.parent = maxsize, run
 
 
-def at(run: SharedRun | None, place: int) -> SharedRun | None:
-    """The run with the chunk before `place` of the chain that passes `run`."""
-    while run is not None and run.start >= place:
+def at(run: SharedRun | None, position: int) -> SharedRun | None:
+    """The run with the chunk before `position` of the chain that passes `run`."""
+    while run is not None and run.start >= position:
         run = run.parent
     return run
 
 
-def parting(run: SharedRun, place: int, path: dict[SharedRun, int]) -> int:
-    """Where the chain that passes `run` up to `place` leaves the path."""
-    here = at(run, place)
+def parting(run: SharedRun, position: int, path: dict[SharedRun, int]) -> int:
+    """Position at which the chain that passes `run` up to `position` leaves the path."""
+    here = at(run, position)
     while here is not None and here not in path:
-        place = here.start
-        here = at(here.parent, place)
+        position = here.start
+        here = at(here.parent, position)
     if here is None:
         return 0
     upto = path[here]
-    return upto if upto < place else place
+    return upto if upto < position else position

@@ -1,4 +1,4 @@
-"""Predicted against actual cached tokens of all requests since the start, for /metrics: per index that was believed."""
+"""Predicted against actual cached tokens of all requests since the start, for /metrics, per index in force."""
 
 from bisect import bisect_left
 
@@ -22,7 +22,7 @@ class Outcomes:
         self.counts[bisect_left(BOUNDS, wrong)] += 1
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """(upper bound in tokens, requests up to it), as Prometheus wants them."""
+        """Prometheus buckets: (upper bound in tokens, requests up to it)."""
         seen, buckets = 0, []
         for name, count in zip([*map(str, BOUNDS), "+Inf"], self.counts, strict=True):
             seen += count

@@ -1,4 +1,4 @@
-"""What became of computing one request's prompt on another instance than the one that decodes it."""
+"""One offload: the prefill on another instance than the one that decodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class PrefillFailed(Exception):
-    """The prompt was not computed elsewhere; the message says why."""
+    """The prefill on another instance failed; the message says why."""
 
     timed_out = False
 
@@ -18,17 +18,17 @@ class PrefillLate(PrefillFailed):
 @dataclass(slots=True)
 class Offload:
     connector: str
-    prefill: str  # the instance that computes the prompt
-    outcome: str = ""  # ok, fallback, ineligible or failed (wire.py); empty while it is under way
-    reason: str = ""  # why the instance that decodes computes the prompt as well, in words
-    began: float | None = None  # s, of the call's clock: the prefill was sent
+    prefill: str  # instance that computes the prompt
+    outcome: str = ""  # ok, fallback, ineligible or failed; empty while it runs
+    reason: str = ""  # why the decoder computes the prompt as well
+    began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
-    sent: float | None = None  # s, of the call's clock: the decode request was sent, the transfer can begin
-    arrived: float | None = None  # s, of the call's clock: its first byte
-    transfer_bytes: int | None = None  # what had to move, as far as sizes are known
-    alone: bool = False  # the instance had nothing else of this router's to compute
-    prefill_tokens: int | None = None  # it computed
-    kept: Mapping[str, Any] | None = None  # blocks that are still held for a decoder, as the prefill's answer says
+    sent: float | None = None  # s, same clock: decode request sent, the transfer can begin
+    arrived: float | None = None  # s, same clock: its first byte
+    transfer_bytes: int | None = None  # None when the size is not known
+    alone: bool = False  # the prefill instance had no other request of this router
+    prefill_tokens: int | None = None  # computed there
+    kept: Mapping[str, Any] | None = None  # the prefill's parameters for fetching blocks that are still held
 
     @property
     def flow(self) -> str:
@@ -36,12 +36,12 @@ class Offload:
 
     @property
     def transfer_ms(self) -> float | None:
-        """From sending the decode request to its first byte: the transfer, and one step of the decoder."""
+        """From sending the decode request to its first byte: the transfer and one decode step."""
         if self.sent is None or self.arrived is None:
             return None
         return (self.arrived - self.sent) * 1000
 
     def local(self, outcome: str, reason: str) -> None:
-        """The instance that decodes does all of it."""
+        """The decoder computes the prompt as well."""
         self.outcome, self.reason, self.kept = outcome, reason, None
         self.sent = self.transfer_bytes = None

@@ -1,4 +1,4 @@
-"""How much of a prompt each instance holds, by the index that is believed of it; and how true that turned out to be."""
+"""Predicts how much of a prompt each instance has cached, by the index in force; and learns how well it predicted."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ _NOT_NONE = ("approximate", "exact")
 
 
 def read_tokens(call: Call) -> bool:
-    """Tokenise the prompt if instances tell of their blocks; False when that takes long, then `read_slowly`."""
+    """Tokenise the prompt if instances publish KV events; False when that takes long: call `read_slowly`."""
     reader = call.pool.kv_event_state.reader
     prompt = call.request.prompt
     if reader is None or not call.pool.kv_event_state.sizes or not prompt.rendered:
@@ -33,13 +33,13 @@ def read_tokens(call: Call) -> bool:
 
 
 async def read_slowly(call: Call) -> None:
-    """In a thread: the others have their answers meanwhile."""
+    """Tokenise in a thread, so the event loop stays free."""
     await asyncio.get_running_loop().run_in_executor(_thread(), _hash_blocks, call)
 
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # one: what it has cached needs no lock
+    return ThreadPoolExecutor(1, thread_name_prefix="tokenize")  # one: its cache needs no lock
 
 
 def _hash_blocks(call: Call) -> None:
@@ -52,7 +52,7 @@ def _hash_blocks(call: Call) -> None:
         state.untokenized, state.last_untokenized = state.untokenized + 1, str(why)
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
-    # An engine computes one token at least, since the first new one comes of it.
+    # An engine computes at least one prompt token, to produce the first new one.
     call.prediction.block_hashes = tuple(
         (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, state.index.seed))
         for size in state.sizes
@@ -60,11 +60,11 @@ def _hash_blocks(call: Call) -> None:
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
-    """h_i by instance, and by tier where that is known; instances that hold nothing are left out."""
+    """h_i by instance, and by tier where known; instances without any are left out."""
     state, endpoints = call.pool.kv_event_state, call.pool.endpoints
     prediction = call.prediction
     if not prediction.block_hashes or state.index is None:
-        return _approximate(call, everybody=True), None
+        return _approximate(call, with_exact=True), None
     now = time.monotonic()
     found: dict[str, Tiers] = {}
     for size, hashes in prediction.block_hashes:
@@ -79,11 +79,11 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     return _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}, tiers
 
 
-def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
-    """Of the instances of which this index is believed; `everybody`: of those too of which a better one would be."""
+def _approximate(call: Call, *, with_exact: bool = False) -> dict[str, int]:
+    """Tokens by instance where this index is in force; `with_exact`: also where the exact one is."""
     found: dict[str, int] = {}
-    known: dict[int, int] = {}  # many hold the same: the system prompt
-    endpoints, believed = call.pool.endpoints, _NOT_NONE if everybody else _APPROXIMATE
+    known: dict[int, int] = {}  # many hold the same system prompt
+    endpoints, believed = call.pool.endpoints, _NOT_NONE if with_exact else _APPROXIMATE
     for name, chunks in call.pool.index.match(call.request.chunks).items():
         endpoint = endpoints.get(name)
         if endpoint is not None and endpoint.belief.index in believed:
@@ -95,12 +95,12 @@ def _approximate(call: Call, *, everybody: bool = False) -> dict[str, int]:
 
 
 def _tokens(call: Call, chunks: int) -> int:
-    """Of the first chunks of the prompt."""
+    """Estimated tokens in the first chunks of the prompt."""
     return chunks * CHUNK_BYTES * call.prediction.prompt_tokens // len(call.request.prompt.rendered) if chunks else 0
 
 
 def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
-    """The request goes to this instance; `chunks`: that it held by the approximate index."""
+    """The request goes to this instance; `chunks`: held there by the approximate index."""
     tokens, prediction = _tokens(call, chunks), call.prediction
     is_hashed = bool(prediction.block_hashes)
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
@@ -111,7 +111,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
 
 
 def computing(call: Call, endpoint: Endpoint) -> Sent | None:
-    """The instance gets the prompt to compute, for itself or for another one; to be given to `over`."""
+    """The instance computes the prompt, for itself or for a decoder; pass the result to `over`."""
     feed, index = endpoint.feed, call.pool.kv_event_state.index
     if feed is None or index is None:
         return None
@@ -123,13 +123,13 @@ def computing(call: Call, endpoint: Endpoint) -> Sent | None:
 
 
 def over(sent: Sent | None) -> None:
-    """The instance has nothing more to do for it."""
+    """The request has ended on the instance."""
     if sent is not None:
         sent.over(time.monotonic())
 
 
 def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
-    """What the engine had cached of the prompt. What another instance computed for it was nobody's to predict."""
+    """Compare with the engine's report; not after an offload, whose cached tokens come from the prefill."""
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction

@@ -1,4 +1,4 @@
-"""What an answer teaches: tokens per byte, how well the prefix index predicts, how long the session's history is."""
+"""Learns from an answer: tokens per byte, accuracy of the prefix index, length of the session's history."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from router.request.call import Call
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:
-    """From the `usage` of an answer that was served."""
+    """From the answer's `usage`."""
     pool, request, usage = call.pool, call.request, call.outcome.usage
     read = request.prompt
     if usage is None:
         return
     if usage.cached_tokens is not None:
-        endpoint.tells_cached = True
-    elif endpoint.tells_cached:  # vLLM leaves the field out when it is zero
+        endpoint.reports_cached = True
+    elif endpoint.reports_cached:  # vLLM omits the field when it is zero
         usage = call.outcome.usage = replace(usage, cached_tokens=0)
     if usage.prompt_tokens is None:
         return

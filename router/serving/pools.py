@@ -1,4 +1,4 @@
-"""The pools that this router serves, and which of them a request is for."""
+"""The pools that this router serves, and the choice of a request's pool."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.gate = ApiKeyAuth()  # who may use them
+        self.gate = ApiKeyAuth()
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()
@@ -35,14 +35,14 @@ class Pools:
             self.changed()
 
     def changed(self) -> None:
-        """To be called when a pool came, went or serves another model."""
+        """Call after a pool was added, removed or serves another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
         by_alias = {alias: pool for pool in reversed(lasting) for alias in pool.aliases}
         by_model = {pool.model: pool for pool in reversed(lasting) if pool.model}
         self._by_name_or_model = by_alias | by_model | {pool.name: pool for pool in lasting}
 
     def models(self) -> dict[str, Pool]:
-        """By model name, the pools that take requests for it."""
+        """Pools by the model names that they serve."""
         return {
             name: pool
             for name, pool in sorted(self._by_name_or_model.items())
@@ -50,7 +50,7 @@ class Pools:
         }
 
     def pick(self, header: str | None, model: str) -> Pool:
-        """By header, else by model or pool name, else the only pool if the body names none or its own is unknown."""
+        """By header, else by model or pool name, else the only pool if the body or the pool names no model."""
         if header is not None:
             return self._by_header(header)
         pool = self._by_name_or_model.get(model)
@@ -58,7 +58,7 @@ class Pools:
             return pool
         lasting = [pool for pool in self._pools.values() if not pool.ephemeral]
         if not lasting:
-            raise ErrorResponse(503, "no_instance_ready", "no pool is known yet: retry in a moment", retry_after_s=2)
+            raise ErrorResponse(503, "no_instance_ready", "no pool is published yet: retry in 2 s", retry_after_s=2)
         if len(lasting) == 1 and (not model or not lasting[0].model):
             return lasting[0]
         raise ErrorResponse(404, "model_not_found", self._unknown(model))
@@ -73,8 +73,8 @@ class Pools:
     def _unknown(self, model: str) -> str:
         known = _listed(self.models())
         if not model:
-            return f"the body names no model; known: {known}"
-        return f"there is no model {model[:100]!r}; known: {known}"
+            return f"model: the body names none; known: {known}"
+        return f"model: there is no {model[:100]!r}; known: {known}"
 
 
 def _listed(names: Iterable[str]) -> str:

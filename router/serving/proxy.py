@@ -1,4 +1,4 @@
-"""One request: read, decided, sent, sent elsewhere when that fails, its answer passed on, its fate recorded."""
+"""Handles one request: read, admit, send, retry elsewhere after a failure, relay the answer, record the outcome."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ class Proxy:
             await self._answer(call, client)
         except ErrorResponse as refusal:
             _refuse(call, refusal, client)
-        except UpstreamError as error:  # after the first byte: the relay has told the client
+        except UpstreamError as error:  # after the first byte: the relay has sent an error event
             outcome.label, outcome.code, outcome.error = "error", error.code, str(error)
         except ClientGone:
             outcome.label = "cancelled"
@@ -111,7 +111,7 @@ class Proxy:
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """True when the client has its answer; False when another instance is to be tried."""
+        """True when the client has its answer; False to try another instance."""
         pool = call.pool
         endpoint = pool.endpoints[decision.instance]
         attempt, outcome = Attempt(endpoint.id), call.outcome
@@ -143,7 +143,7 @@ class Proxy:
                 raise _failure(call, error) from None
             return False
         finally:
-            endpoint.breaker.neutral()  # of what neither succeeded nor failed
+            endpoint.breaker.neutral()  # unless it was counted as success or failure
             lease.end()
             predict.over(call.prediction.under_way)
             if connection is not None:
@@ -152,17 +152,17 @@ class Proxy:
             pool.queue.wake()
 
     def _is_refused(self, call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
-        """Judge the engine's status; True when the request is to be tried elsewhere."""
+        """Judge the engine's status; True to try another instance."""
         pool, status = call.pool, attempt.status or 0
         if status < 500 and status != 429:
             endpoint.breaker.answered()
             return False
         if status not in BACK_PRESSURE:
             failed(pool, endpoint)
-        attempt.error = f"it answered {status}"
+        attempt.error = f"answered {status}"
         refused = {**tried, endpoint.id: attempt.error}
         if left <= 0 or not _able(pool, refused):
-            return False  # the client gets the engine's own words
+            return False  # the client gets the engine's own answer
         tried[endpoint.id] = attempt.error
         return True
 
@@ -207,8 +207,8 @@ def _refuse(call: Call, refusal: ErrorResponse, client: ClientConnection) -> Non
 
 
 def _cut_short(call: Call, client: ClientConnection) -> None:
-    """Tell the client as far as that still goes."""
-    refusal = ErrorResponse(503, "shutting_down", "the router is stopping: send the request again", retry_after_s=1)
+    """Send the client an error, or end its stream with one."""
+    refusal = ErrorResponse(503, "shutting_down", "the router is stopping: retry in 1 s", retry_after_s=1)
     if not call.outcome.begun:
         _refuse(call, refusal, client)
     elif call.outcome.streamed:

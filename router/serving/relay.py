@@ -1,4 +1,4 @@
-"""The answer on its way from engine to client: bytes as they come, at the client's pace."""
+"""Relays an answer from engine to client, byte by byte, at the client's pace."""
 
 import time
 from collections import deque
@@ -11,21 +11,21 @@ from router.upstream import usage
 from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 
-WHOLE = 1024 * 1024  # bytes; an answer that is no stream and no larger is sent once all of it is there
-TAIL_PARTS = 8  # parts at the end of a stream in which its usage is looked for
+WHOLE = 1024 * 1024  # bytes; a smaller answer that is no stream is sent once it is complete
+TAIL_PARTS = 8  # last parts of a stream that are searched for its usage
 
 
 @dataclass(slots=True)
 class BegunAnswer:
     connection: EngineResponse
-    body: bytes  # what has been read of it already
+    body: bytes  # read so far
     streams: bool
 
 
 async def begin(connection: EngineResponse) -> BegunAnswer:
-    """Wait for what must be there before the client is sent anything. Raises UpstreamError.
+    """Wait for a stream's first bytes, or for a whole answer: until then another instance can be tried.
 
-    Of a stream that is its first bytes. Any other answer is awaited whole, since until then it can be had elsewhere.
+    Raises UpstreamError.
     """
     if headers.value_of(connection.headers, b"content-type").startswith(b"text/event-stream"):
         return BegunAnswer(connection, b"", streams=True)
@@ -40,14 +40,14 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
 
 
 async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> None:
-    """Send the answer to the client. An UpstreamError here comes after the first byte: nothing may be repeated."""
+    """Send the answer to the client. An UpstreamError here comes after the first byte: no retry."""
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
     strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
     outcome.begun = True
     client.start(status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
-    passing = _Passing(call, client, strip)
+    passing = _Relay(call, client, strip)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
@@ -58,7 +58,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     except UpstreamError as error:
         passing.over()
         if answer.streams:
-            message = f"the stream broke: {error}; what was sent so far is not the whole answer"
+            message = f"the stream broke: {error}; the answer is incomplete"
             client.end(errors.event(call.api_path, error.code, message, call.id))
         raise
     finally:
@@ -66,8 +66,8 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     passing.finish(answer.body + rest)
 
 
-class _Passing:
-    """The bytes of one answer, looked at while they pass."""
+class _Relay:
+    """Passes one answer on and finds its usage."""
 
     __slots__ = ("_call", "_client", "_first", "_in_event", "_strip", "_tail")
 
@@ -80,7 +80,7 @@ class _Passing:
         self._tail: deque[bytes] = deque(maxlen=TAIL_PARTS)
 
     def take(self, data: bytes) -> bool:
-        """A connection's sink."""
+        """The connection's sink."""
         if not self._first:
             self._first = data
         self._tail.append(data)
@@ -90,14 +90,14 @@ class _Passing:
         return self._client.write(data) if data else False
 
     def take_event(self, chunk: bytes) -> bool | None:
-        """A connection's sink of events: one without a usage key goes on as it came."""
+        """The connection's sink of events: one without a usage key passes unchanged."""
         if self._in_event or chunk.find(b'"usage"') >= 0:  # `in` is slower: it tries the key as a number first
             return None
         return self._client.write_chunk(chunk)
 
     def finish(self, data: bytes) -> None:
         self._tail.append(data)
-        self.over()  # before the client can ask for its receipt
+        self.over()  # before the client can request the receipt
         if self._strip is not None:
             data = self._strip.feed(data) + self._strip.finish()
         self._client.end(data)
@@ -113,7 +113,7 @@ class _Passing:
 
 
 def own_lines(call: Call) -> bytes:
-    """What the router says of itself, as header lines; the decision's part when there was one."""
+    """The router's own header lines, with those of the decision when there is one."""
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)

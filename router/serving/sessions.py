@@ -1,4 +1,4 @@
-"""Sessions of requests: found here, else where other routers put theirs; and what the policy is asked."""
+"""Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
 
 import time
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from router.request import predict
 from router.request.call import Call
 
 
-class Elsewhere(Protocol):
-    """What other routers know of sessions (directory.py)."""
+class SharedSessions(Protocol):
+    """Sessions of the other routers (router/sync/session_directory.py)."""
 
     def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool: ...
 
@@ -23,15 +23,15 @@ class Elsewhere(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
-PREFIX_CHUNKS = 4  # of 256 bytes: prompts that are alike in these begin alike
+PREFIX_CHUNKS = 4  # of 256 bytes: prompts with equal first chunks count as having the same beginning
 
 
 class Sessions:
-    def __init__(self, elsewhere: Elsewhere | None = None) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, shared: SharedSessions | None = None) -> None:
+        self._shared = shared
 
     def bind(self, call: Call) -> bool:
-        """Find out which session the request belongs to; True when `look_up` is to be called for it."""
+        """Identify the request's session; True when `look_up` must be called."""
         if call.session is None:
             call.session = call.pool.affinity.session_of_chain(call.request.chunks)
         if call.session is not None:
@@ -39,7 +39,7 @@ class Sessions:
         bound = self._bound(call)
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
-        return self._elsewhere is not None and self._elsewhere.is_to_be_asked(call, bound)
+        return self._shared is not None and self._shared.is_to_be_asked(call, bound)
 
     def _bound(self, call: Call) -> Bound | None:
         pool = call.pool
@@ -48,8 +48,8 @@ class Sessions:
         return pool.affinity.get(call.session, call.at, pool.policy["affinity.ttl_s"])
 
     async def look_up(self, call: Call) -> None:
-        """Take up what another router knows of the session."""
-        instance = await self._elsewhere.look_up(call) if self._elsewhere is not None else None
+        """Learn the session's instance from the other routers."""
+        instance = await self._shared.look_up(call) if self._shared is not None else None
         if instance is None:
             return
         bound = self._bound(call)
@@ -57,7 +57,7 @@ class Sessions:
             call.pool.affinity.learned(call.session or "", instance, call.at)
 
     def request(self, call: Call) -> RoutingRequest:
-        """As the policy sees it, now: sessions move and prefixes come and go while a request waits."""
+        """The policy's view at this moment: sessions and prefixes change while a request waits."""
         bound = self._bound(call)
         held, tiers = predict.held(call)
         asked, tokens = call.request, call.prediction.prompt_tokens
@@ -68,21 +68,21 @@ class Sessions:
         )
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
-        """The instance computes the prompt from now on, so it holds it, and the session lives there."""
+        """The request goes to this instance: bind the session and expect the prompt in its cache."""
         pool = call.pool
         predict.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks))
-        if self._elsewhere is not None:
-            self._elsewhere.sent(call, endpoint)
+        if self._shared is not None:
+            self._shared.sent(call, endpoint)
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)
 
 
 def session_key(pool: str, session: str) -> str:
-    """Told apart, not told: the name may be a person's. Policies and receipts know the session by this."""
+    """A hash, since the name may be a person's. Policies and receipts use it."""
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
 
 
 def _prefix_key(chunks: Sequence[int]) -> int:
-    """Of the prompt's beginning; short, so that a receipt does not tell what the prompt was."""
+    """Hash of the prompt's beginning; short, so a receipt does not reveal the prompt."""
     return chunks[:PREFIX_CHUNKS][-1] & 0xFFFF if chunks else 0

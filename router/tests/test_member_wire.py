@@ -25,6 +25,6 @@ def test_a_role_that_nobody_knows_leaves_the_fleet_as_it_was() -> None:
     pool = Pool("demo")
     pool.take_fleet({"at": 1.0, "model": "llama", "instances": [entry("demo-0", "http://127.0.0.1:1")]})
     cook = entry("demo-0", "http://127.0.0.1:1", role="cook")
-    with pytest.raises(Unreadable, match="role 'cook' is none of both, prefill, decode"):
+    with pytest.raises(Unreadable, match="role: 'cook' is none of both, prefill, decode"):
         pool.take_fleet({"at": 2.0, "model": "llama", "instances": [cook]})
     assert pool.endpoints["demo-0"].role == "both"

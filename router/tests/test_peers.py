@@ -3,11 +3,13 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
 from router.contract import codec, redis_keys
 from router.metrics import render
+from router.request.request import NOT_READ
 from router.serving.pools import Pools
 from router.sync.peers import PENDING_HASHES, RouterPeers
 from router.tests.conftest import running
@@ -137,7 +139,7 @@ class Asked:
         name = "demo"
 
     def __init__(self, chunks):
-        self.chunks = chunks
+        self.request = replace(NOT_READ, chunks=chunks)
 
 
 async def test_what_cannot_be_told_is_bounded():

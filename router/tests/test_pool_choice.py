@@ -31,7 +31,7 @@ def test_a_body_without_a_model_goes_to_the_only_pool():
 
 
 def test_a_body_without_a_model_needs_one_where_there_are_several_pools():
-    with pytest.raises(ErrorResponse, match="names no model; known: a, b"):
+    with pytest.raises(ErrorResponse, match="model: the body names none; known: a, b"):
         pools(x="a", y="b").pick(None, "")
 
 
@@ -39,7 +39,7 @@ def test_pools_of_experiments_are_taken_by_header_only():
     made = pools(demo="llama", exp_1="llama-exp")
     assert made.pick("exp-1", "llama").name == "exp-1"
     assert list(made.models()) == ["llama"]
-    with pytest.raises(ErrorResponse, match="there is no model 'llama-exp'"):
+    with pytest.raises(ErrorResponse, match="model: there is no 'llama-exp'"):
         made.pick(None, "llama-exp")
     with pytest.raises(ErrorResponse):
         made.pick(None, "exp-1")

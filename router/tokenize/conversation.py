@@ -1,7 +1,6 @@
-"""Anthropic messages and OpenAI responses as the chat completion that vLLM makes of them before it renders it. Pure.
+"""Converts Anthropic messages and OpenAI responses into the chat completion that vLLM renders for them. Pure.
 
-What vLLM turns into something that cannot be told from the request alone (an image, a model's thoughts, an answer that
-it has stored) is refused.
+Requests whose prompt depends on more than the request (images, a model's thoughts, a stored response) are refused.
 """
 
 import json
@@ -12,24 +11,24 @@ from router.tokenize.tokenizer import NotTokenized
 
 Document = dict[str, Any]
 
-_BILLING = "x-anthropic-billing-header"  # Claude Code's, another one with each request: vLLM leaves it out
+_BILLING = "x-anthropic-billing-header"  # of Claude Code, different with each request: vLLM removes it
 _TEXTS = ("text", "input_text", "output_text")
 _FUNCTION = ("name", "description", "parameters")
 
 
 def as_chat(document: Document, api_path: str, *, system_first: bool) -> Document:
-    """`system_first`: the template wants what the system says at the beginning. Raises NotTokenized."""
+    """`system_first`: the template wants system messages at the beginning. Raises NotTokenized."""
     made = _CONVERSIONS.get(api_path)
     if made is None:
-        raise NotTokenized(f"how the engine lays out {api_path} is its own")
+        raise NotTokenized(f"{api_path}: only the engine renders its prompt")
     try:
         return made(document, system_first)
     except (TypeError, KeyError, AttributeError, IndexError):
-        raise NotTokenized(f"it is no request to {api_path}") from None
+        raise NotTokenized(f"the body is not a request to {api_path}") from None
 
 
 def function_tool(function: Document) -> Document:
-    """As vLLM writes a tool out for the template."""
+    """A tool as vLLM passes it to the template."""
     made = {name: function.get(name) for name in _FUNCTION}
     if function.get("strict") is not None:
         made["strict"] = function["strict"]
@@ -41,7 +40,7 @@ def function_tool(function: Document) -> Document:
 
 def _messages(document: Document, system_first: bool) -> Document:
     if document.get("output_config") or (document.get("thinking") or {}).get("type") == "disabled":
-        raise NotTokenized("how much a model is to think is laid out by the engine")
+        raise NotTokenized("output_config and thinking: only the engine renders them")
     given = document["messages"]
     head = list(_said(document.get("system") or ""))
     if system_first:
@@ -58,7 +57,7 @@ def _messages(document: Document, system_first: bool) -> Document:
 
 
 def _said(content: Any) -> Iterator[str]:
-    """What the system says."""
+    """System texts."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
     for block in content:
@@ -68,7 +67,7 @@ def _said(content: Any) -> Iterator[str]:
 
 
 def _turn(message: Document) -> list[Document]:
-    """What tools have answered comes before what the user says with it."""
+    """Tool results come before the user's text."""
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
@@ -78,7 +77,7 @@ def _turn(message: Document) -> list[Document]:
     known = ("text", "tool_use", "redacted_thinking", *(["tool_result"] if role == "user" else []))
     other = next((block["type"] for block in content if block["type"] not in known), None)
     if other is not None:
-        raise NotTokenized(f"a block of type {other!r:.40} is laid out by the engine")
+        raise NotTokenized(f"a block of type {other!r:.40}: only the engine renders it")
     made: Document = {"role": role}
     if calls:
         made["tool_calls"] = calls
@@ -95,7 +94,7 @@ def _result(block: Document) -> Document:
     content = block.get("content") or ""
     if not isinstance(content, str):
         if any(part["type"] != "text" for part in content):
-            raise NotTokenized("a tool's answer is more than text")
+            raise NotTokenized("a tool result is more than text")
         content = "\n".join(part["text"] for part in content)
     return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}
 
@@ -106,9 +105,9 @@ def _result(block: Document) -> Document:
 def _responses(document: Document, system_first: bool) -> Document:
     for name in ("previous_response_id", "previous_input_messages", "prompt", "reasoning"):
         if document.get(name):
-            raise NotTokenized(f"{name} is the engine's to understand")
+            raise NotTokenized(f"{name}: only the engine can apply it")
     if document.get("truncation") not in (None, "disabled"):
-        raise NotTokenized("where the engine cuts a prompt is its own")
+        raise NotTokenized("truncation: only the engine can apply it")
     made: list[Document] = []
     if document.get("instructions"):
         made.append({"role": "system", "content": document["instructions"]})
@@ -120,16 +119,16 @@ def _responses(document: Document, system_first: bool) -> Document:
             _take(item, made)
     tools = document.get("tools")
     if tools and any(tool["type"] != "function" for tool in tools):
-        raise NotTokenized("tools of the engine's own are its to lay out")
+        raise NotTokenized("built-in tools: only the engine renders them")
     return {**_kept(document), "messages": made, "tools": [function_tool(tool) for tool in tools] if tools else None}
 
 
 def _take(item: Document, made: list[Document]) -> None:
-    """One item of the input; an assistant's calls and its words make one message."""
+    """Add one item of the input; an assistant's tool calls and text make one message."""
     kind = item.get("type", "message")
     last = made[-1] if made and made[-1]["role"] == "assistant" else None
     if item.get("status") in ("in_progress", "incomplete"):
-        raise NotTokenized("an answer to be gone on with is laid out by the engine")
+        raise NotTokenized("an incomplete answer to be continued: only the engine renders it")
     if kind == "function_call":
         call = _call(item["call_id"], item["name"], item["arguments"])
         if last is not None:
@@ -139,7 +138,7 @@ def _take(item: Document, made: list[Document]) -> None:
     elif kind == "function_call_output":
         made.append({"role": "tool", "tool_call_id": item["call_id"], "content": _texts(item["output"])})
     elif kind != "message":
-        raise NotTokenized(f"an item of type {kind!r:.40} is laid out by the engine")
+        raise NotTokenized(f"an item of type {kind!r:.40}: only the engine renders it")
     elif item["role"] != "assistant":
         made.append({"role": item["role"], "content": _texts(item["content"])})
     else:
@@ -155,7 +154,7 @@ def _texts(content: Any) -> Any:
     if isinstance(content, str):
         return content
     if any(part["type"] not in _TEXTS for part in content):
-        raise NotTokenized("a part of a message is no text")
+        raise NotTokenized("a part of a message is not text")
     return [{"type": "text", "text": part["text"]} for part in content]
 
 
@@ -164,7 +163,7 @@ def _call(call_id: str, name: str, arguments: str) -> Document:
 
 
 def _kept(document: Document) -> Document:
-    """What it has in common with a chat completion."""
+    """Fields that a chat completion has too."""
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 

@@ -1,8 +1,7 @@
-"""A served model's own tokenizer: `tokenizer.json` and the chat template of its folder.
+"""The tokenizer of a served model: `tokenizer.json` and the chat template of its folder.
 
-Special tokens (`<|im_start|>` and the like) are split off before anything else, so what stands between two of them is
-tokenised by itself, and once: a conversation that grows costs its new messages. A tokenizer for which that turns out
-not to hold is given whole prompts.
+Special tokens (`<|im_start|>` and the like) are split off first, so the text between two of them is tokenised by itself
+and cached: a growing conversation costs its new messages only. A tokenizer that fails a test of it gets whole prompts.
 """
 
 import re
@@ -20,7 +19,7 @@ from router.tokenize.prompt import Prompt
 from router.tokenize.template import Template
 from router.tokenize.tokenizer import NotTokenized, given_ids, packed
 
-QUICK_BYTES = 256  # about 100 µs, as much as the way to a thread and back
+QUICK_BYTES = 256  # takes about 100 µs, as does a thread switch
 CACHE_BYTES = 64_000_000
 _ENTRY_BYTES = 200
 _PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "don't", "\tx", "  two", "end.")
@@ -28,11 +27,11 @@ _PROBES = ("", "a", " a", "a ", "\n", " \n a", "A b", "é", "日本", "1234", "d
 
 class FolderTokenizer:
     def __init__(self, folder: Path, cache_bytes: int = CACHE_BYTES) -> None:
-        """Raises OSError or ValueError, in words, for a folder that holds no tokenizer that can be used."""
+        """Raises OSError or ValueError for a folder without a usable tokenizer."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more particular
+        except Exception as error:  # the library raises nothing more specific
             raise ValueError(f"{file}: {error}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -41,14 +40,14 @@ class FolderTokenizer:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cache_bytes = cache_bytes
-        self._before = packed(self._tokenizer.encode("").ids)  # what every prompt that is no conversation begins with
+        self._before = packed(self._tokenizer.encode("").ids)  # beginning of every plain prompt
         self._special = self._cuts()
         if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
             self._special = None
 
     @property
     def in_pieces(self) -> bool:
-        """Prompts are tokenised between special tokens, not only as a whole."""
+        """Prompts are tokenised in pieces between special tokens."""
         return self._special is not None
 
     def is_quick(self, prompt: Prompt) -> bool:
@@ -61,17 +60,17 @@ class FolderTokenizer:
             chat = as_chat(prompt.document, api_path, system_first=self._template.system_first)
             return self.text_tokens(self._template.render(chat))
         if prompt.document.get("add_special_tokens") is False or prompt.document.get("cache_salt"):
-            raise NotTokenized("add_special_tokens and cache_salt are the engine's to understand")
+            raise NotTokenized("add_special_tokens and cache_salt: only the engine can apply them")
         ids = given_ids(prompt.document)
         if ids is not None:
             return ids
         text = prompt.document.get("prompt")
         if not isinstance(text, str):
-            raise NotTokenized("there is no prompt")
+            raise NotTokenized("prompt: missing")
         return self._before + self.text_tokens(text)
 
     def text_tokens(self, text: str) -> bytes:
-        """Of a text without what the tokenizer puts around it."""
+        """Tokens of a text, without those that the tokenizer adds around it."""
         pieces = self._pieces(text)
         keys = [xxhash.xxh3_128_digest(piece.encode("utf-8", "surrogatepass")) for piece in pieces]
         with self._lock:
@@ -84,18 +83,18 @@ class FolderTokenizer:
         return b"".join(tokens for tokens in known if tokens is not None)
 
     def whole(self, text: str) -> bytes:
-        """The same without cutting or remembering anything."""
+        """As `text_tokens`, without pieces and cache."""
         return self._encoded([text])[0]
 
     def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        """By the batch, since only that lets other threads run meanwhile."""
+        """In a batch: only that releases the GIL."""
         try:
             return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):
-            raise NotTokenized("the prompt holds half a character") from None
+            raise NotTokenized("the prompt contains a lone surrogate") from None
 
     def _pieces(self, text: str) -> list[str]:
-        """Each ends with a special token, but for the last."""
+        """Each but the last ends with a special token."""
         if self._special is None:
             return [text]
         ends = [0, *(found.end() for found in self._special.finditer(text)), len(text)]
@@ -117,7 +116,7 @@ class FolderTokenizer:
             self._cached_bytes -= len(gone) + _ENTRY_BYTES
 
     def _cuts(self) -> "re.Pattern[str] | None":
-        """The special tokens after which a text can be cut: they take nothing of what is beside them, nor do others."""
+        """Pattern of the special tokens after which a text can be cut: neither they nor others absorb adjacent text."""
         added = self._tokenizer.get_added_tokens_decoder().values()
         names = [token.content for token in added]
         safe = [

@@ -1,4 +1,4 @@
-"""What the router reads in a request's body: model, prompt, session, stream options. Pure."""
+"""Reads a request's body: model, prompt, session, stream options. Pure."""
 
 import array
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from router.tokenize.api_paths import UNCOMPUTED
 
 
 class InvalidBody(ValueError):
-    """The message says what the body should have been."""
+    """The message says what is wrong with the body."""
 
 
 @value
 class Prompt:
     model: str  # empty when the body names none
     rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
-    token_ids: int | None  # how many, when the prompt came as token ids; else the number of tokens is an estimate
+    token_ids: int | None  # their number when the prompt came as token ids; else tokens are estimated
     session: str | None
     stream: bool
-    usage_asked: bool  # the client wants the usage chunk of a stream
+    usage_asked: bool  # the client asked for the usage chunk of a stream
     document: dict[str, Any] = field(default_factory=dict)  # the body
 
 
@@ -36,7 +36,7 @@ def read(body: bytes, api_path: str) -> Prompt:
         raise InvalidBody("the body must be a JSON object")
     model = document.get("model", "")
     if not isinstance(model, str):
-        raise InvalidBody("model must be text")
+        raise InvalidBody("model: must be text")
     rendered, token_ids = RENDERERS[api_path](document)
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and options.get("include_usage") is True
@@ -56,8 +56,8 @@ def session_of(document: dict[str, Any]) -> str | None:
 
 
 def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
-    """The body of a stream with `stream_options.include_usage`: spliced in where that is enough, else written again.
-    `document` is the body as it was read."""
+    """The body of a stream with `stream_options.include_usage`: spliced in where possible, else written anew from
+    `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
         return b"%b%b%b" % (body[:start], b'"stream_options":{"include_usage":true},', body[start:])
@@ -92,7 +92,7 @@ def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
 
 
 def _scores(document: dict[str, Any]) -> tuple[bytes, int | None]:
-    """One text beside each of several, by any of the names that the rerank and score APIs have for the two."""
+    """One text and several others, by any of the names of the rerank and score APIs."""
     sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
     texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
     return _joined([f"{_content(text)}\n" for text in texts]), None
@@ -133,7 +133,7 @@ def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
 def _packed(ids: list[Any]) -> bytes:
     try:
         return array.array("I", ids).tobytes()
-    except (TypeError, OverflowError):  # the engine will say what is wrong with them
+    except (TypeError, OverflowError):  # the engine reports what is wrong with them
         return orjson.dumps(ids)
 
 
@@ -162,7 +162,7 @@ def _messages(messages: object) -> list[str]:
 
 
 def _besides(message: dict[str, Any]) -> list[str]:
-    """What a message says other than by its content."""
+    """Tool calls, and the other fields of a message without content."""
     calls = message.get("tool_calls") or (message if "content" not in message else None)
     return [_written(calls)] if calls else []
 
@@ -180,7 +180,7 @@ def _content(content: object) -> str:
 
 
 def _part(part: object) -> str:
-    """A text as it is. Anything else by its hash: an image's base64 says nothing about its number of tokens."""
+    """Text as it is, large other parts by their hash: the size of an image does not give its number of tokens."""
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
         return text

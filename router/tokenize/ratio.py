@@ -1,8 +1,8 @@
-"""How many tokens a prompt has: known for token ids, else estimated from bytes by what engines have reported."""
+"""Estimates the tokens of a prompt from its bytes, by the usage that engines report."""
 
 INITIAL = 0.25  # tokens per byte
 LEARNING = 0.1  # weight of one answer
-SHORTEST = 64  # bytes; in shorter prompts the chat template weighs more than the text
+SHORTEST = 64  # bytes; in shorter prompts the chat template outweighs the text
 LEAST, MOST = 0.01, 2.0
 
 

@@ -1,6 +1,6 @@
-"""The tokenizer of simulated engines: one token per 4 bytes of the rendered prompt, its id those bytes.
+"""The tokenizer of simulated engines: one token per 4 bytes of the rendered prompt; the id is those bytes.
 
-Laid out as `<|role|>\\ncontent\\n` per message and `<|assistant|>\\n`; neither tools nor tool calls are rendered.
+Rendered as `<|role|>\\ncontent\\n` per message, then `<|assistant|>\\n`; tools and tool calls are left out.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from router.tokenize.tokenizer import NotTokenized, given_ids
 
 _TOKEN_BYTES = 4
 _TAIL = "<|assistant|>\n"
-_HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # what comes before the messages
+_HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # the field before the messages
 
 
 class SimTokenizer:
@@ -33,12 +33,12 @@ def _rendered(document: dict[str, Any], api_path: str) -> str:
     given = document.get("input" if api_path == "/v1/responses" else "messages")
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
-        raise NotTokenized("there are no messages")
+        raise NotTokenized("messages: missing")
     head = document.get(_HEADS.get(api_path, ""))
     parts = [] if head is None else ["<|system|>\n", _text(head), "\n"]
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise NotTokenized("a message has no role")
+            raise NotTokenized("a message without role")
         content = message.get("content")
         parts += ("<|", message["role"], "|>\n", content if isinstance(content, str) else _text(content), "\n")
     parts.append(_TAIL)
@@ -49,13 +49,13 @@ def _text(content: object) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise NotTokenized("a message's content is neither text nor a list")
+        raise NotTokenized("the content of a message is neither text nor a list")
     return "".join(part if isinstance(part, str) else _part(part) for part in content)
 
 
 def _part(part: object) -> str:
     if not isinstance(part, dict):
-        raise NotTokenized("a part of a message is no object")
+        raise NotTokenized("a part of a message is not an object")
     kind = str(part.get("type", "text"))
     if kind == "tool_use":
         return orjson.dumps(part.get("input")).decode()
@@ -63,5 +63,5 @@ def _part(part: object) -> str:
         return _text(part.get("content"))
     text = part.get("text", part.get("thinking", ""))
     if not isinstance(text, str):
-        raise NotTokenized(f"a part of type {kind!r:.40} is no text")
+        raise NotTokenized(f"a part of type {kind!r:.40} is not text")
     return text

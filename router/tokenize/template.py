@@ -14,7 +14,7 @@ import orjson
 from router.tokenize.conversation import function_tool
 from router.tokenize.tokenizer import NotTokenized
 
-# What changes the prompt in ways that are the engine's own.
+# Options that only the engine can apply to the prompt.
 _OWN = (
     "cache_salt",
     "chat_template",
@@ -25,12 +25,12 @@ _OWN = (
     "truncate_prompt_tokens",
 )
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# A template that goes through the parts of a message gets them as parts, any other as one text: so vLLM decides too.
+# As in vLLM: a template that loops over the parts of a message gets parts, any other gets one text.
 _PARTS = re.compile(r"for\s+\w+\s+in\s+\w+(\.content|\[['\"]content['\"]\])")
 
 
 class Template:
-    """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for what cannot be used."""
+    """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for unusable files."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer_config.json"
@@ -46,7 +46,7 @@ class Template:
         """Raises NotTokenized."""
         used = next((name for name in _OWN if document.get(name)), None)
         if used is not None:
-            raise NotTokenized(f"{used} is the engine's to understand")
+            raise NotTokenized(f"{used}: only the engine can apply it")
         tools = _tools(document)
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
@@ -63,7 +63,7 @@ class Template:
                 **(values if isinstance(values, dict) else {}),
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise NotTokenized(f"the chat template refuses it: {error}"[:200]) from None
+            raise NotTokenized(f"the chat template failed: {error}"[:200]) from None
 
 
 def _sources(folder: Path, config: dict[str, Any]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
-    """Without the escapes for HTML of Jinja's own."""
+    """Without Jinja's HTML escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
 
 
@@ -98,7 +98,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _wants_system_first(source: str) -> bool:
-    """Whether it refuses a system message in the middle, tried out as vLLM does."""
+    """Whether it refuses a system message in the middle; tested as vLLM does."""
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
@@ -117,18 +117,18 @@ def _tools(document: dict[str, Any]) -> list[dict[str, Any]] | None:
     try:
         return [function_tool(tool["function"]) for tool in tools]
     except (TypeError, KeyError, AttributeError):
-        raise NotTokenized("a tool is no function") from None
+        raise NotTokenized("a tool is not a function") from None
 
 
 def _messages(given: object, *, in_parts: bool) -> list[dict[str, Any]]:
     if not isinstance(given, list):
-        raise NotTokenized("there are no messages")
+        raise NotTokenized("messages: missing")
     return [_message(message, in_parts=in_parts) for message in given]
 
 
 def _message(given: object, *, in_parts: bool) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise NotTokenized("a message is no object")
+        raise NotTokenized("a message is not an object")
     made = {**given, "content": _text(given.get("content"), in_parts=in_parts)}
     if isinstance(given.get("tool_calls"), list):
         made["tool_calls"] = [_call(call) for call in given["tool_calls"]]
@@ -138,7 +138,7 @@ def _message(given: object, *, in_parts: bool) -> dict[str, Any]:
 def _text(content: object, *, in_parts: bool) -> str | list[dict[str, str]]:
     parts = [content] if isinstance(content, str) else content or []
     if not isinstance(parts, list):
-        raise NotTokenized("a message's content is neither text nor a list")
+        raise NotTokenized("the content of a message is neither text nor a list")
     texts = [_part(part) for part in parts]
     return [{"type": "text", "text": text} for text in texts] if in_parts else "\n".join(texts)
 
@@ -146,12 +146,12 @@ def _text(content: object, *, in_parts: bool) -> str | list[dict[str, str]]:
 def _part(part: object) -> str:
     text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
     if not isinstance(text, str):
-        raise NotTokenized("a part of a message is no text")
+        raise NotTokenized("a part of a message is not text")
     return text
 
 
 def _call(call: Any) -> Any:
-    """Templates expect the arguments as an object, clients send them as JSON."""
+    """Templates expect the arguments as an object, clients send them as JSON text."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call

@@ -1,4 +1,4 @@
-"""What turns a request into the tokens that its engine will compute."""
+"""Interface of tokenizers: a request's prompt as the tokens that its engine computes."""
 
 import sys
 from array import array
@@ -9,37 +9,37 @@ from router.tokenize.prompt import Prompt
 
 
 class NotTokenized(Exception):
-    """This request cannot be tokenised as its engine would; the message says why."""
+    """The router cannot tokenise this request as its engine does; the message says why."""
 
 
 class Tokenizer(Protocol):
     def is_quick(self, prompt: Prompt) -> bool:
-        """It takes less time than handing it to a thread would."""
+        """It takes less time than a thread switch."""
         ...
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
-        """32-bit little-endian numbers. Raises NotTokenized. Called in one thread at a time."""
+        """32-bit little-endian token ids. Raises NotTokenized. Called in one thread at a time."""
         ...
 
 
 def packed(ids: Iterable[Any]) -> bytes:
-    """Raises NotTokenized for what is no token id."""
+    """Raises NotTokenized for invalid token ids."""
     try:
         words = array("I", ids)
     except (TypeError, OverflowError):
-        raise NotTokenized("the prompt holds what is no token id") from None
+        raise NotTokenized("the prompt contains an invalid token id") from None
     if sys.byteorder == "big":
         words.byteswap()
     return words.tobytes()
 
 
 def given_ids(document: dict[str, Any]) -> bytes | None:
-    """The prompt's token ids when it came as such, None when it is text. Raises NotTokenized for several prompts."""
+    """The prompt's token ids, None when it is text. Raises NotTokenized for several prompts."""
     prompt = document.get("prompt")
     if not isinstance(prompt, list):
         return None
     if len(prompt) == 1 and isinstance(prompt[0], list):
         prompt = prompt[0]
     if not prompt or not isinstance(prompt[0], int):
-        raise NotTokenized("there are several prompts in one request")
+        raise NotTokenized("several prompts in one request")
     return packed(prompt)

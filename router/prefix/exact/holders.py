@@ -1,24 +1,24 @@
-"""Sets of instances, one number each: a block has a number, and blocks with the same holders share it.
+"""Sets of instances, each known by a number: blocks with the same holders share one.
 
-A set is three bit masks over the instances' slots: those that hold the block on the device, in host memory, on disk.
+A set is three bit masks over the instances' slots: holders on the device, in host memory, on disk.
 """
 
 from collections.abc import Iterable
 
 Masks = tuple[int, int, int]  # device, host, disk
-NOBODY: Masks = (0, 0, 0)
+EMPTY: Masks = (0, 0, 0)
 
 
 class HolderSets:
-    """Number 0 is the set of nobody. A set lives for as long as blocks have its number (`counts`)."""
+    """Number 0 is the empty set. A set lives as long as blocks have its number (`counts`)."""
 
     __slots__ = ("_free", "_numbers", "anywhere", "counts", "masks")
 
     def __init__(self) -> None:
-        self._numbers: dict[Masks, int] = {NOBODY: 0}
+        self._numbers: dict[Masks, int] = {EMPTY: 0}
         self._free: list[int] = []
-        self.masks: list[Masks] = [NOBODY]
-        self.anywhere: list[int] = [0]  # who holds it on whichever tier
+        self.masks: list[Masks] = [EMPTY]
+        self.anywhere: list[int] = [0]  # holders on any tier
         self.counts: list[int] = [0]
 
     def with_holder(self, number: int, bit: int, tier: int) -> int:
@@ -36,11 +36,11 @@ class HolderSets:
         return self._number((device & ~bit, host & ~bit, disk & ~bit))
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Forget those of them that no block has any more."""
+        """Forget the sets that no block has any more."""
         for number in numbers:
-            if number and not self.counts[number] and self.masks[number] != NOBODY:
+            if number and not self.counts[number] and self.masks[number] != EMPTY:
                 del self._numbers[self.masks[number]]
-                self.masks[number], self.anywhere[number] = NOBODY, 0
+                self.masks[number], self.anywhere[number] = EMPTY, 0
                 self._free.append(number)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class HolderSets:
 
 
 def placed(masks: Masks, alive: int) -> Masks:
-    """Those who are alive, each on the fastest tier on which it holds the block."""
+    """The holders in `alive`, each on its fastest tier."""
     device, host, disk = masks
     device &= alive
     host &= alive & ~device

@@ -1,11 +1,11 @@
-"""Which instance holds which blocks of a prompt, as the engines themselves tell (KV events), on which tier.
+"""Exact prefix index: the blocks of each instance by tier, from the engines' KV events.
 
-A block is known by a hash of its tokens chained to that of the block before it, the same for all instances. What an
-engine calls the block is kept per instance, since its later events speak of blocks by that name only.
+A block is known by the hash of its tokens chained to that of the block before it, the same for all instances. The
+engine's own name of the block is kept per instance, since later events refer to it.
 
-Along a prompt, holders can only be lost: engines evict a chain from its end, so who holds a block holds all before it.
-The places where that happens are found by steps that double and then by bisection, so that a prompt of a thousand
-blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with what follows the hole.
+Along a prompt, holders only drop out: engines evict a chain from its end, so an instance that holds a block holds all
+before it. The positions where one drops out are found by doubling steps and bisection: a prompt of a thousand blocks
+takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks after the hole.
 """
 
 from collections import Counter
@@ -30,11 +30,11 @@ NOTHING = (0, 0, 0)
 
 
 class IndexFull(Exception):
-    """There is no room for more blocks; the message says how many there are."""
+    """The index has reached its limit; the message says how many blocks it holds."""
 
 
 class ExactIndex:
-    """The instances of a pool. `seed`: where chains of hashes begin; secret, so that no prompt is made to collide."""
+    """Of one pool. `seed` begins each hash chain; it is secret, so no prompt can be made to collide."""
 
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
         self.seed = seed
@@ -42,14 +42,14 @@ class ExactIndex:
         self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
         self._parts: dict[str, InstanceBlocks] = {}
-        self._rooms: dict[str, int] = {}
+        self._capacities: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
         self._live = 0  # bits of the slots in use
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._held = 0  # blocks, counted once per instance
 
-    # What engines tell
+    # From KV events
 
     def store(
         self,
@@ -61,10 +61,10 @@ class ExactIndex:
         tier: int = DEVICE,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """The instance holds these blocks of a chain now, `names` as the engine calls them. IndexFull.
+        """The instance holds these blocks of a chain now; `names`: the engine's. Raises IndexFull.
 
-        Without tokens they are blocks that it holds on another tier already. `extras`: what else the engine hashes into
-        each block (adapter, salt, image), empty where it is the tokens alone.
+        Without tokens they are blocks that it already holds on another tier. `extras`: what else the engine hashes into
+        each block (adapter, salt, image), empty for the tokens alone.
         """
         part = self._part(instance)
         link = self.seed if parent is None else part.names.get(parent)
@@ -79,7 +79,7 @@ class ExactIndex:
             self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def drop(self, instance: str, names: Sequence[int], tier: int = DEVICE) -> None:
-        """The instance holds these blocks no more on that tier."""
+        """The instance no longer holds these blocks on that tier."""
         part = self._part(instance)
         if tier == DEVICE and not part.copies and not part.on_tier[HOST] and not part.on_tier[DISK]:
             self._drop_all(part, names)
@@ -94,7 +94,7 @@ class ExactIndex:
         self._sets.release(changes)
 
     def clear(self, instance: str) -> None:
-        """It holds nothing any more. What is written about it goes bit by bit, see `sweep`."""
+        """It holds nothing any more. Its entries are removed in steps by `sweep`."""
         part = self._parts.pop(instance, None)
         if part is not None:
             self._live &= ~part.bit
@@ -102,7 +102,7 @@ class ExactIndex:
             self._leaving.append((part, part.names.values()))
 
     def sweep(self, blocks: int) -> bool:
-        """Forget up to so many blocks of instances that were cleared; True while there are more."""
+        """Remove up to `blocks` blocks of cleared instances; True while there are more."""
         while self._leaving and blocks > 0:
             part, rest = self._leaving[-1]
             changes: dict[int, int] = {}
@@ -120,10 +120,10 @@ class ExactIndex:
             self._sets.release(changes)
         return bool(self._leaving)
 
-    # What is asked
+    # Look-up
 
     def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
-        """How many leading tokens each instance holds, by tier, the fastest where it is on several; none: left out."""
+        """Leading tokens held by each instance, by its fastest tier; instances without any are left out."""
         get, sets = self._holders.get, self._sets
         runs: list[Stretch] = []
         start, number = 0, get(hashes[0]) if hashes else 0
@@ -135,24 +135,26 @@ class ExactIndex:
             alive &= sets.anywhere[number]
         return summed(runs, block_size, self._names)
 
-    # Requests under way
+    # Requests in flight
 
     def limit(self, instance: str, blocks: int) -> None:
-        """How many blocks the instance's KV cache has; kept when it is cleared."""
-        if self._rooms.get(instance) != blocks:
-            self._rooms[instance] = blocks
+        """Set the blocks of the instance's KV cache; kept when it is cleared."""
+        if self._capacities.get(instance) != blocks:
+            self._capacities[instance] = blocks
             if instance in self._parts:
                 self._parts[instance].forecast.resize(blocks)
 
     def foreseen(
         self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
     ) -> dict[str, Tokens]:
-        """What each will hold when a request sent now gets its turn there, where that differs from what `match` found;
-        `now`: s, monotonic."""
+        """What each instance will hold when it admits a request sent now, where that differs from the result of
+        `match`; `now`: s, monotonic."""
         changed = {}
         for instance, part in self._parts.items():
             device, host, disk = held.get(instance, NOTHING)
-            if not part.forecast.stirs(now) or host or disk:  # what leaves the device is found on the tier below
+            if (
+                not part.forecast.is_changing(now) or host or disk
+            ):  # a block evicted from the device is found on the next tier
                 continue
             tokens = part.forecast.foreseen(hashes, device // block_size) * block_size
             if tokens != device:
@@ -160,21 +162,21 @@ class ExactIndex:
         return changed
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> Sent:
-        """The instance gets this prompt, of which it will hold so many leading blocks in its turn."""
+        """The instance gets this prompt and is expected to hold `foreseen` leading blocks when it admits it."""
         return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
-        """How many blocks it holds, by tier."""
+        """Blocks that it holds, by tier."""
         part = self._parts.get(instance)
         return (part.on_tier[0], part.on_tier[1], part.on_tier[2]) if part is not None else (0, 0, 0)
 
     def unknown(self, instance: str) -> int:
-        """Blocks that the engine told of and that could not be placed, since the instance was last cleared."""
+        """Blocks in events whose parent is unknown, since the instance was last cleared."""
         part = self._parts.get(instance)
         return part.unknown if part is not None else 0
 
     def __len__(self) -> int:
-        """Different blocks held by anybody."""
+        """Distinct blocks held."""
         return len(self._holders)
 
     @property
@@ -189,8 +191,6 @@ class ExactIndex:
         own = sum(part.names.bytes + len(part.copies) * _COPY_BYTES + part.forecast.bytes for part in parts)
         return own + self._holders.bytes + len(self._sets) * _SET_BYTES
 
-    # Inside
-
     def _part(self, instance: str) -> InstanceBlocks:
         part = self._parts.get(instance)
         if part is None:
@@ -200,17 +200,17 @@ class ExactIndex:
             else:
                 slot = len(self._names)
                 self._names.append(instance)
-            part = self._parts[instance] = InstanceBlocks(slot, self._rooms.get(instance, 0))
+            part = self._parts[instance] = InstanceBlocks(slot, self._capacities.get(instance, 0))
             self._live |= part.bit
         return part
 
     def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
-        """`names`: the engine's; `blocks`: ours, that go on from `parent`, 0 where that is not known."""
+        """`names`: the engine's; `blocks`: ours, that follow `parent`, 0 when unknown."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
         known = part.names.put_all(names, blocks)
         for before, block in zip(known, blocks, strict=True) if any(known) else ():
-            if before and before != block:  # the engine gave the name to something else
+            if before and before != block:  # the engine reused the name
                 self._leave(part, before)
         numbers, changes = self._holders.change(blocks, lambda number: self._sets.with_holder(number, part.bit, tier))
         new = self._recount(numbers, changes)
@@ -225,7 +225,7 @@ class ExactIndex:
             part.forecast.stored(blocks, parent, new, len(again))
 
     def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
-        """Of an instance that has one tier, and each block once."""
+        """For an instance with one tier and one copy of each block."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
             blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)
@@ -236,7 +236,7 @@ class ExactIndex:
         part.forecast.dropped(blocks)
 
     def _recount(self, numbers: list[int], changes: Mapping[int, int]) -> int:
-        """Blocks that had these sets of holders have other ones now; of how many blocks that is so."""
+        """Move blocks from their sets of holders to the changed ones. Returns how many changed."""
         counts, changed = self._sets.counts, 0
         for number, blocks in Counter(numbers).items():
             after = changes[number]
@@ -273,7 +273,7 @@ class ExactIndex:
         self._sets.release((number,))
 
     def _put(self, block: int, number: int, after: int) -> None:
-        """Its set of holders was `number` and is `after`."""
+        """Change the block's set of holders from `number` to `after`."""
         counts = self._sets.counts
         counts[number] -= 1
         if after:
@@ -283,12 +283,12 @@ class ExactIndex:
             self._holders.pop(block)
 
     def _end_of_run(self, hashes: Sequence[int], start: int, number: int, alive: int) -> int:
-        """The first place after `start` where a block is held otherwise than at `start`, by those who are `alive`."""
+        """The first position after `start` where the holders in `alive` differ from those at `start`."""
         get, masks = self._holders.get, self._sets.masks
         here = placed(masks[number], alive)
 
-        def same(place: int) -> bool:
-            other = get(hashes[place])
+        def same(position: int) -> bool:
+            other = get(hashes[position])
             return other == number or placed(masks[other], alive) == here
 
         low, step, end = start, 1, len(hashes)

@@ -1,4 +1,4 @@
-"""What one instance holds, by its own names."""
+"""The blocks of one instance, by the engine's names."""
 
 from collections.abc import Iterable
 
@@ -11,16 +11,16 @@ NAME_PARTS = 64
 class InstanceBlocks:
     __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown")
 
-    def __init__(self, slot: int, room: int) -> None:
-        """`room`: blocks that its KV cache has, 0 if that is not known."""
+    def __init__(self, slot: int, capacity: int) -> None:
+        """`capacity`: blocks of its KV cache, 0 when unknown."""
         self.slot = slot
         self.bit = 1 << slot
         self.names = Table(NAME_PARTS, "Q")  # the engine's name of a block → ours
-        # Two requests at once may each fill a block with the same tokens: it goes when the last copy goes.
-        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier): how many besides the first
+        # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
+        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
         self.on_tier = [0, 0, 0]
-        self.unknown = 0  # blocks that could not be placed: their parent was never told
-        self.forecast = CacheForecast(room)  # what of the device's will change by the requests under way
+        self.unknown = 0  # blocks whose parent is unknown
+        self.forecast = CacheForecast(capacity)  # changes on the device by requests in flight
 
     def add_copies(self, names: Iterable[int], tier: int) -> None:
         for name in names:

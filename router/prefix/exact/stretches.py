@@ -1,4 +1,4 @@
-"""Stretches of blocks along a prompt with the same holders, summed up into tokens per instance and tier."""
+"""Stretches of a prompt's blocks with the same holders, summed into tokens per instance and tier."""
 
 from collections.abc import Iterator, Sequence
 from itertools import compress
@@ -6,7 +6,7 @@ from itertools import compress
 from router.prefix.exact.holders import Masks
 
 Tokens = tuple[int, int, int]  # on device, host, disk
-Stretch = tuple[int, Masks]  # the place where it ends, and who is left
+Stretch = tuple[int, Masks]  # its end, and its holders
 
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -15,10 +15,10 @@ def summed(stretches: Sequence[Stretch], block_size: int, names: Sequence[str]) 
     """`names`: of the instances, by bit of the masks."""
     found: dict[str, Tokens] = {}
     begin = 0
-    for place, (end, (device, host, disk)) in enumerate(stretches):
-        following = stretches[place + 1][1] if place + 1 < len(stretches) else (0, 0, 0)
+    for number, (end, (device, host, disk)) in enumerate(stretches):
+        following = stretches[number + 1][1] if number + 1 < len(stretches) else (0, 0, 0)
         if not (host or disk or following[1] or following[2]) and not begin:
-            # On the device from the first block on, the usual case: only who goes is looked at.
+            # The usual case, all on the device from the first block on: only holders that drop out matter.
             found |= dict.fromkeys(_named(device & ~following[0], names), (end * block_size, 0, 0))
             continue
         for tier, mask in enumerate((device, host, disk)):

@@ -1,26 +1,26 @@
-"""64-bit keys → small numbers in about 20 bytes an entry, where a dict takes a hundred or more.
+"""Maps 64-bit keys to small numbers in about 20 bytes per entry; a dict takes a hundred or more.
 
-Open addressing with linear probing in `array`s: no object per entry. The key says where it belongs, so it should be a
-hash. Deleting moves later entries up, so there are no tombstones. A table is many small ones, so that growing never
-holds the event loop for more than some milliseconds.
+Open addressing with linear probing in `array`s: no object per entry. Keys should be hashes, since they give the slot.
+Deletion moves later entries up, so there are no tombstones. A table consists of many small ones: growing one blocks the
+event loop for no more than a few milliseconds.
 """
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
-SMALLEST = 8  # places
-FULLEST = 0.7  # share of places taken before it grows
+SMALLEST = 8  # slots
+FULLEST = 0.7  # share of slots in use before it grows
 GROWTH = 1.5
-EMPTIEST = 0.2  # share of places taken before it shrinks
+EMPTIEST = 0.2  # share of slots in use before it shrinks
 
 
 class Table:
-    """Values are at least 1, since 0 says that there is none; key 0 is kept as key 1."""
+    """Values are at least 1, since 0 means none; key 0 is stored as key 1."""
 
     __slots__ = ("_mask", "_parts")
 
     def __init__(self, parts: int, typecode: str) -> None:
-        """`parts`: a power of two; `typecode`: of the values, as `array` has them."""
+        """`parts`: a power of two; `typecode`: of the values' `array`."""
         self._mask = parts - 1
         self._parts = [_Part(typecode) for _ in range(parts)]
 
@@ -37,7 +37,7 @@ class Table:
         return part.values[place]
 
     def put(self, key: int, value: int) -> int:
-        """The value that was there before, 0 without one."""
+        """The previous value, 0 without one."""
         part = self._parts[key & self._mask]
         keys = part.keys
         wanted = key or 1
@@ -56,13 +56,13 @@ class Table:
         return before
 
     def pop(self, key: int) -> int:
-        """The value that was there, 0 without one."""
+        """The removed value, 0 without one."""
         return self._parts[key & self._mask].pop(key)
 
-    # The same for many at once, at half of the price: what one of them costs is the calls and the look-ups of names.
+    # The same for many keys at half the cost: most of it is calls and attribute look-ups.
 
     def put_all(self, keys: Iterable[int], values: Iterable[int]) -> list[int]:
-        """The values that were there before."""
+        """The previous values."""
         parts, mask, before = self._parts, self._mask, []
         for key, value in zip(keys, values, strict=True):
             part = parts[key & mask]
@@ -80,7 +80,7 @@ class Table:
         return before
 
     def pop_all(self, keys: Iterable[int]) -> list[int]:
-        """The values that were there."""
+        """The removed values."""
         parts, mask, before = self._parts, self._mask, []
         for key in keys:
             part = parts[key & mask]
@@ -94,7 +94,7 @@ class Table:
         return before
 
     def change(self, keys: Iterable[int], to: Callable[[int], int]) -> tuple[list[int], dict[int, int]]:
-        """Each value becomes `to` of it, which may be 0. The values that were there, and what each kind became."""
+        """Replace each value by `to(value)`; 0 removes. Returns the previous values, and their replacements."""
         parts, mask, before = self._parts, self._mask, []
         known: dict[int, int] = {}
         for key in keys:
@@ -134,7 +134,7 @@ class Table:
 
 
 class _Part:
-    """Its last place is always free, so that every probe ends: entries that would come to lie there make it grow."""
+    """Its last slot is always free, so every probe ends: an entry that would take it makes the part grow."""
 
     __slots__ = ("count", "keys", "last", "least", "most", "size", "values")
 
@@ -145,7 +145,7 @@ class _Part:
         self._allocate(SMALLEST)
 
     def _allocate(self, size: int) -> None:
-        """`size` places that keys belong to, and as many more for those that are pushed beyond the end."""
+        """`size` slots that keys hash to, and some more for entries pushed beyond the end."""
         spill = 8 + size // 16
         self.size = size
         self.last = size + spill - 1
@@ -166,7 +166,7 @@ class _Part:
         return value
 
     def free(self, place: int) -> None:
-        """What follows without a free place moves up, unless that would be before where it belongs."""
+        """Entries that follow without a gap move up, unless that is before their own slot."""
         keys, values, size = self.keys, self.values, self.size
         after = place + 1
         while moved := keys[after]:
@@ -186,7 +186,7 @@ class _Part:
             self._allocate(int(self.size * GROWTH) + 1)
 
     def _fill(self, entries: list[tuple[int, int]]) -> bool:
-        """False when the last place would be taken."""
+        """False when an entry would take the last slot."""
         keys, values, size, last = self.keys, self.values, self.size, self.last
         for key, value in entries:
             place = ((key >> 32) * size) >> 32

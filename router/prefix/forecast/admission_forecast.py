@@ -1,23 +1,23 @@
-"""When requests get their turn on an instance whose KV cache is full, and how much it evicts until then.
+"""Forecasts when an instance with a full KV cache admits requests, and how much it evicts until then.
 
-A request is admitted when its whole prompt has room beside those that run, in the order of arrival (vLLM V1 with
-`scheduler_reserve_full_isl`, its default). Until then those that run go on growing, all at the same pace, and give
-their blocks back when they end, the one with the least left first. What is given back can still be hit, but for the
-block of each request that is not full: such blank ones are taken before anything is evicted.
+A request is admitted in the order of arrival, when its whole prompt fits beside the running ones (vLLM V1 with
+`scheduler_reserve_full_isl`, its default). Until then the running requests grow, all at the same rate, and return their
+blocks when they end, the one with the least left first. Returned blocks can still be hit, except each request's partial
+block: such blank blocks are reused before anything is evicted.
 """
 
 
 class AdmissionForecast:
-    """All in blocks, of which the expected ones are fractions."""
+    """All in blocks; expected values are fractions."""
 
     __slots__ = ("_blank", "_running", "evicted", "free")
 
     def __init__(self, free: float, blank: float) -> None:
-        """`free`: what no request that runs uses; `blank`: of it, what nothing is kept in."""
+        """`free`: blocks that no running request uses; `blank`: those of them without content."""
         self.free = free
         self.evicted = 0.0
         self._blank = blank
-        self._running: list[tuple[float, float]] = []  # (what the answer will grow yet, what its end gives back)
+        self._running: list[tuple[float, float]] = []  # (growth of the answer left, blocks returned at its end)
 
     def copy(self) -> "AdmissionForecast":
         other = AdmissionForecast(self.free, self._blank)
@@ -25,12 +25,12 @@ class AdmissionForecast:
         return other
 
     def run(self, need: float, left: float, own: float) -> None:
-        """One runs that takes so much now, whose answer grows so much, and which gives back `own` and that growth."""
+        """A request starts: it takes `need` now, its answer grows by `left`, its end returns `own` and that growth."""
         self._take(need)
         self._running.append((left, own))
 
     def wait(self, need: float) -> None:
-        """Until so many are free, or nobody runs."""
+        """Wait until `need` blocks are free, or nothing runs."""
         while self.free < need and self._running:
             first, own = min(self._running)
             self._take(first * len(self._running))

@@ -1,10 +1,10 @@
-"""What an instance will hold when a request that is sent to it now gets its turn; the exact index says what it holds.
+"""Forecasts what an instance will hold when it admits a request sent now. The exact index knows what it holds.
 
-Between the two lie the requests that were sent there before. What they compute will be held, which the engine tells
-only once it does so (`expected`). And it takes room, as does what their answers grow until then: with its cache full an
-engine evicts for it what no request uses, the one that was used longest ago first and a chain's end before its
-beginning (`shelf.py`), so that a prefix which is held now may be gone by then. An engine admits in the order of
-arrival, and only once the whole prompt has room; until enough of the others have ended, those that run go on growing.
+The difference are the requests sent there before. The blocks that they compute will be held, though the engine reports
+them only then (`expected`). They also take capacity, as do their growing answers: an engine with a full cache evicts
+blocks that no request uses, the least recently used first and a chain's end before its beginning (eviction_order.py).
+A prefix that is held now may be gone by then. An engine admits in the order of arrival, and only once the whole prompt
+fits; until enough of the others have ended, the running ones grow.
 """
 
 from array import array
@@ -15,15 +15,15 @@ from router.prefix.common import common
 from router.prefix.forecast.admission_forecast import AdmissionForecast
 from router.prefix.forecast.eviction_order import EvictionOrder
 
-LATE_S = 1.0  # after a request's end its blocks are told of, or never will be
-LEARNT_FROM = 16  # answers: how long they are is their mean, older ones counting less
+LATE_S = 1.0  # after a request's end: its blocks are reported by then, or never
+LEARNT_FROM = 16  # answers in the moving mean of their length
 _ENTRY_BYTES = 110
 
 
 class Sent:
-    """One request under way on one instance."""
+    """One request in flight on one instance."""
 
-    __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "has_turn", "own", "uses")
+    __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "is_admitted", "own", "uses")
 
     def __init__(
         self, forecast: "CacheForecast", hashes: Sequence[int], uses: int, foreseen: int, fresh: list[int]
@@ -31,38 +31,38 @@ class Sent:
         self._forecast = forecast
         self._prompt = len(hashes)
         self.chain = array("Q", hashes)  # of the prompt, and of the answer as it grows
-        self.uses = uses  # leading blocks: to be found in its turn, and told of since
-        self.foreseen = foreseen  # leading blocks that will be held in its turn; others compute those that are not yet
-        self.own = 0  # blocks of the prompt that no other used when it was sent
-        self.fresh = fresh  # blocks that were not held when it was sent; once it is over, those still not told of
-        self.has_turn = False
+        self.uses = uses  # leading blocks: found at admission, and reported since
+        self.foreseen = foreseen  # leading blocks held at admission; earlier requests compute the missing ones
+        self.own = 0  # blocks of the prompt that no other request used when it was sent
+        self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported yet
+        self.is_admitted = False
 
     @property
     def missing(self) -> int:
-        """Blocks of the prompt that it computes and that are not told of yet."""
+        """Blocks of the prompt that it computes and the engine has not reported."""
         return max(self._prompt - max(self.uses, self.foreseen), 0)
 
     @property
     def answer(self) -> int:
-        """Blocks of it so far."""
+        """Blocks of the answer so far."""
         return len(self.chain) - self._prompt
 
     @property
     def awaits(self) -> int:
-        """Its next block; or the one before it, while what that will be is not known."""
+        """Its next block; the last known one while the next is unknown."""
         if self.uses < len(self.chain):
             return self.chain[self.uses]
         return self.chain[-1] if self.chain else 0
 
-    def told(self, blocks: Sequence[int]) -> None:
+    def stored(self, blocks: Sequence[int]) -> None:
         """Its next blocks are held."""
-        self.has_turn = True
+        self.is_admitted = True
         self.uses += len(blocks)
         if self.uses > len(self.chain):
             self.chain.extend(blocks[len(self.chain) - self.uses :])
 
     def over(self, now: float) -> None:
-        """In whatever way; `now`: s, monotonic."""
+        """It has ended; `now`: s, monotonic."""
         self._forecast.ended(self, now)
 
 
@@ -70,54 +70,54 @@ class CacheForecast:
     """Of one instance; all sizes in blocks, on the device."""
 
     __slots__ = (
+        "_admissions",
         "_answer",
         "_answers",
+        "_capacity",
         "_eviction",
         "_expected",
         "_leaving",
         "_next",
-        "_room",
-        "_turns",
         "_under_way",
         "held",
     )
 
-    def __init__(self, room: int) -> None:
-        self.held = 0  # now, each copy counted
-        self._room = room
+    def __init__(self, capacity: int) -> None:
+        self.held = 0  # now, counting copies
+        self._capacity = capacity
         self._eviction = EvictionOrder()
-        self._expected: dict[int, int] = {}  # blocks not told of yet → requests that compute or await them
+        self._expected: dict[int, int] = {}  # blocks not reported yet → requests that compute or await them
         self._under_way: dict[Sent, None] = {}  # in the order of arrival
         self._next: dict[int, Sent] = {}  # the next block of a prompt, or the last one of a growing answer
-        self._leaving: deque[tuple[float, Sent]] = deque()  # those that are over: what they computed may be told yet
-        self._answer = 0.0  # mean of those that are over, in blocks
-        self._answers = 0  # of how many
-        self._turns: AdmissionForecast | None = None  # of those under way; None: to be found
+        self._leaving: deque[tuple[float, Sent]] = deque()  # ended; their last blocks may still be reported
+        self._answer = 0.0  # mean length of ended answers, in blocks
+        self._answers = 0  # ended
+        self._admissions: AdmissionForecast | None = None  # of those in flight; None: to be computed
 
     @property
     def bytes(self) -> int:
         """Memory, roughly."""
         return self._eviction.bytes + len(self._expected) * _ENTRY_BYTES
 
-    def resize(self, room: int) -> None:
-        """`room`: of the instance's KV cache; 0 when it is not known, then nothing is expected to be evicted."""
-        self._room, self._turns = room, None
+    def resize(self, capacity: int) -> None:
+        """`capacity`: of the instance's KV cache; 0 when unknown: no evictions are expected then."""
+        self._capacity, self._admissions = capacity, None
 
-    def stirs(self, now: float) -> bool:
-        """Something is under way that will change what it holds; `now`: s, monotonic."""
+    def is_changing(self, now: float) -> bool:
+        """Requests in flight will change what it holds; `now`: s, monotonic."""
         while self._leaving and self._leaving[0][0] <= now:
             self._forget(self._leaving.popleft()[1])
         return bool(self._under_way or self._expected)
 
     def foreseen(self, hashes: Sequence[int], held: int) -> int:
-        """How many leading blocks of a prompt it will hold when `held` are now."""
+        """Leading blocks of a prompt that it will hold, of which it holds `held` now."""
         kept = held
-        if held and self._room and not self._eviction.uses(hashes, held):
+        if held and self._capacity and not self._eviction.uses(hashes, held):
             kept = self._kept(hashes, held)
         return self._end_of_expected(hashes, kept)
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> Sent:
-        """The instance gets this prompt, of which it will hold so many leading blocks when its turn comes."""
+        """The instance gets this prompt and is expected to hold `foreseen` leading blocks at its admission."""
         expected = self._expected
         start = foreseen
         while start and hashes[start - 1] in expected:
@@ -131,32 +131,32 @@ class CacheForecast:
         request.own = idle - self._eviction.idle + len(hashes) - foreseen
         self._under_way[request] = None
         self._next[request.awaits] = request
-        self._turns = None
+        self._admissions = None
         return request
 
     def ended(self, request: Sent, now: float) -> None:
-        """Its blocks are free from now on: to be evicted after those of all that ended before."""
+        """Its blocks are free from now on: evicted after those of requests that ended earlier."""
         if self._under_way.pop(request, self) is self:
             return
-        self._turns = None
+        self._admissions = None
         if self._next.get(request.awaits) is request:
             del self._next[request.awaits]
-        if request.has_turn:
+        if request.is_admitted:
             self._answers += 1
             self._answer += (request.answer - self._answer) / min(self._answers, LEARNT_FROM)
         self._eviction.use(request.chain, request.uses, busy=False)
         self._keep_shared(request)
-        # What was told of is not its own any more: evicted, it may be what the conversation's next turn awaits.
+        # Reported blocks are not its own any more: once evicted, the conversation's next request may await them.
         request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
 
-    # What the engine tells
+    # From KV events
 
     def stored(self, blocks: Sequence[int], parent: int, new: int, copies: int) -> None:
-        """Blocks of a chain that goes on from `parent`, of which the last ones were not held before."""
+        """Blocks of a chain that follow `parent`; the last `new` were not held before."""
         self.held += new + copies
-        self._turns = None
+        self._admissions = None
         if not self._expected.keys().isdisjoint(blocks):
             for block in blocks:
                 self._expected.pop(block, None)
@@ -164,31 +164,29 @@ class CacheForecast:
             return
         request = self._next.get(blocks[0]) or self._answering(parent) or self._hit_otherwise(blocks[0])
         known = len(blocks) - new
-        self._eviction.told(blocks[known:], blocks[known - 1] if known else parent, busy=request is not None)
+        self._eviction.stored(blocks[known:], blocks[known - 1] if known else parent, busy=request is not None)
         if request is not None:
             self._next.pop(request.awaits, None)
-            request.told(blocks)
+            request.stored(blocks)
             self._next[request.awaits] = request
 
     def dropped(self, blocks: Sequence[int]) -> None:
-        """In the order of eviction."""
+        """Evicted, in this order."""
         self.held -= len(blocks)
-        self._turns = None
+        self._admissions = None
         for block in self._eviction.gone(blocks):
             self._lose(block)
         self._eviction.fit(self.held)
 
-    # Inside
-
     def _answering(self, parent: int) -> Sent | None:
-        """The request whose answer goes on from this block."""
+        """The request whose answer continues from this block."""
         request = self._next.get(parent)
         return request if request is not None and request.uses == len(request.chain) else None
 
     def _hit_otherwise(self, block: int) -> Sent | None:
-        """A request that found more or less than was foreseen, and computes from this block on."""
+        """A request that found more or fewer blocks than foreseen, and computes from this block on."""
         for request in self._under_way:
-            if not request.has_turn and block in request.chain:
+            if not request.is_admitted and block in request.chain:
                 place = request.chain.index(block)
                 if self._next.get(request.awaits) is request:
                     del self._next[request.awaits]
@@ -200,9 +198,9 @@ class CacheForecast:
         return None
 
     def _lose(self, block: int) -> None:
-        """A request that has not had its turn will find less than was foreseen, and compute this once more."""
+        """Requests not admitted yet will find fewer blocks than foreseen, and compute this one again."""
         for request in self._under_way:
-            if not request.has_turn and request.uses and request.chain[request.uses - 1] == block:
+            if not request.is_admitted and request.uses and request.chain[request.uses - 1] == block:
                 if self._next.get(request.awaits) is request:
                     del self._next[request.awaits]
                 request.uses = request.foreseen = request.uses - 1
@@ -211,7 +209,7 @@ class CacheForecast:
                 self._expected[block] = self._expected.get(block, 0) + 1
 
     def _keep_shared(self, request: Sent) -> None:
-        """What the one under way that has the longest beginning in common with it uses yet."""
+        """Keep the blocks that the request in flight with the longest common beginning still uses."""
         first = request.chain[0] if request.uses else None
         most, sharer = 0, None
         for other in self._under_way:
@@ -223,43 +221,43 @@ class CacheForecast:
             self._eviction.use(sharer.chain, sharer.uses, busy=True)
 
     def _forget(self, request: Sent) -> None:
-        """What it was to compute and the engine has not told of is not expected any more."""
+        """Its blocks that were never reported are no longer expected."""
         for block in request.fresh:
             others = self._expected.pop(block, 0)
             if others > 1:
                 self._expected[block] = others - 1
-        self._turns = None
+        self._admissions = None
 
     def _kept(self, hashes: Sequence[int], held: int) -> int:
-        """How many of the leading blocks held now will not be evicted."""
-        if self._turns is None:
-            self._turns = self._found_turns()
-        kept = self._left(hashes, held, self._turns)
+        """Leading blocks held now that will not be evicted."""
+        if self._admissions is None:
+            self._admissions = self._forecast_admissions()
+        kept = self._left(hashes, held, self._admissions)
         need = len(hashes) - kept + 1
-        if self._turns.free >= need:
+        if self._admissions.free >= need:
             return kept
-        turns = self._turns.copy()
-        turns.wait(need)
-        return self._left(hashes, held, turns)
+        admissions = self._admissions.copy()
+        admissions.wait(need)
+        return self._left(hashes, held, admissions)
 
-    def _left(self, hashes: Sequence[int], held: int, turns: AdmissionForecast) -> int:
-        gone = round(turns.evicted)
+    def _left(self, hashes: Sequence[int], held: int, admissions: AdmissionForecast) -> int:
+        gone = round(admissions.evicted)
         return self._eviction.kept(hashes, held, self._eviction.cutoff(gone)) if gone else held
 
-    def _found_turns(self) -> AdmissionForecast:
-        """When all that are under way have had theirs. Each has one block besides that is not full, without a name."""
-        running = sum(request.has_turn for request in self._under_way)
-        blank = self._room - self.held - running - sum(len(request.fresh) for _, request in self._leaving)
-        turns = AdmissionForecast(blank + self._eviction.idle, blank)
+    def _forecast_admissions(self) -> AdmissionForecast:
+        """After the admission of all requests in flight. Each has one partial block besides."""
+        running = sum(request.is_admitted for request in self._under_way)
+        blank = self._capacity - self.held - running - sum(len(request.fresh) for _, request in self._leaving)
+        admissions = AdmissionForecast(blank + self._eviction.idle, blank)
         for request in self._under_way:
-            need = request.missing + (not request.has_turn)
-            if not request.has_turn:
-                turns.wait(need)
-            turns.run(need, max(self._answer - request.answer, 0.0), request.own + request.answer)
-        return turns
+            need = request.missing + (not request.is_admitted)
+            if not request.is_admitted:
+                admissions.wait(need)
+            admissions.run(need, max(self._answer - request.answer, 0.0), request.own + request.answer)
+        return admissions
 
     def _end_of_expected(self, hashes: Sequence[int], start: int) -> int:
-        """The first place from `start` on where a block is not expected: steps that double, then bisection."""
+        """The first position from `start` on where a block is not expected: doubling steps, then bisection."""
         expected, end = self._expected, len(hashes)
         if start >= end or hashes[start] not in expected:
             return start

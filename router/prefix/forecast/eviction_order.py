@@ -1,8 +1,8 @@
-"""Which of the blocks that an instance holds are in use, and in which order it evicts the others.
+"""The blocks of an instance that are in use, and the order in which it evicts the others.
 
-Kept in stretches: a piece of a chain that was freed, or is used, at once. Of a stretch that is idle the end goes first,
-of two the one that was freed earlier. Whoever uses a chain uses it from its head, so a stretch gets shorter from its
-beginning when it is used again, and from its end when the engine evicts: it stays in one piece.
+Kept in stretches: parts of a chain that were freed, or are used, together. Idle stretches are evicted in the order in
+which they were freed, each from its end. A chain is always used from its head, so a stretch shrinks from its beginning
+when it is used again and from its end when the engine evicts: it stays in one piece.
 """
 
 from array import array
@@ -19,18 +19,18 @@ class _Segment:
     def __init__(self, blocks: "array[int]", busy: bool, at: int) -> None:
         self.blocks = blocks
         self.busy = busy
-        self.at = at  # number of its use: what is idle with a smaller one is evicted earlier
+        self.at = at  # number of its use: smaller ones are evicted first
 
 
 class EvictionOrder:
-    """Blocks are known by their chained hashes: equal hash, equal chain up to there."""
+    """Blocks are known by chained hashes: equal hash, equal chain up to there."""
 
     __slots__ = ("_ends", "_idle", "_next", "_size", "_starts", "idle")
 
     def __init__(self) -> None:
         self._starts: dict[int, _Segment] = {}  # by first block
         self._ends: dict[int, _Segment] = {}  # by last block
-        self._idle: dict[_Segment, None] = {}  # those of no request, freed longest ago first
+        self._idle: dict[_Segment, None] = {}  # without a request, freed longest ago first
         self._next = 0
         self._size = 0
         self.idle = 0  # blocks
@@ -41,7 +41,7 @@ class EvictionOrder:
         return self._size * 8 + len(self._starts) * _STRETCH_BYTES
 
     def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
-        """So many leading blocks of the chain, or what is left of them, are one stretch now, the last in the order."""
+        """The `upto` leading blocks of the chain that are left become one stretch, the last to be evicted."""
         place = 0
         while place < upto and (stretch := self._starts.get(chain[place])) is not None:
             same = common(stretch.blocks, chain, place, upto)
@@ -50,8 +50,8 @@ class EvictionOrder:
         if place:
             self._put(_Segment(chain[:place], busy, self._next))
 
-    def told(self, blocks: Sequence[int], parent: int, *, busy: bool) -> None:
-        """Blocks are held from now on that were not; they go on from their parent where that is a stretch's end."""
+    def stored(self, blocks: Sequence[int], parent: int, *, busy: bool) -> None:
+        """Add new blocks; they extend the stretch that ends with their parent."""
         stretch = self._ends.get(parent)
         if stretch is None or stretch.busy != busy:
             self._put(_Segment(array("Q", blocks), busy, self._next))
@@ -60,14 +60,14 @@ class EvictionOrder:
         stretch.blocks.extend(blocks)
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
-        if not busy:  # of a request that is not known of: it was used now
+        if not busy:  # of an unknown request: it was used now
             self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1
             self.idle += len(blocks)
 
     def gone(self, blocks: Sequence[int]) -> list[int]:
-        """They were evicted, in this order; those of them that belonged to requests under way."""
+        """Remove evicted blocks, given in this order. Returns those that belonged to requests in flight."""
         busy: list[int] = []
         ends, place, end = self._ends, 0, len(blocks)
         while place < end:
@@ -93,16 +93,16 @@ class EvictionOrder:
         return busy
 
     def fit(self, held: int) -> None:
-        """No more than is held: an engine that evicts in another order leaves what is not found here."""
+        """Drop what exceeds `held`: an engine that evicts in another order leaves blocks here."""
         while self._size > held and self._idle:
             stretch = next(iter(self._idle))
             block = stretch.blocks[-1]
-            if self._ends.get(block) is not stretch:  # two stretches came to end alike
+            if self._ends.get(block) is not stretch:  # two stretches have the same end
                 self._ends[block] = stretch
             self.gone((block,))
 
     def cutoff(self, blocks: int) -> tuple[int, int]:
-        """Where evicting so many idle blocks ends: the number of a use, and what is left of its stretch."""
+        """Where evicting `blocks` idle blocks ends: the number of a use, and what is left of its stretch."""
         for stretch in self._idle:
             blocks -= len(stretch.blocks)
             if blocks < 0:
@@ -110,7 +110,7 @@ class EvictionOrder:
         return self._next, 0
 
     def uses(self, hashes: Sequence[int], held: int) -> bool:
-        """Whether one request under way uses all of the leading blocks."""
+        """Whether one request in flight uses all of the leading blocks."""
         stretch = self._starts.get(hashes[0])
         return (
             stretch is not None
@@ -120,7 +120,7 @@ class EvictionOrder:
         )
 
     def kept(self, hashes: Sequence[int], held: int, cutoff: tuple[int, int]) -> int:
-        """How many of the leading blocks held now are left then."""
+        """Leading blocks held now that are left after evicting up to `cutoff`."""
         at, left = cutoff
         place = 0
         while place < held:
@@ -146,7 +146,7 @@ class EvictionOrder:
             self.idle += len(blocks)
 
     def _shorten(self, stretch: _Segment, blocks: int) -> None:
-        """By so many, from its beginning."""
+        """Remove `blocks` from its beginning."""
         del self._starts[stretch.blocks[0]]
         self._size -= blocks
         self.idle -= 0 if stretch.busy else blocks
@@ -157,7 +157,7 @@ class EvictionOrder:
         self._unlist(stretch, self._ends, stretch.blocks[-1])
 
     def _unlist(self, stretch: _Segment, by: dict[int, _Segment], block: int) -> None:
-        """An engine that told of a block twice made it part of two stretches: the other one stays."""
+        """A block that was reported twice is part of two stretches: the other one stays."""
         if by.get(block) is stretch:
             del by[block]
         self._idle.pop(stretch, None)

@@ -24,10 +24,10 @@ def prefill(body: dict[str, Any], api_path: str = CHAT) -> dict[str, Any]:
         ({"prompt": [[1], [2]]}, "several prompts in one request"),
         ({"echo": True}, "echo: the prompt is part of the answer"),
         ({"prompt_logprobs": 0}, "prompt_logprobs are known where the prompt is computed"),
-        ({"tool_choice": "required"}, "tool_choice forces a call, which one token cannot hold"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice forces a call, which one token cannot hold"),
-        ({"previous_response_id": "r"}, "previous_response_id: one instance keeps it"),
-        ({"kv_transfer_params": None}, "the client sent kv_transfer_params of its own"),
+        ({"tool_choice": "required"}, "tool_choice forces a call, which does not fit into one token"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice forces a call, which does not fit into one token"),
+        ({"previous_response_id": "r"}, "previous_response_id: one instance stores the response"),
+        ({"kv_transfer_params": None}, "the client sent its own kv_transfer_params"),
         ({"n": 1, "prompt": [1, 2], "tool_choice": "auto", "logprobs": True, "tools": [{}]}, ""),
         ({"n": None, "tool_choice": {"type": "auto"}, "stream": True}, ""),
     ],
@@ -37,9 +37,9 @@ def test_what_can_be_offloaded_and_why_not(body: dict[str, Any], why: str) -> No
 
 
 def test_an_endpoint_without_an_answer_to_decode_is_not_offloaded() -> None:
-    assert bodies.unsuited({}, "/v1/embeddings", "nixl") == "/v1/embeddings has no answer to decode"
+    assert bodies.unsuited({}, "/v1/embeddings", "nixl") == "/v1/embeddings decodes nothing"
     assert bodies.unsuited({}, "/v1/messages", "nixl") == ""
-    assert bodies.unsuited({}, "/v1/messages", "neuron") == "/v1/messages cannot be served by two neuron instances"
+    assert bodies.unsuited({}, "/v1/messages", "neuron") == "/v1/messages cannot be offloaded between neuron instances"
 
 
 def test_the_prefill_is_asked_for_one_token_of_the_same_prompt() -> None:

@@ -67,7 +67,7 @@ async def test_other_apis_are_served_in_one_place(pair: Build) -> None:
     response = await world.client.post("/v1/responses", json={"model": "llama", "input": PROMPT})
     assert response.status_code == 200
     receipt = await world.receipt(response)
-    assert receipt["offload_reason"] == "/v1/responses cannot be served by two neuron instances"
+    assert receipt["offload_reason"] == "/v1/responses cannot be offloaded between neuron instances"
 
 
 @pytest.mark.slow

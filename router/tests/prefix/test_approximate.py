@@ -197,7 +197,7 @@ def test_requests_that_are_never_answered_do_not_pile_up() -> None:
     index = PrefixIndex(instance_chunks=16)
     for number in range(200):
         index.insert("a", 1, chain(f"{number:03}"))
-    assert len(index._shelves["a"].promised) <= 16
+    assert len(index._evictions["a"].promised) <= 16
 
 
 def test_prompts_that_go_different_ways_are_bounded_by_their_number_too() -> None:

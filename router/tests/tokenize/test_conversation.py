@@ -36,19 +36,19 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
         (
             MESSAGES,
             {"messages": user({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]})},
-            "a tool's answer is more than text",
+            "a tool result is more than text",
         ),
-        (MESSAGES, {"messages": [], "thinking": {"type": "disabled"}}, "how much a model is to think"),
-        (MESSAGES, {"messages": "hello"}, "it is no request to /v1/messages"),
-        (RESPONSES, {"input": "hi", "previous_response_id": "r"}, "previous_response_id is the engine's"),
-        (RESPONSES, {"input": "hi", "reasoning": {"effort": "low"}}, "reasoning is the engine's"),
-        (RESPONSES, {"input": "hi", "truncation": "auto"}, "where the engine cuts a prompt"),
-        (RESPONSES, {"input": "hi", "tools": [{"type": "mcp"}]}, "tools of the engine's own"),
-        (RESPONSES, {"input": user({"type": "input_image"})}, "a part of a message is no text"),
+        (MESSAGES, {"messages": [], "thinking": {"type": "disabled"}}, "output_config and thinking"),
+        (MESSAGES, {"messages": "hello"}, "the body is not a request to /v1/messages"),
+        (RESPONSES, {"input": "hi", "previous_response_id": "r"}, "previous_response_id: only the engine"),
+        (RESPONSES, {"input": "hi", "reasoning": {"effort": "low"}}, "reasoning: only the engine"),
+        (RESPONSES, {"input": "hi", "truncation": "auto"}, "truncation: only the engine"),
+        (RESPONSES, {"input": "hi", "tools": [{"type": "mcp"}]}, "built-in tools"),
+        (RESPONSES, {"input": user({"type": "input_image"})}, "a part of a message is not text"),
         (RESPONSES, {"input": [{"type": "reasoning", "summary": []}]}, "an item of type 'reasoning'"),
-        (RESPONSES, {"input": [{"role": "assistant", "content": "so", "status": "incomplete"}]}, "to be gone on with"),
-        (RESPONSES, {}, "it is no request to /v1/responses"),
-        ("/v1/embeddings", {"input": "hi"}, "how the engine lays out /v1/embeddings"),
+        (RESPONSES, {"input": [{"role": "assistant", "content": "so", "status": "incomplete"}]}, "to be continued"),
+        (RESPONSES, {}, "the body is not a request to /v1/responses"),
+        ("/v1/embeddings", {"input": "hi"}, "/v1/embeddings: only the engine"),
     ],
 )
 def test_what_cannot_be_told_from_the_request_alone_is_refused(
@@ -95,5 +95,5 @@ def test_tools_reach_the_template_as_vllm_writes_them(tmp_path: Path) -> None:
     chat = {"function": {"parameters": {"type": "object"}, "name": "read"}, "type": "function"}
     made = tokenizer.tokens(prompt_of("/v1/chat/completions", messages=said, tools=[chat]), "/v1/chat/completions")
     assert made == tokenizer.whole(written)
-    with pytest.raises(NotTokenized, match="a tool is no function"):
+    with pytest.raises(NotTokenized, match="a tool is not a function"):
         tokenizer.tokens(prompt_of("/v1/chat/completions", messages=said, tools=["no"]), "/v1/chat/completions")

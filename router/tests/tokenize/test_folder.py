@@ -95,17 +95,17 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
 @pytest.mark.parametrize(
     ("api_path", "body", "why"),
     [
-        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "no text"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "not text"),
         (CHAT, {"messages": HELLO, "cache_salt": "mine"}, "cache_salt"),
         (CHAT, {"messages": HELLO, "chat_template": "{{ 1 }}"}, "chat_template"),
-        (CHAT, {"messages": "hello"}, "no messages"),
-        (CHAT, {"messages": ["hello"]}, "no object"),
+        (CHAT, {"messages": "hello"}, "messages: missing"),
+        (CHAT, {"messages": ["hello"]}, "not an object"),
         (CHAT, {"messages": [{"role": "user", "content": 7}]}, "neither text nor a list"),
         ("/v1/completions", {"prompt": ["a", "b"]}, "several prompts"),
-        ("/v1/completions", {"prompt": [1, -1]}, "no token id"),
+        ("/v1/completions", {"prompt": [1, -1]}, "invalid token id"),
         ("/v1/completions", {"prompt": "a", "add_special_tokens": False}, "add_special_tokens"),
-        ("/v1/completions", {}, "no prompt"),
-        ("/v1/embeddings", {"input": "a"}, "its own"),
+        ("/v1/completions", {}, "prompt: missing"),
+        ("/v1/embeddings", {"input": "a"}, "only the engine"),
     ],
 )
 def test_what_it_cannot_tokenise_says_why(

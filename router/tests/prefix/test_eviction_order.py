@@ -35,7 +35,7 @@ class Histories(RuleBasedStateMachine):
         for block in chain[:found]:
             self.idle.pop(block, None)
         if found < len(chain):
-            self.eviction.told(chain[found:], chain[found - 1] if found else 0, busy=True)
+            self.eviction.stored(chain[found:], chain[found - 1] if found else 0, busy=True)
             self.held.update(chain)
 
     @precondition(lambda self: self.using)
@@ -54,7 +54,7 @@ class Histories(RuleBasedStateMachine):
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
         if found == len(chain) or found:
             return
-        self.eviction.told(chain, 0, busy=False)
+        self.eviction.stored(chain, 0, busy=False)
         self.held.update(chain)
         self.idle.update((block, None) for block in reversed(chain))
 
@@ -89,14 +89,14 @@ test_histories = Histories.TestCase
 
 def test_evicting_what_a_request_uses_is_told() -> None:
     eviction, chain = EvictionOrder(), array("Q", [11, 12, 13])
-    eviction.told(chain, 0, busy=True)
+    eviction.stored(chain, 0, busy=True)
     assert eviction.gone([13, 99, 12]) == [13, 12]
 
 
 def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
     eviction = EvictionOrder()
     empty = eviction.bytes
-    eviction.told(array("Q", [11, 12, 13]), 0, busy=False)
+    eviction.stored(array("Q", [11, 12, 13]), 0, busy=False)
     for held, block in ((2, 11), (1, 12), (0, 13)):
         eviction.gone([block])
         eviction.fit(held)
@@ -106,7 +106,7 @@ def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
 def test_what_is_gone_takes_no_memory() -> None:
     eviction, chain = EvictionOrder(), array("Q", range(1, 1_000))
     empty = eviction.bytes
-    eviction.told(chain, 0, busy=False)
+    eviction.stored(chain, 0, busy=False)
     assert eviction.bytes - empty >= 8 * len(chain)
     eviction.gone(chain[::-1])
     assert eviction.bytes == empty
