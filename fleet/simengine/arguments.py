@@ -29,17 +29,17 @@ class Arguments(SimOptions):
 
 
 def parse_arguments(words: list[str]) -> Arguments:
-    """Exits with status 2 and a message for what it does not understand."""
+    """Exits with status 2 and a message for invalid arguments."""
     parser = argparse.ArgumentParser(prog="python -m fleet.simengine", description=__doc__)
     positive, port = _between(1, 2**31 - 1), _between(0, 65_535)
     parser.add_argument("--port", type=port, required=True, help="HTTP; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--model", required=True, help="the name it is served under")
     parser.add_argument("--gpu", default=DEFAULT_GPU)
-    parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="whose step times are modelled")
+    parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="model whose step times are simulated")
     parser.add_argument("--tp", type=positive, help="GPUs of one instance; default: the smallest calibrated")
-    parser.add_argument("--time-scale", type=_scale, default=1.0, help="10 runs ten times faster than the engine")
-    parser.add_argument("--kv-blocks", type=positive, help="default: what fits beside the model")
+    parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
+    parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")
     parser.add_argument("--max-model-len", type=positive, default=MAX_MODEL_LEN, help="tokens")
     parser.add_argument("--max-num-seqs", type=positive, default=256)
@@ -59,16 +59,18 @@ def parse_arguments(words: list[str]) -> Arguments:
 def _add_transfers(parser: argparse.ArgumentParser) -> None:
     """How KV blocks move between engines."""
     parser.add_argument(
-        "--kv", choices=CONNECTOR_CHOICES, default=NONE, help="how KV blocks leave and reach this engine"
+        "--kv", choices=CONNECTOR_CHOICES, default=NONE, help="how KV blocks move between this engine and others"
     )
-    parser.add_argument("--role", choices=ROLES, default="both", help="in a pair of --kv neuron")
-    parser.add_argument("--kv-peer", help="HOST:PORT of the prefill engine of a fixed pair of --kv neuron")
+    parser.add_argument("--role", choices=ROLES, default="both", help="with --kv neuron")
+    parser.add_argument("--kv-peer", help="HOST:PORT of the prefill engine; a fixed pair with --kv neuron")
     parser.add_argument("--kv-store", help="URL of the store of --kv mooncake_store")
     parser.add_argument("--kv-setup-ms", type=_at_least_0, default=5.0, help="of a transfer, however small")
     parser.add_argument("--kv-gb-per-s", type=_more_than_0, default=9.7, help="while this engine computes nothing")
     parser.add_argument("--kv-busy-gb-per-s", type=_more_than_0, default=3.0, help="while it computes")
-    parser.add_argument("--kv-hold-s", type=_more_than_0, default=480.0, help="blocks that nobody pulls are freed then")
-    parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="when KV does not come")
+    parser.add_argument(
+        "--kv-hold-s", type=_more_than_0, default=480.0, help="blocks that are not pulled are freed after this time"
+    )
+    parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="if KV does not arrive")
 
 
 def _at_least_0(text: str) -> float:

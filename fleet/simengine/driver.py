@@ -1,7 +1,7 @@
-"""Runs an engine by the wall clock: one timer, set for the next thing that happens in virtual time.
+"""Runs an engine by the wall clock: one timer, set for the next event in virtual time.
 
-The loop's timers are a millisecond coarse and each wake-up costs time, so ticks keep a distance; the steps that ended
-meanwhile are caught up together and their tokens go out as one chunk, as vLLM merges outputs when its clients are slow.
+The event loop's timers have a resolution of a millisecond and each wake-up costs time, so ticks keep a distance. Steps
+that ended in between are delivered together with their tokens as one chunk, as vLLM merges outputs for slow clients.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ class Driver:
     ) -> None:
         self._engine = engine
         self._scale = time_scale
-        self._deliver = deliver  # hears of steps that ended, and also when there were none
-        self._pull = pull  # hears of requests that wait for KV from elsewhere
+        self._deliver = deliver  # receives ended steps; the list may be empty
+        self._pull = pull  # receives requests that wait for transferred KV
         self._loop = asyncio.get_running_loop()
-        self._origin = time.monotonic()  # the loop's own clock counts milliseconds
+        self._origin = time.monotonic()  # the loop's clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # of the timer
         self._earliest = 0.0  # of the next tick that delivers
-        self._lags = (0.0, 0.0)  # the worst of this window and of the one before
+        self._lags = (0.0, 0.0)  # maximum of this window and of the previous one
         self._window_end = 0.0
 
     def now_s(self) -> float:
@@ -46,19 +46,19 @@ class Driver:
         self._set_timer()
 
     def abort(self, request: EngineRequest) -> bool:
-        """False when the request was over already."""
+        """False if the request was over."""
         gone = self._engine.abort(request.id) is not None
         self._deliver([])
         self._set_timer()
         return gone
 
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """KV of so many tokens of its prompt has come."""
+        """KV of `tokens` prompt tokens arrived."""
         self._engine.pulled(request, tokens, self.now_s())
         self._set_timer()
 
     def release(self, request_id: str) -> None:
-        """Nobody needs the blocks of a held request any more."""
+        """Free the blocks of a held request."""
         if self._engine.release_held(request_id):
             self._deliver([])
             self._set_timer()
@@ -72,7 +72,7 @@ class Driver:
         return self._engine.stats()
 
     def lag_s(self) -> float:
-        """How late a tick came at worst in the last seconds, by the wall clock."""
+        """Maximum delay of a tick in the last seconds, wall clock."""
         self._turn_window()
         return max(self._lags)
 
@@ -90,7 +90,7 @@ class Driver:
 
     def _tick(self) -> None:
         self._timer = None
-        now = max(time.monotonic(), self._due)  # timers come up to half a millisecond early
+        now = max(time.monotonic(), self._due)  # timers fire up to half a millisecond early
         self._turn_window()
         self._lags = (max(self._lags[0], now - self._due), self._lags[1])
         results = self._engine.advance((now - self._origin) * self._scale)

@@ -1,4 +1,4 @@
-"""One HTTP request in work: what was asked, its answers, and how far they are."""
+"""One HTTP request in progress: its parameters, its choices and their progress."""
 
 import asyncio
 import time
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.engine.request import EngineRequest
-from fleet.simengine.answers import SimAnswer
-from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.generation import SimAnswer
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferSource
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request body, understood."""
+class RequestParams:
+    """A parsed request body."""
 
-    model: str | None  # None: the one that is served
+    model: str | None  # None: the served model
     prompts: tuple[bytes, ...]
-    max_tokens: int | None  # None: as many as the window allows
+    max_tokens: int | None  # None: up to the window
     min_tokens: int = 0
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
@@ -39,11 +39,11 @@ class Choice:
     request: EngineRequest
     answer: SimAnswer
     sent: int = 0  # tokens
-    hold_as: str | None = None  # the name under which its blocks are held when it is finished
-    source: TransferSource | None = None  # where its KV is to be had, for as long as that has not been asked
+    hold_as: str | None = None  # hold its blocks under this name when it is finished
+    source: TransferSource | None = None  # of its KV, until that is requested
 
     def take(self) -> str:
-        """The text of the tokens that came since the last call."""
+        """The text of the tokens generated since the last call."""
         upto = self.request.generated
         text = self.answer.text[4 * self.sent : 4 * upto]
         self.sent = upto
@@ -58,31 +58,31 @@ class Choice:
 class EngineJob:
     id: str
     model: str
-    ask: Ask
-    parts: list[Choice] = field(default_factory=list)
+    params: RequestParams
+    choices: list[Choice] = field(default_factory=list)
     created: int = field(default_factory=lambda: int(time.time()))
-    unfinished: int = 0  # parts
-    is_gone: bool = False  # the client hung up
-    failed: ApiError | None = None  # it cannot be answered any more
+    unfinished: int = 0  # choices
+    is_gone: bool = False  # the client disconnected
+    failed: ApiError | None = None  # the request cannot be completed
     kv: dict[str, Any] | None = None  # the answer's kv_transfer_params
     has_news: bool = False
-    head: bytes = b""  # what every chunk of a stream begins with; the format's own
+    head: bytes = b""  # start of every chunk of a stream, for the format
     _waiter: "asyncio.Future[None] | None" = None
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(part.request.prompt_tokens for part in self.parts[:: self.ask.n])
+        return sum(choice.request.prompt_tokens for choice in self.choices[:: self.params.n])
 
     @property
     def cached_tokens(self) -> int:
-        return sum(part.request.cached_tokens for part in self.parts[:: self.ask.n])
+        return sum(choice.request.cached_tokens for choice in self.choices[:: self.params.n])
 
     @property
     def completion_tokens(self) -> int:
-        return sum(part.request.generated for part in self.parts)
+        return sum(choice.request.generated for choice in self.choices)
 
     async def progress(self) -> None:
-        """Until there are tokens to send, all is done, or the client is gone."""
+        """Wait until there are tokens to send, the job is complete, or the client is gone."""
         while not self.has_news:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -95,8 +95,8 @@ class EngineJob:
     def is_complete(self) -> bool:
         return not self.unfinished
 
-    def fail(self, refusal: ApiError) -> None:
-        self.failed = refusal
+    def fail(self, error: ApiError) -> None:
+        self.failed = error
         self.wake()
 
     def wake(self) -> None:

@@ -1,7 +1,7 @@
 """KV events over ZMQ as vLLM publishes them: frames topic, 8-byte big-endian sequence number and a msgpack batch
-`[unix time, [event, …], data-parallel rank]`; missed batches are asked for on the replay endpoint.
+`[unix time, [event, …], data-parallel rank]`; missed batches are requested from the replay endpoint.
 
-Nobody listening costs nearly nothing: batches are kept unpacked and only packed for a subscriber or a replay.
+Batches are kept unpacked and packed only for a subscriber or a replay: without them they cost next to nothing.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from fleet.simengine import tokens
 
 TOPIC = "kv"
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
-REPLAY_BYTES = 4_000_000  # what those batches may hold; long prompts carry all their tokens
+REPLAY_BYTES = 4_000_000  # limit of those batches; long prompts carry all their tokens
 HIGH_WATER_MARK = 100_000
 END = (-1).to_bytes(8, "big", signed=True)
 
@@ -32,7 +32,7 @@ class EventBatch:
 
 
 class Publisher:
-    """Bound sockets on the running loop. Raises zmq.ZMQError for a taken port."""
+    """Bound sockets on the running loop. Raises zmq.ZMQError for a port in use."""
 
     def __init__(self, host: str, events_port: int, replay_port: int, block_size: int) -> None:
         self._block_size = block_size
@@ -41,8 +41,8 @@ class Publisher:
         self._next = 0
         self._buffer: deque[tuple[int, EventBatch]] = deque()
         self._buffered = 0  # bytes
-        # XPUB is PUB that also says whether anybody listens.
-        self._events = self._bind(zmq.XPUB, host, events_port, self._hear)
+        # XPUB: a PUB that also reports subscriptions.
+        self._events = self._bind(zmq.XPUB, host, events_port, self._count_subscriptions)
         self._replay = self._bind(zmq.ROUTER, host, replay_port, self._serve)
 
     def sources(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Publisher:
         self._keep(sequence, batch)
         if self._subscriptions:
             self._send(self._events, [TOPIC.encode(), sequence.to_bytes(8, "big"), self._packed(batch)])
-            self._hear()  # sending may have swallowed the signal that a subscription came
+            self._count_subscriptions()  # sending may have consumed the signal of a new subscription
 
     def close(self) -> None:
         for socket in (self._events, self._replay):
@@ -90,8 +90,8 @@ class Publisher:
         while len(self._buffer) > REPLAY_BATCHES or (self._buffered > REPLAY_BYTES and len(self._buffer) > 1):
             self._buffered -= self._buffer.popleft()[1].size
 
-    def _hear(self) -> None:
-        """Subscriptions come and go."""
+    def _count_subscriptions(self) -> None:
+        """Count subscriptions."""
         while _has_input(self._events):
             message = self._events.recv(zmq.NOBLOCK)
             if message[:1] in (b"\0", b"\1"):
@@ -114,7 +114,7 @@ class Publisher:
     def _send(socket: "zmq.Socket[bytes]", frames: list[bytes]) -> None:
         try:
             socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:  # a full queue loses messages, as vLLM's does: the reader sees the gap and asks
+        except zmq.Again:  # a full queue loses messages, as in vLLM: the reader sees the gap and requests a replay
             return
 
     def _packed(self, batch: EventBatch) -> bytes:

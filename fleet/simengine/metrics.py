@@ -1,5 +1,4 @@
-"""/metrics under vLLM's own names. Times are the modelled engine's, whatever the time scale: `weir_sim_time_scale`
-tells how much faster the wall clock sees them."""
+"""/metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What stays the same for the life of the process."""
+    """Constant for the life of the process."""
 
     model: str
     block_size: int
     blocks: int
     time_scale: float
     window: int  # tokens
-    pulls_as: str = ""  # the source that counters name for KV from elsewhere; empty without a connector
+    pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
 
 
 class Metrics:
@@ -85,11 +84,11 @@ class Metrics:
                 self._first_token(request)
 
     def finished(self, request: EngineRequest, reason: str, *, max_tokens: int, n: int) -> None:
-        """A request came to its end by itself."""
+        """A request completed."""
         self._success[reason] += 1
         inference_s = request.finished_s - request.scheduled_s
         decode_s = request.finished_s - request.first_token_s
-        figures = {
+        values = {
             "e2e_request_latency_seconds": request.finished_s - request.arrived_s,
             "request_queue_time_seconds": request.scheduled_s - request.arrived_s,
             "request_inference_time_seconds": inference_s,
@@ -103,7 +102,7 @@ class Metrics:
             "request_num_preemptions": request.preemptions,
             "request_prefill_kv_computed_tokens": request.prompt_tokens - request.cached_tokens,
         }
-        for name, value in figures.items():
+        for name, value in values.items():
             self._histograms[name].observe(value)
         if request.generated > 1:
             mean_s = decode_s / (request.generated - 1)

@@ -1,4 +1,4 @@
-"""The engine behind the endpoints: starts what was asked, wakes whoever waits for tokens, keeps the figures."""
+"""The engine behind the API paths: starts requests, wakes the responses that wait for tokens, counts metrics."""
 
 import asyncio
 import itertools
@@ -9,10 +9,10 @@ from typing import Any
 from fleet.engine.engine import Engine, StepResult
 from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
-from fleet.simengine.answers import Author, Wanted
 from fleet.simengine.driver import Driver
-from fleet.simengine.http.refusal import ApiError, asleep, too_long, unknown_model
-from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.generation import SamplingParams, TextGenerator
+from fleet.simengine.http.errors import ApiError, asleep, too_long, unknown_model
+from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo, Metrics
@@ -37,14 +37,14 @@ class Service:
     ) -> None:
         self.about = about
         self.publisher = publisher
-        self.load = 0  # requests in work
-        self.sleeps = False  # its KV cache is gone, and it computes nothing
+        self.load = 0  # requests in progress
+        self.sleeps = False  # the KV cache is empty, and requests are rejected
         self._engine = engine
-        self._author = Author(seed)
+        self._text = TextGenerator(seed)
         self._metrics = Metrics(about)
         self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull)
         self._connector = connect(self._is_busy, self._driver.release)
-        self._recomputes = recomputes  # a prompt whose KV did not come; else its request fails
+        self._recomputes = recomputes  # a prompt whose KV did not arrive; else its request fails
         self._pulls: set[asyncio.Task[None]] = set()
         self._run = os.urandom(6).hex()
         self._numbers = itertools.count()
@@ -65,27 +65,27 @@ class Service:
         """Virtual seconds."""
         return self._driver.now_s()
 
-    def start(self, ask: Ask, request_id: str, arrived_s: float) -> EngineJob:
-        """Raises Refusal; then nothing was started."""
-        self.check_model(ask.model)
+    def start(self, params: RequestParams, request_id: str, arrived_s: float) -> EngineJob:
+        """Raises ApiError; then nothing was started."""
+        self.check_model(params.model)
         if self.sleeps:
             raise asleep()
-        job = EngineJob(request_id, self.about.model, ask)
-        for prompt in ask.prompts:
-            for turn in range(ask.n):
-                job.parts.append(self._part(job, prompt, turn))
-        job.unfinished = len(job.parts)
-        self._driver.add((part.request for part in job.parts), arrived_s)
+        job = EngineJob(request_id, self.about.model, params)
+        for prompt in params.prompts:
+            for index in range(params.n):
+                job.choices.append(self._choice(job, prompt, index))
+        job.unfinished = len(job.choices)
+        self._driver.add((choice.request for choice in job.choices), arrived_s)
         self.load += 1
         return job
 
     def finish(self, job: EngineJob) -> None:
-        """The answer is written, or nobody wants it any more."""
+        """The response was sent, or the client disconnected."""
         self.load -= 1
-        for part in job.parts:
-            if not part.request.is_over and self._driver.abort(part.request):
+        for choice in job.choices:
+            if not choice.request.is_over and self._driver.abort(choice.request):
                 self._metrics.errored() if job.failed is not None else self._metrics.aborted()
-            self._decline(part)
+            self._decline(choice)
 
     async def close(self) -> None:
         for task in list(self._pulls):
@@ -111,11 +111,11 @@ class Service:
     def metrics_page(self) -> bytes:
         return self._metrics.page(self._driver.stats(), self._driver.lag_s())
 
-    def _part(self, job: EngineJob, prompt: bytes, turn: int) -> Choice:
-        wanted = self._wanted(job.ask, tokens.count(prompt))
-        answer = self._author.answer(prompt, wanted, salt=job.ask.seed + turn)
+    def _choice(self, job: EngineJob, prompt: bytes, index: int) -> Choice:
+        sampling = self._sampling(job.params, tokens.count(prompt))
+        answer = self._text.answer(prompt, sampling, salt=job.params.seed + index)
         data = prompt + answer.text.encode()
-        transfer = self._connector.parse(job.ask.kv, job.id) if self._connector is not None else NO_TRANSFER
+        transfer = self._connector.parse(job.params.kv, job.id) if self._connector is not None else NO_TRANSFER
         request = EngineRequest(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
@@ -125,19 +125,19 @@ class Service:
             held=transfer.hold_as is not None,
             pull_tokens=tokens.count(prompt) if transfer.source is not None else 0,
         )
-        part = Choice(job, len(job.parts), request, answer, hold_as=transfer.hold_as, source=transfer.source)
-        request.owner = part
-        return part
+        choice = Choice(job, len(job.choices), request, answer, hold_as=transfer.hold_as, source=transfer.source)
+        request.owner = choice
+        return choice
 
-    def _wanted(self, ask: Ask, prompt_tokens: int) -> Wanted:
-        room = self.about.window - prompt_tokens
-        max_tokens = room if ask.max_tokens is None else ask.max_tokens
-        if max_tokens < 1 or max_tokens > room:
+    def _sampling(self, params: RequestParams, prompt_tokens: int) -> SamplingParams:
+        free = self.about.window - prompt_tokens
+        max_tokens = free if params.max_tokens is None else params.max_tokens
+        if max_tokens < 1 or max_tokens > free:
             raise too_long(self.about.window, prompt_tokens, max_tokens)
-        if ask.min_tokens > max_tokens:
-            message = f"min_tokens must be at most max_tokens={max_tokens}, got {ask.min_tokens}."
+        if params.min_tokens > max_tokens:
+            message = f"min_tokens must be at most max_tokens={max_tokens}, got {params.min_tokens}."
             raise ApiError(400, message, param="min_tokens")
-        return Wanted(max_tokens, ask.min_tokens, ask.ignore_eos, ask.stop)
+        return SamplingParams(max_tokens, params.min_tokens, params.ignore_eos, params.stop)
 
     def _deliver(self, results: list[StepResult]) -> None:
         self._metrics.observe(results)
@@ -148,7 +148,7 @@ class Service:
                 self._count(request)
             for request in result.emitted:
                 job: EngineJob = request.owner.job
-                if job.ask.stream or job.is_complete:
+                if job.params.stream or job.is_complete:
                     job.wake()
         if self.publisher is not None:
             events = self._engine.pool.take_events()
@@ -156,53 +156,52 @@ class Service:
                 self.publisher.publish(events)
 
     def _count(self, request: EngineRequest) -> None:
-        part: Choice = request.owner
-        part.job.unfinished -= 1
-        room = self.about.window - request.prompt_tokens
-        max_tokens = part.job.ask.max_tokens or room
-        self._metrics.finished(request, part.answer.reason, max_tokens=max_tokens, n=part.job.ask.n)
+        choice: Choice = request.owner
+        choice.job.unfinished -= 1
+        max_tokens = choice.job.params.max_tokens or self.about.window - request.prompt_tokens
+        self._metrics.finished(request, choice.answer.reason, max_tokens=max_tokens, n=choice.job.params.n)
 
-    # KV from and for other engines
+    # KV transfers
 
     def _is_busy(self) -> bool:
         return self._driver.stats().running > 0
 
     def _exchange(self, connector: Connector, result: StepResult) -> None:
         for request in result.first:
-            part: Choice = request.owner
-            self._decline(part)
-            if part.hold_as is None:
+            choice: Choice = request.owner
+            self._decline(choice)
+            if choice.hold_as is None:
                 connector.computed(request, None)
         for request in result.finished:
             if request.held:
                 request.owner.job.kv = connector.computed(request, request.owner.hold_as)
 
-    def _decline(self, part: Choice) -> None:
-        """Tell the source that its KV will not be pulled."""
-        source, part.source = part.source, None
+    def _decline(self, choice: Choice) -> None:
+        """Tell the source of its KV that it will not be pulled."""
+        source, choice.source = choice.source, None
         if source is not None and self._connector is not None:
             self._connector.decline(source)
 
     def _begin_pull(self, request: EngineRequest) -> None:
-        part: Choice = request.owner
-        source, part.source = part.source, None
+        choice: Choice = request.owner
+        source, choice.source = choice.source, None
         if request.is_over or source is None or self._connector is None:
             return
-        task = asyncio.get_running_loop().create_task(self._pull(self._connector, source, part))
+        task = asyncio.get_running_loop().create_task(self._pull(self._connector, source, choice))
         self._pulls.add(task)
         task.add_done_callback(self._pulls.discard)
 
-    async def _pull(self, connector: Connector, source: TransferSource, part: Choice) -> None:
+    async def _pull(self, connector: Connector, source: TransferSource, choice: Choice) -> None:
         tokens = 0
         try:
-            pulled = await connector.pull(source, part.request)
+            pulled = await connector.pull(source, choice.request)
         except TransferFailed as error:
             self._metrics.transfer_failed()
             if not self._recomputes:
-                part.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
+                choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
                 return
         else:
             tokens = pulled.tokens
             if pulled.size:
                 self._metrics.transferred(pulled.seconds, pulled.size)
-        self._driver.pulled(part.request, tokens)
+        self._driver.pulled(choice.request, tokens)

@@ -1,7 +1,7 @@
 """`python -m fleet.simengine.store --port N`: the store that engines with `--kv mooncake_store` share, until SIGTERM.
 
-It knows which blocks it holds and how large they are, not what is in them; the least recently used go when it is full.
-Metrics have the names of Mooncake's master.
+It holds the hashes and sizes of blocks, not their content, and evicts the least recently used. Metrics have the names
+of Mooncake's master.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import uvloop
 from fleet.engine.engine_model import TransferLink
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
-from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.server import CannotStart, listen, serve
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -25,7 +25,7 @@ JSON = (b"content-type", b"application/json")
 
 
 class Blocks:
-    """Which blocks are held, the least recently used first. Pure."""
+    """The held blocks, least recently used first. Pure."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity  # bytes
@@ -37,7 +37,7 @@ class Blocks:
         return len(self._sizes)
 
     def put(self, hashes: Sequence[int], size: int) -> None:
-        """A chain, from its start: its end goes first, since it is of no use without what is before it."""
+        """Add a chain from its start. Its end is evicted first, as it is useless without the blocks before it."""
         for key in reversed(hashes):
             if key in self._sizes:
                 self._sizes.move_to_end(key)
@@ -49,7 +49,7 @@ class Blocks:
             self.evicted += 1
 
     def held(self, hashes: Sequence[int]) -> int:
-        """How many of them, from the first one on; they count as used."""
+        """How many leading blocks are held; they count as used."""
         count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
         for key in reversed(hashes[:count]):
             self._sizes.move_to_end(key)
@@ -85,7 +85,7 @@ class Store:
         return {"blocks": len(asked["hashes"])}
 
     async def _get(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The answer comes when the transfer of what is held would be done."""
+        """Responds when the transfer of the held blocks would be done."""
         blocks = self._blocks.held(asked["hashes"])
         size, seconds = blocks * int(asked["block_bytes"]), 0.0
         if size:
@@ -98,13 +98,13 @@ class Store:
         return {"blocks": blocks, "bytes": size, "seconds": seconds}
 
     def _page(self) -> bytes:
-        figures = {
+        values = {
             "master_allocated_bytes": self._blocks.used,
             "master_total_capacity_bytes": self._blocks.capacity,
             "master_key_count": len(self._blocks),
             "master_evicted_key_count": self._blocks.evicted,
         }
-        return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in figures.items()).encode()
+        return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in values.items()).encode()
 
 
 def main() -> int:

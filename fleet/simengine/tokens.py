@@ -1,7 +1,7 @@
-"""The sim's tokenizer: one token per 4 bytes of UTF-8, and the hash chain over blocks of tokens.
+"""The simulated tokenizer: one token per 4 bytes of UTF-8, and the hash chain over blocks of tokens.
 
-A token's id is its 4 bytes as a little-endian number, so text and ids are two spellings of one byte string, and a
-conversation's next turn (prompt + answer + more) has the same blocks as the turn before it.
+A token's id is its 4 bytes as a little-endian number: text and ids are two notations of one byte string, and the next
+turn of a conversation (prompt + answer + more) starts with the blocks of the previous turn.
 """
 
 import sys
@@ -19,7 +19,7 @@ def count(data: bytes) -> int:
 
 
 def chain(data: bytes, block_size: int) -> list[int]:
-    """64-bit hashes of all full blocks, each seeded with the one before it; equal in every process."""
+    """64-bit hashes of all full blocks, each seeded with the previous one; equal in every process."""
     width = block_size * BYTES_PER_TOKEN
     digest = xxh3_64_intdigest
     key = 0
@@ -31,7 +31,7 @@ def chain(data: bytes, block_size: int) -> list[int]:
 
 
 def from_ids(ids: Iterable[int]) -> bytes:
-    """Raises OverflowError or TypeError for what is no id."""
+    """Raises OverflowError or TypeError for invalid ids."""
     words = array("I", ids)
     if sys.byteorder == "big":
         words.byteswap()
@@ -46,7 +46,7 @@ def to_ids(data: bytes) -> list[int]:
 
 
 def render(messages: Iterable[tuple[str, str]]) -> bytes:
-    """(role, content) pairs as the chat template lays them out, ending where the answer begins."""
+    """(role, content) pairs in the chat template, up to the start of the answer."""
     parts = [f"<|{role}|>\n{content}\n" for role, content in messages]
     parts.append("<|assistant|>\n")
     return "".join(parts).encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""The ASGI application: vLLM's endpoints over a Service."""
+"""The ASGI application: vLLM's HTTP API over a Service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,13 +9,13 @@ import orjson
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, messages, parse
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.anthropic import MESSAGES
 from fleet.simengine.http.formats.chat import CHAT
 from fleet.simengine.http.formats.completions import COMPLETIONS
 from fleet.simengine.http.formats.format import ApiFormat
-from fleet.simengine.http.formats.openai import model_of, refuse
+from fleet.simengine.http.formats.openai import error_body, model_of
 from fleet.simengine.http.formats.responses import RESPONSES
-from fleet.simengine.http.refusal import ApiError
 from fleet.simengine.job import EngineJob
 from fleet.simengine.service import Service
 
@@ -37,8 +37,8 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 _PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
-class Gone(Exception):
-    """The client hung up before its request was complete."""
+class ClientDisconnected(Exception):
+    """The client disconnected before its request was complete."""
 
 
 class App:
@@ -61,7 +61,7 @@ class App:
             "/detokenize": self._detokenize,
             "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
             "/v1/embeddings": self._embed,
-            # As vLLM with --enable-sleep-mode; the levels differ in where the weights go, and there are none here.
+            # As vLLM with --enable-sleep-mode; the levels differ in where the weights go, and there are no weights.
             "/sleep": lambda raw: service.sleep(),
             "/wake_up": lambda raw: service.wake(),
         }
@@ -88,18 +88,18 @@ class App:
     async def _generate(self, shape: ApiFormat, scope: Message, receive: Receive, send: Send) -> None:
         try:
             raw = await read_body(receive)
-            # Parsing and hashing are part of the time that the law allows for the API.
+            # Parsing and hashing count as part of the API time of the law.
             arrived_s = self._service.now_s()
-            ask = shape.parse(parse(raw))
-            job = self._service.start(ask, self._id(shape, scope["headers"]), arrived_s)
-        except Gone:
+            params = shape.parse(parse(raw))
+            job = self._service.start(params, self._id(shape, scope["headers"]), arrived_s)
+        except ClientDisconnected:
             return
-        except ApiError as refusal:
-            await respond(send, refusal.status, shape.refuse(refusal))
+        except ApiError as error:
+            await respond(send, error.status, shape.error_body(error))
             return
         watch = asyncio.create_task(_watch(receive, job))
         try:
-            await (_stream if job.ask.stream else _whole)(shape, job, send)
+            await (_stream if job.params.stream else _whole)(shape, job, send)
         finally:
             watch.cancel()
             self._service.finish(job)
@@ -107,21 +107,21 @@ class App:
     async def _write(self, make: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
         try:
             body = make(await read_body(receive))
-        except Gone:
+        except ClientDisconnected:
             return
-        except ApiError as refusal:
-            await respond(send, refusal.status, refuse(refusal))
+        except ApiError as error:
+            await respond(send, error.status, error_body(error))
             return
         await respond(send, 200, body)
 
     async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
-        """Between engines."""
+        """A request of another engine to the connector."""
         try:
             status, answer = await self._service.connector_writes[path](parse(await read_body(receive)))
-        except Gone:
+        except ClientDisconnected:
             return
-        except ApiError as refusal:
-            status, answer = refusal.status, {"error": refusal.message}
+        except ApiError as error:
+            status, answer = error.status, {"error": error.message}
         await respond(send, status, orjson.dumps(answer))
 
     def _id(self, shape: ApiFormat, headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -173,7 +173,7 @@ class App:
 async def _whole(shape: ApiFormat, job: EngineJob, send: Send) -> None:
     await job.progress()
     if job.failed is not None:
-        await respond(send, job.failed.status, shape.refuse(job.failed))
+        await respond(send, job.failed.status, shape.error_body(job.failed))
     elif not job.is_gone:
         await respond(send, 200, shape.whole(job))
 
@@ -184,10 +184,12 @@ async def _stream(shape: ApiFormat, job: EngineJob, send: Send) -> None:
     head = shape.begin(job)
     while not job.is_gone:
         if job.failed is not None:
-            await send({"type": "http.response.body", "body": shape.broken(job.failed)})
+            await send({"type": "http.response.body", "body": shape.error_event(job.failed)})
             return
         written = [head]
-        written += [shape.chunk(job, part, part.take()) for part in job.parts if part.request.generated > part.sent]
+        written += [
+            shape.chunk(job, choice, choice.take()) for choice in job.choices if choice.request.generated > choice.sent
+        ]
         head = b""
         is_complete = job.is_complete
         if is_complete:
@@ -199,7 +201,7 @@ async def _stream(shape: ApiFormat, job: EngineJob, send: Send) -> None:
 
 
 async def _watch(receive: Receive, job: EngineJob) -> None:
-    """A client that hangs up ends its job."""
+    """End the job when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     job.is_gone = True
@@ -215,7 +217,7 @@ async def read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         pieces.append(message.get("body", b""))
         if not message.get("more_body"):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)

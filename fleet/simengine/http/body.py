@@ -1,10 +1,10 @@
-"""Reading fields of a request body, with vLLM's refusals for what does not fit. Unknown fields are ignored."""
+"""Fields of a request body, with vLLM's errors for invalid values. Unknown fields are ignored."""
 
 from typing import Any, cast
 
 import orjson
 
-from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.http.errors import ApiError
 
 Body = dict[str, Any]
 
@@ -49,7 +49,7 @@ def mapping(body: Body, name: str) -> Body:
 
 
 def strings(body: Body, name: str) -> tuple[str, ...]:
-    """One string or a list of them; empty ones count for nothing."""
+    """One string or a list of strings; empty strings are ignored."""
     value = body.get(name)
     values = [value] if isinstance(value, str) else value or []
     if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
@@ -58,7 +58,7 @@ def strings(body: Body, name: str) -> tuple[str, ...]:
 
 
 def text_of(content: object, where: str) -> str:
-    """The text of a message: a string, or a list of parts that carry text."""
+    """The text of a message: a string, or a list of parts with text."""
     if content is None:
         return ""
     if isinstance(content, str):

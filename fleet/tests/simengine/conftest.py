@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fleet.tests.simengine.figures import figures
+from fleet.tests.simengine.metrics_page import parse_page
 
 ROOT = Path(__file__).resolve().parents[3]
 FAST = 100  # time scale: an answer of 100 tokens takes about 10 ms
@@ -34,8 +34,8 @@ class Sim:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def figures(self) -> dict[str, float]:
-        return figures(self.http.get("/metrics").text)
+    def metrics(self) -> dict[str, float]:
+        return parse_page(self.http.get("/metrics").text)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.tests.simengine.conftest import Sim
-from fleet.tests.simengine.figures import events
+from fleet.tests.simengine.metrics_page import events
 
 ASKS: dict[str, dict[str, object]] = {
     "/v1/completions": {"prompt": "x" * 400, "max_tokens": 30},

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.tests.simengine.conftest import Sim, StartSim
-from fleet.tests.simengine.figures import events
+from fleet.tests.simengine.metrics_page import events
 
 
 def cached(answer: dict) -> int:
@@ -48,11 +48,11 @@ def test_streams_and_other_apis_report_the_cached_tokens_too(sim: Sim) -> None:
 def test_the_counters_agree_with_what_answers_report(start_sim: StartSim) -> None:
     sim = start_sim()
     answers = [sim.complete("shared" * 100 + tail * 10) for tail in ("one", "two", "one")]
-    figures = sim.figures()
-    assert figures["vllm:prefix_cache_hits_total"] == sum(map(cached, answers)) > 0
-    assert figures["vllm:prefix_cache_queries_total"] == sum(a["usage"]["prompt_tokens"] for a in answers)
-    assert figures["vllm:prompt_tokens_by_source_total{source=local_cache_hit}"] == sum(map(cached, answers))
-    assert figures["vllm:prompt_tokens_cached_by_source_total{source=device}"] == sum(map(cached, answers))
+    metrics = sim.metrics()
+    assert metrics["vllm:prefix_cache_hits_total"] == sum(map(cached, answers)) > 0
+    assert metrics["vllm:prefix_cache_queries_total"] == sum(a["usage"]["prompt_tokens"] for a in answers)
+    assert metrics["vllm:prompt_tokens_by_source_total{source=local_cache_hit}"] == sum(map(cached, answers))
+    assert metrics["vllm:prompt_tokens_cached_by_source_total{source=device}"] == sum(map(cached, answers))
 
 
 def test_a_reset_forgets_everything(start_sim: StartSim) -> None:

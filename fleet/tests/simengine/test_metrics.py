@@ -1,4 +1,4 @@
-"""/metrics: vLLM's names, and figures that add up."""
+"""/metrics: vLLM's names, and metrics that add up."""
 
 import pytest
 
@@ -40,11 +40,11 @@ HISTOGRAMS = [
 
 
 def test_every_name_is_there_before_the_first_request(sim: Sim) -> None:
-    figures = sim.figures()
+    metrics = sim.metrics()
     histograms = [f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count", "bucket{le=+Inf}")]
-    assert set(GAUGES + COUNTERS + histograms) <= set(figures)
-    assert figures["weir_sim_time_scale"] == FAST
-    assert 0 <= figures["weir_sim_lag_seconds"] < 60
+    assert set(GAUGES + COUNTERS + histograms) <= set(metrics)
+    assert metrics["weir_sim_time_scale"] == FAST
+    assert 0 <= metrics["weir_sim_lag_seconds"] < 60
 
 
 def test_the_size_of_the_cache_is_told(start_sim: StartSim) -> None:
@@ -59,31 +59,31 @@ def test_figures_add_up_over_some_requests(start_sim: StartSim) -> None:
     for index in range(3):
         sim.complete(f"{index:04d}" * 100, max_tokens=20)
     sim.post("/v1/completions", {"prompt": "short answer", "max_tokens": 5000})
-    figures = sim.figures()
-    generated = figures["vllm:generation_tokens_total"]
-    assert figures["vllm:prompt_tokens_total"] == 303
-    assert figures["vllm:request_success_total{finished_reason=length}"] == 3
-    assert figures["vllm:request_success_total{finished_reason=stop}"] == 1
-    assert figures["vllm:time_to_first_token_seconds_count"] == 4
-    assert figures["vllm:inter_token_latency_seconds_count"] == generated - 4
-    assert figures["vllm:request_generation_tokens_sum"] == generated
-    assert figures["vllm:request_params_max_tokens_sum"] == 5060
-    assert figures["vllm:iteration_tokens_total_sum"] == 303 + generated - 4
+    metrics = sim.metrics()
+    generated = metrics["vllm:generation_tokens_total"]
+    assert metrics["vllm:prompt_tokens_total"] == 303
+    assert metrics["vllm:request_success_total{finished_reason=length}"] == 3
+    assert metrics["vllm:request_success_total{finished_reason=stop}"] == 1
+    assert metrics["vllm:time_to_first_token_seconds_count"] == 4
+    assert metrics["vllm:inter_token_latency_seconds_count"] == generated - 4
+    assert metrics["vllm:request_generation_tokens_sum"] == generated
+    assert metrics["vllm:request_params_max_tokens_sum"] == 5060
+    assert metrics["vllm:iteration_tokens_total_sum"] == 303 + generated - 4
     for name in HISTOGRAMS:
-        assert figures[f"{name}_bucket{{le=+Inf}}"] == figures[f"{name}_count"]
+        assert metrics[f"{name}_bucket{{le=+Inf}}"] == metrics[f"{name}_count"]
 
 
 def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim) -> None:
     """A request alone on the engine, in virtual seconds: no clock takes part."""
     sim, law = start_sim(), law_of(profile())
     sim.complete("time" * 4000, max_tokens=101)
-    figures = sim.figures()
+    metrics = sim.metrics()
     prefill = law.step_s(4000, chunk_pairs(4000, 0), 0, 0)
     decode = sum(law.step_s(1, 0, 4001 + i, 1) for i in range(100))
-    assert figures["vllm:time_to_first_token_seconds_sum"] == pytest.approx(API_S + prefill, rel=1e-6)
-    assert figures["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decode, rel=1e-6)
-    assert figures["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(decode / 100, rel=1e-6)
-    assert figures["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(API_S + prefill + decode, rel=1e-6)
+    assert metrics["vllm:time_to_first_token_seconds_sum"] == pytest.approx(API_S + prefill, rel=1e-6)
+    assert metrics["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decode, rel=1e-6)
+    assert metrics["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(decode / 100, rel=1e-6)
+    assert metrics["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(API_S + prefill + decode, rel=1e-6)
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
@@ -101,4 +101,4 @@ def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
 
 def test_a_model_name_with_quotes_does_not_break_the_page(start_sim: StartSim) -> None:
     sim = start_sim(model='a"b\\c')
-    assert "vllm:num_requests_running" in sim.figures()
+    assert "vllm:num_requests_running" in sim.metrics()

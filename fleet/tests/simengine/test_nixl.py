@@ -42,7 +42,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def holds_nothing(sim: Sim) -> Callable[[], bool]:
-    return lambda: sim.figures()["vllm:kv_cache_usage_perc"] == 0
+    return lambda: sim.metrics()["vllm:kv_cache_usage_perc"] == 0
 
 
 def text(answer: dict[str, object]) -> str:
@@ -62,7 +62,7 @@ def test_the_prefill_says_where_its_blocks_are_and_holds_them(pair: tuple[Sim, S
     assert (params["do_remote_prefill"], params["do_remote_decode"]) == (True, False)
     assert one.url == f"http://{params['remote_host']}:{params['remote_port']}"
     assert len(params["remote_block_ids"][0]) == 126  # type: ignore[index]
-    assert one.figures()["vllm:kv_cache_usage_perc"] > 0
+    assert one.metrics()["vllm:kv_cache_usage_perc"] > 0
     other.complete("held " + PROMPT, 4, kv_transfer_params=params)
     until(holds_nothing(one))
 
@@ -70,9 +70,9 @@ def test_the_prefill_says_where_its_blocks_are_and_holds_them(pair: tuple[Sim, S
 def test_tokens_that_came_from_elsewhere_are_counted_as_such(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     prompt = "counted " + PROMPT
-    before = other.figures()
+    before = other.metrics()
     decoded = other.complete(prompt, 4, kv_transfer_params=prefill(one, prompt))
-    after = other.figures()
+    after = other.metrics()
     assert decoded["usage"]["prompt_tokens_details"]["cached_tokens"] == 2001  # type: ignore[index]
 
     def more(name: str) -> float:
@@ -92,10 +92,10 @@ def test_only_what_the_decoder_does_not_hold_is_moved(pair: tuple[Sim, Sim]) -> 
     one, other = pair
     first = "again " + PROMPT
     other.complete(first, 1)
-    before = other.figures()["vllm:nixl_bytes_transferred_sum"]
+    before = other.metrics()["vllm:nixl_bytes_transferred_sum"]
     longer = first + "and more " * 100
     other.complete(longer, 4, kv_transfer_params=prefill(one, longer))
-    moved = (other.figures()["vllm:nixl_bytes_transferred_sum"] - before) / 131_072
+    moved = (other.metrics()["vllm:nixl_bytes_transferred_sum"] - before) / 131_072
     assert moved == 2227 - 2000
 
 
@@ -116,12 +116,12 @@ def test_kv_that_does_not_come_fails_the_request(pair: tuple[Sim, Sim], changes:
     one, other = pair
     prompt = f"lost {changes} " + PROMPT
     params = prefill(one, prompt)
-    before = other.figures()["vllm:nixl_num_failed_transfers_total"]
+    before = other.metrics()["vllm:nixl_num_failed_transfers_total"]
     body = {"prompt": prompt, "max_tokens": 4, "kv_transfer_params": {**params, **changes}}
     answer = other.post("/v1/completions", body)
     assert answer.status_code == 500
     assert "KV load failed" in answer.json()["error"]["message"]
-    assert other.figures()["vllm:nixl_num_failed_transfers_total"] == before + 1
+    assert other.metrics()["vllm:nixl_num_failed_transfers_total"] == before + 1
     until(holds_nothing(other))
     with other.http.stream("POST", "/v1/completions", json={**body, "stream": True}) as stream:
         events = stream.read().decode()
@@ -177,7 +177,7 @@ def test_every_api_hands_its_blocks_over(pair: tuple[Sim, Sim]) -> None:
         limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
         answer = one.post(path, {**body, limit: 1, "kv_transfer_params": PREFILL})
         params = answer.json()["kv_transfer_params"]
-        before = other.figures()["vllm:nixl_xfer_time_seconds_count"]
+        before = other.metrics()["vllm:nixl_xfer_time_seconds_count"]
         assert other.post("/reset_prefix_cache", {}).json() == {"success": True}
         assert other.post(path, {**body, limit: 5, "kv_transfer_params": params}).status_code == 200
-        assert other.figures()["vllm:nixl_xfer_time_seconds_count"] == before + 1
+        assert other.metrics()["vllm:nixl_xfer_time_seconds_count"] == before + 1

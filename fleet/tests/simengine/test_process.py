@@ -20,9 +20,9 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 def is_empty(sim: Sim) -> bool:
-    figures = sim.figures()
+    metrics = sim.metrics()
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-    return all(figures[name] == 0 for name in names)
+    return all(metrics[name] == 0 for name in names)
 
 
 def test_a_client_that_leaves_a_stream_frees_its_blocks(start_sim: StartSim) -> None:
@@ -33,7 +33,7 @@ def test_a_client_that_leaves_a_stream_frees_its_blocks(start_sim: StartSim) -> 
         assert not is_empty(sim)
         assert sim.http.get("/load").json() == {"server_load": 1}
     eventually(lambda: is_empty(sim))
-    assert sim.figures()["vllm:request_success_total{finished_reason=abort}"] == 1
+    assert sim.metrics()["vllm:request_success_total{finished_reason=abort}"] == 1
     assert sim.http.get("/load").json() == {"server_load": 0}
 
 
@@ -42,7 +42,7 @@ def test_a_client_that_does_not_wait_for_its_answer_frees_its_blocks(start_sim: 
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{sim.url}/v1/completions", json=ENDLESS, timeout=0.5)
     eventually(lambda: is_empty(sim))
-    assert sim.figures()["vllm:request_success_total{finished_reason=abort}"] == 1
+    assert sim.metrics()["vllm:request_success_total{finished_reason=abort}"] == 1
 
 
 async def test_many_requests_at_once_all_get_their_answers(start_sim: StartSim) -> None:
@@ -55,9 +55,9 @@ async def test_many_requests_at_once_all_get_their_answers(start_sim: StartSim) 
     async with httpx.AsyncClient(base_url=sim.url, timeout=60, limits=httpx.Limits(max_connections=60)) as client:
         sizes = await asyncio.gather(*(ask(client, index) for index in range(60)))
     assert min(sizes) > 400
-    figures = sim.figures()
-    assert figures["vllm:request_success_total{finished_reason=length}"] == 60
-    assert figures["vllm:generation_tokens_total"] == 6000
+    metrics = sim.metrics()
+    assert metrics["vllm:request_success_total{finished_reason=length}"] == 60
+    assert metrics["vllm:generation_tokens_total"] == 6000
     assert is_empty(sim)
 
 

@@ -73,8 +73,8 @@ def test_unknown_paths_and_wrong_methods_are_told_apart(sim: Sim) -> None:
 
 
 def test_a_refused_request_leaves_no_trace_in_the_engine(sim: Sim) -> None:
-    before = sim.figures()["vllm:prefix_cache_queries_total"]
+    before = sim.metrics()["vllm:prefix_cache_queries_total"]
     sim.post(PLAIN, {"prompt": ["fine", "x" * 4 * 131_072]})
-    after = sim.figures()
+    after = sim.metrics()
     assert after["vllm:prefix_cache_queries_total"] == before
     assert (after["vllm:num_requests_waiting"], after["vllm:kv_cache_usage_perc"]) == (0, 0)

@@ -17,6 +17,6 @@ def test_an_engine_that_sleeps_refuses_requests_until_it_is_woken(sim: Sim, leve
     assert (refused.status_code, "asleep" in refused.text) == (503, True)
     assert sim.http.post("/wake_up").status_code == 200
     assert sim.http.get("/is_sleeping").json() == {"is_sleeping": False}
-    before = sim.figures()["vllm:prefix_cache_hits_total"]
+    before = sim.metrics()["vllm:prefix_cache_hits_total"]
     sim.complete(PROMPT)
-    assert sim.figures()["vllm:prefix_cache_hits_total"] == before, "what was cached is gone"
+    assert sim.metrics()["vllm:prefix_cache_hits_total"] == before, "what was cached is gone"

@@ -67,9 +67,9 @@ def test_what_one_engine_computed_the_other_finds_in_the_store(store: str, pair:
     second = other.complete(PROMPT, 20)
     assert text(first) == text(second)
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 1999  # type: ignore[index]
-    figures = other.figures()
-    assert figures["vllm:external_prefix_cache_hits_total"] == 1999
-    assert figures["vllm:prompt_tokens_cached_by_source_total{source=external_unspecified}"] == 1999
+    metrics = other.metrics()
+    assert metrics["vllm:external_prefix_cache_hits_total"] == 1999
+    assert metrics["vllm:prompt_tokens_cached_by_source_total{source=external_unspecified}"] == 1999
 
 
 def test_a_prompt_that_nobody_computed_is_computed(pair: tuple[Sim, Sim]) -> None:

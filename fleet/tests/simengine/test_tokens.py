@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.simengine import tokens
-from fleet.simengine.answers import Author, Wanted
+from fleet.simengine.generation import SamplingParams, TextGenerator
 
-AUTHOR = Author(seed=1)
+AUTHOR = TextGenerator(seed=1)
 
 
 @given(st.text())
@@ -44,48 +44,48 @@ def test_messages_are_rendered_up_to_where_the_answer_begins() -> None:
 
 @given(st.binary(min_size=1, max_size=50), st.integers(1, 40_000))
 def test_a_fixed_answer_has_four_plain_bytes_per_token(prompt: bytes, length: int) -> None:
-    answer = AUTHOR.answer(prompt, Wanted(length, ignore_eos=True))
+    answer = AUTHOR.answer(prompt, SamplingParams(length, ignore_eos=True))
     assert (answer.tokens, len(answer.text.encode()), answer.reason) == (length, 4 * length, "length")
     assert set(answer.text) <= set("abcdefghijklmnopqrstuvwxyz ")
 
 
 @given(st.binary(min_size=1, max_size=50), st.integers(1, 300), st.integers(0, 300))
 def test_a_drawn_answer_keeps_its_bounds_and_says_why_it_ended(prompt: bytes, longest: int, shortest: int) -> None:
-    answer = AUTHOR.answer(prompt, Wanted(longest, min(shortest, longest)))
+    answer = AUTHOR.answer(prompt, SamplingParams(longest, min(shortest, longest)))
     assert max(1, min(shortest, longest)) <= answer.tokens <= longest
     assert answer.reason == ("length" if answer.tokens == longest else "stop")
 
 
 def test_the_same_seed_and_prompt_say_the_same_and_others_something_else() -> None:
-    wanted = Wanted(50, ignore_eos=True)
+    wanted = SamplingParams(50, ignore_eos=True)
     said = AUTHOR.answer(b"prompt", wanted)
-    assert Author(seed=1).answer(b"prompt", wanted) == said
-    assert Author(seed=2).answer(b"prompt", wanted).text != said.text
+    assert TextGenerator(seed=1).answer(b"prompt", wanted) == said
+    assert TextGenerator(seed=2).answer(b"prompt", wanted).text != said.text
     assert AUTHOR.answer(b"other", wanted).text != said.text
     assert AUTHOR.answer(b"prompt", wanted, salt=7).text != said.text
 
 
 def test_a_shorter_answer_is_the_beginning_of_a_longer_one() -> None:
-    long = AUTHOR.answer(b"prompt", Wanted(900, ignore_eos=True))
-    short = AUTHOR.answer(b"prompt", Wanted(90, ignore_eos=True))
+    long = AUTHOR.answer(b"prompt", SamplingParams(900, ignore_eos=True))
+    short = AUTHOR.answer(b"prompt", SamplingParams(90, ignore_eos=True))
     assert long.text.startswith(short.text)
 
 
 def test_answers_differ_in_length_as_drawn() -> None:
-    lengths = {AUTHOR.answer(b"%d" % i, Wanted(10_000)).tokens for i in range(50)}
+    lengths = {AUTHOR.answer(b"%d" % i, SamplingParams(10_000)).tokens for i in range(50)}
     assert len(lengths) > 20
 
 
 @pytest.mark.parametrize("min_tokens", [0, 6])
 def test_a_stop_string_ends_the_answer_before_itself(min_tokens: int) -> None:
-    whole = AUTHOR.answer(b"p", Wanted(40, ignore_eos=True))
+    whole = AUTHOR.answer(b"p", SamplingParams(40, ignore_eos=True))
     stop = whole.text[21:26]
-    answer = AUTHOR.answer(b"p", Wanted(40, min_tokens, True, ("never", stop)))
+    answer = AUTHOR.answer(b"p", SamplingParams(40, min_tokens, True, ("never", stop)))
     assert answer.text == whole.text[: whole.text.index(stop)]
     assert (answer.tokens, answer.reason, answer.stopped_by) == (7, "stop", stop)
 
 
 def test_a_stop_string_does_not_count_before_the_least_tokens() -> None:
-    whole = AUTHOR.answer(b"p", Wanted(40, ignore_eos=True))
-    answer = AUTHOR.answer(b"p", Wanted(40, 30, True, (whole.text[4:8],)))
+    whole = AUTHOR.answer(b"p", SamplingParams(40, ignore_eos=True))
+    answer = AUTHOR.answer(b"p", SamplingParams(40, 30, True, (whole.text[4:8],)))
     assert answer.tokens >= 30

@@ -6,25 +6,25 @@ import orjson
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, strings, text_of
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.http.formats.openai import model_of
-from fleet.simengine.http.refusal import ApiError
-from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 _KINDS = {400: "invalid_request_error", 404: "not_found_error", 503: "overloaded_error"}
 
 
-def _parse(body: Body) -> Ask:
+def _parse(body: Body) -> RequestParams:
     if body.get("max_tokens") is None:
         raise ApiError(400, "max_tokens: Field required.", param="max_tokens")
     turns = messages(body)
     if body.get("system") is not None:
         turns.insert(0, ("system", text_of(body["system"], "system")))
-    return Ask(
+    return RequestParams(
         model=model_of(body),
         prompts=(tokens.render(turns),),
         max_tokens=integer(body, "max_tokens", None, minimum=1),
-        # Not Anthropic's; vLLM takes them too, and load tests need answers of a known length.
+        # Not Anthropic's; vLLM accepts them too, and load tests need answers of a known length.
         min_tokens=integer(body, "min_tokens", 0, minimum=0) or 0,
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop_sequences"),
@@ -34,7 +34,7 @@ def _parse(body: Body) -> Ask:
 
 
 def _usage(job: EngineJob, output_tokens: int) -> dict[str, int]:
-    """Anthropic's input tokens are those not read from the cache."""
+    """Anthropic's input tokens exclude those read from the cache."""
     cached = job.cached_tokens
     return {
         "input_tokens": job.prompt_tokens - cached,
@@ -44,10 +44,10 @@ def _usage(job: EngineJob, output_tokens: int) -> dict[str, int]:
     }
 
 
-def _stop(part: Choice) -> dict[str, Any]:
-    if part.answer.stopped_by is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": part.answer.stopped_by}
-    return {"stop_reason": "max_tokens" if part.answer.reason == "length" else "end_turn", "stop_sequence": None}
+def _stop(choice: Choice) -> dict[str, Any]:
+    if choice.answer.stopped_by is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": choice.answer.stopped_by}
+    return {"stop_reason": "max_tokens" if choice.answer.reason == "length" else "end_turn", "stop_sequence": None}
 
 
 def _message(job: EngineJob, **fields: Any) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def _message(job: EngineJob, **fields: Any) -> dict[str, Any]:
 
 
 def _whole(job: EngineJob) -> bytes:
-    part = job.parts[0]
-    content = [{"type": "text", "text": part.answer.text}]
+    choice = job.choices[0]
+    content = [{"type": "text", "text": choice.answer.text}]
     usage = _usage(job, job.completion_tokens)
-    return orjson.dumps(_message(job, content=content, **_stop(part), usage=usage, kv_transfer_params=job.kv))
+    return orjson.dumps(_message(job, content=content, **_stop(choice), usage=usage, kv_transfer_params=job.kv))
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -71,7 +71,7 @@ def _begin(job: EngineJob) -> bytes:
     return _event("message_start", message=message) + _event("content_block_start", index=0, content_block=block)
 
 
-def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
+def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
     if not text:
         return b""
     return (
@@ -83,18 +83,18 @@ def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
 def _end(job: EngineJob) -> bytes:
     return (
         _event("content_block_stop", index=0)
-        + _event("message_delta", delta=_stop(job.parts[0]), usage=_usage(job, job.completion_tokens))
+        + _event("message_delta", delta=_stop(job.choices[0]), usage=_usage(job, job.completion_tokens))
         + _event("message_stop")
     )
 
 
-def _refuse(refusal: ApiError) -> bytes:
-    error = {"type": _KINDS.get(refusal.status, "api_error"), "message": refusal.message}
-    return orjson.dumps({"type": "error", "error": error})
+def _error_body(error: ApiError) -> bytes:
+    fields = {"type": _KINDS.get(error.status, "api_error"), "message": error.message}
+    return orjson.dumps({"type": "error", "error": fields})
 
 
-def _broken(refusal: ApiError) -> bytes:
-    return b"event: error\ndata: %b\n\n" % _refuse(refusal)
+def _error_event(error: ApiError) -> bytes:
+    return b"event: error\ndata: %b\n\n" % _error_body(error)
 
 
-MESSAGES = ApiFormat("msg_", _parse, _whole, _begin, _chunk, _end, _refuse, _broken)
+MESSAGES = ApiFormat("msg_", _parse, _whole, _begin, _chunk, _end, _error_body, _error_event)

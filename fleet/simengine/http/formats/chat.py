@@ -4,18 +4,18 @@ from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer, messages
 from fleet.simengine.http.formats import openai
 from fleet.simengine.http.formats.format import ApiFormat
-from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 
-def _parse(body: Body) -> Ask:
+def _parse(body: Body) -> RequestParams:
     prompt = tokens.render(messages(body))
     limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    return Ask(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
+    return RequestParams(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
 
 
 def _whole(job: EngineJob) -> bytes:
     return openai.whole(
-        job, "chat.completion", lambda part: {"message": {"role": "assistant", "content": part.answer.text}}
+        job, "chat.completion", lambda choice: {"message": {"role": "assistant", "content": choice.answer.text}}
     )
 
 
@@ -24,16 +24,16 @@ def _begin(job: EngineJob) -> bytes:
     role = (
         b'"choices":[{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}\n\n'
     )
-    return b"".join(job.head + role % part.index for part in job.parts)
+    return b"".join(job.head + role % choice.index for choice in job.choices)
 
 
-def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
+def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
     return b'%s"choices":[{"index":%d,"delta":{"content":"%s"}%s' % (
         job.head,
-        part.index,
+        choice.index,
         text.encode(),
-        openai.tail(job, part),
+        openai.tail(job, choice),
     )
 
 
-CHAT = ApiFormat("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)
+CHAT = ApiFormat("chatcmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.error_body, openai.error_event)

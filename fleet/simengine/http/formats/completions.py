@@ -1,18 +1,18 @@
-"""/v1/completions: the prompt as it is, text or token ids, one or several."""
+"""/v1/completions: the raw prompt, text or token ids, one or several."""
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
 from fleet.simengine.http.formats.format import ApiFormat
-from fleet.simengine.http.refusal import ApiError
-from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's
 
 
-def _parse(body: Body) -> Ask:
+def _parse(body: Body) -> RequestParams:
     max_tokens = integer(body, "max_tokens", DEFAULT_MAX_TOKENS, minimum=1)
-    return Ask(prompts=_prompts(body.get("prompt")), max_tokens=max_tokens, **openai.common(body))
+    return RequestParams(prompts=_prompts(body.get("prompt")), max_tokens=max_tokens, **openai.common(body))
 
 
 def _prompts(prompt: object) -> tuple[bytes, ...]:
@@ -25,7 +25,7 @@ def _prompt(prompt: object) -> bytes:
     if isinstance(prompt, str) and prompt:
         return prompt.encode(errors="surrogatepass")
     if not isinstance(prompt, list) or not prompt:
-        raise ApiError(400, "prompt: Field required, a text or a list of token ids that is not empty.", param="prompt")
+        raise ApiError(400, "prompt: Field required, a non-empty text or list of token ids.", param="prompt")
     try:
         return tokens.from_ids(prompt)
     except (OverflowError, TypeError):
@@ -34,7 +34,7 @@ def _prompt(prompt: object) -> bytes:
 
 
 def _whole(job: EngineJob) -> bytes:
-    return openai.whole(job, "text_completion", lambda part: {"text": part.answer.text})
+    return openai.whole(job, "text_completion", lambda choice: {"text": choice.answer.text})
 
 
 def _begin(job: EngineJob) -> bytes:
@@ -42,8 +42,8 @@ def _begin(job: EngineJob) -> bytes:
     return b""
 
 
-def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
-    return b'%s"choices":[{"index":%d,"text":"%s"%s' % (job.head, part.index, text.encode(), openai.tail(job, part))
+def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
+    return b'%s"choices":[{"index":%d,"text":"%s"%s' % (job.head, choice.index, text.encode(), openai.tail(job, choice))
 
 
-COMPLETIONS = ApiFormat("cmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.refuse, openai.broken)
+COMPLETIONS = ApiFormat("cmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.error_body, openai.error_event)

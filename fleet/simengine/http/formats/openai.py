@@ -1,4 +1,4 @@
-"""What the OpenAI-shaped endpoints have in common."""
+"""Shared by the OpenAI formats."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 import orjson
 
 from fleet.simengine.http.body import Body, flag, integer, mapping, strings
-from fleet.simengine.http.refusal import ApiError
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.job import Choice, EngineJob
 
 DONE = b"data: [DONE]\n\n"
 
 
-def refuse(refusal: ApiError) -> bytes:
-    error = {
-        "message": refusal.message,
-        "type": refusal.kind,
-        "param": refusal.param,
-        "code": refusal.status,
+def error_body(error: ApiError) -> bytes:
+    fields = {
+        "message": error.message,
+        "type": error.kind,
+        "param": error.param,
+        "code": error.status,
     }
-    return orjson.dumps({"error": error})
+    return orjson.dumps({"error": fields})
 
 
 def usage(job: EngineJob) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def model_of(body: Body) -> str | None:
 
 
 def common(body: Body) -> dict[str, Any]:
-    """The fields of an Ask that chat and plain completions spell alike."""
+    """The RequestParams fields that chat and text completions have in common."""
     options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
@@ -59,34 +59,34 @@ def common(body: Body) -> dict[str, Any]:
     }
 
 
-def tail(job: EngineJob, part: Choice) -> bytes:
-    """The end of a chunk, after its text."""
+def tail(job: EngineJob, choice: Choice) -> bytes:
+    """The end of a chunk after its text."""
     finish = b"null"
-    if part.is_complete:
-        finish = b'"%s","stop_reason":%s' % (part.answer.reason.encode(), orjson.dumps(part.answer.stopped_by))
-    if job.ask.usage_in_chunks:
+    if choice.is_complete:
+        finish = b'"%s","stop_reason":%s' % (choice.answer.reason.encode(), orjson.dumps(choice.answer.stopped_by))
+    if job.params.usage_in_chunks:
         return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, orjson.dumps(usage(job)))
     return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
 
 
 def end(job: EngineJob) -> bytes:
-    """After the last token; `job.head` is what each chunk begins with, up to its choices."""
-    if not job.ask.usage_at_end:
+    """After the last token; `job.head`: the start of each chunk up to its choices."""
+    if not job.params.usage_at_end:
         return DONE
     return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
 
 
 def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]) -> bytes:
-    """An answer that is not streamed; `content` is what the two endpoints name differently."""
+    """A response that is not streamed; `content`: the fields in which the two APIs differ."""
     choices = [
         {
-            "index": part.index,
-            **content(part),
+            "index": choice.index,
+            **content(choice),
             "logprobs": None,
-            "finish_reason": part.answer.reason,
-            "stop_reason": part.answer.stopped_by,
+            "finish_reason": choice.answer.reason,
+            "stop_reason": choice.answer.stopped_by,
         }
-        for part in job.parts
+        for choice in job.choices
     ]
     return orjson.dumps(
         {
@@ -101,9 +101,9 @@ def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]
     )
 
 
-def broken(refusal: ApiError) -> bytes:
-    """The event that ends a stream which cannot go on, as vLLM writes it."""
-    return b"data: %b\n\n" % refuse(refusal) + DONE
+def error_event(error: ApiError) -> bytes:
+    """The event that ends a failed stream, as vLLM writes it."""
+    return b"data: %b\n\n" % error_body(error) + DONE
 
 
 def head(job: EngineJob, kind: str) -> bytes:

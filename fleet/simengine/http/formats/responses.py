@@ -1,4 +1,4 @@
-"""/v1/responses: one text answer to a text or a list of messages; nothing is kept for later."""
+"""/v1/responses: one text response to a text or a list of messages; responses are not stored."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import orjson
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, text_of
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
 from fleet.simengine.http.formats.format import ApiFormat
-from fleet.simengine.http.refusal import ApiError
-from fleet.simengine.job import Ask, Choice, EngineJob
+from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 
-def _parse(body: Body) -> Ask:
+def _parse(body: Body) -> RequestParams:
     if body.get("previous_response_id") is not None:
         raise ApiError(404, "Responses are not stored here.", kind="NotFoundError", param="previous_response_id")
     asked = body.get("input")
     turns = [("user", asked)] if isinstance(asked, str) and asked else messages(body, "input")
     if body.get("instructions") is not None:
         turns.insert(0, ("system", text_of(body["instructions"], "instructions")))
-    return Ask(
+    return RequestParams(
         model=openai.model_of(body),
         prompts=(tokens.render(turns),),
         max_tokens=integer(body, "max_output_tokens", None, minimum=1),
@@ -54,7 +54,7 @@ def _response(job: EngineJob, status: str, **fields: Any) -> dict[str, Any]:
 
 
 def _finished(job: EngineJob) -> dict[str, Any]:
-    answer = job.parts[0].answer
+    answer = job.choices[0].answer
     cut = answer.reason == "length"
     status = "incomplete" if cut else "completed"
     completion = job.completion_tokens
@@ -92,7 +92,7 @@ def _begin(job: EngineJob) -> bytes:
     return b"".join(events)
 
 
-def _chunk(job: EngineJob, part: Choice, text: str) -> bytes:
+def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
     return b'%s%s"}\n\n' % (job.head, text.encode())
 
 
@@ -109,4 +109,4 @@ def _end(job: EngineJob) -> bytes:
     )
 
 
-RESPONSES = ApiFormat("resp_", _parse, _whole, _begin, _chunk, _end, openai.refuse, openai.broken)
+RESPONSES = ApiFormat("resp_", _parse, _whole, _begin, _chunk, _end, openai.error_body, openai.error_event)

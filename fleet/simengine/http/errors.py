@@ -1,7 +1,4 @@
-"""Requests that are answered with an error, in the words and codes that vLLM uses.
-
-Refusal
-"""
+"""Error responses with vLLM's texts and codes."""
 
 
 class ApiError(Exception):

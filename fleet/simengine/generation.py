@@ -1,4 +1,4 @@
-"""What the simulated model says, and how much of it: a function of the seed and the prompt, known before it is said.
+"""The text that the simulated model generates: a function of seed and prompt, known in advance.
 
 Each token is 4 ASCII characters that need no escaping in JSON.
 """
@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from fleet.simengine.tokens import BYTES_PER_TOKEN
 
 CORPUS_TOKENS = 16_384
-# Where the model would stop by itself: log-normal, as answers of chat traffic roughly are.
+# Length at which the model stops by itself: log-normal, roughly as in chat traffic.
 MEDIAN_TOKENS = 200
 SIGMA = 0.8
 
@@ -20,8 +20,8 @@ _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How much of an answer the caller asked for."""
+class SamplingParams:
+    """The limits of an answer."""
 
     max_tokens: int
     min_tokens: int = 0
@@ -34,28 +34,28 @@ class SimAnswer:
     text: str  # without the stop string
     tokens: int
     reason: str  # "stop" or "length"
-    stopped_by: str | None = None  # the stop string that was met
+    stopped_by: str | None = None  # the stop string that ended it
 
 
-class Author:
+class TextGenerator:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         draw = Random(seed)  # noqa: S311 - a simulation
-        words = [
+        syllables = [
             draw.choice(_CONSONANTS) + draw.choice(_VOWELS) + draw.choice(_CONSONANTS) + " "
             for _ in range(CORPUS_TOKENS)
         ]
-        self._corpus = "".join(words)
+        self._corpus = "".join(syllables)
 
-    def answer(self, prompt: bytes, wanted: Wanted, salt: int = 0) -> SimAnswer:
+    def answer(self, prompt: bytes, params: SamplingParams, salt: int = 0) -> SimAnswer:
         key = xxh3_64_intdigest(prompt, (self._seed ^ (salt * 0x9E3779B97F4A7C15)) & (2**64 - 1))
-        tokens = wanted.max_tokens if wanted.ignore_eos else self._length(key, wanted)
-        reason = "stop" if tokens < wanted.max_tokens else "length"
-        return _cut(SimAnswer(self._text(key, tokens), tokens, reason), wanted)
+        tokens = params.max_tokens if params.ignore_eos else self._length(key, params)
+        reason = "stop" if tokens < params.max_tokens else "length"
+        return _cut(SimAnswer(self._text(key, tokens), tokens, reason), params)
 
-    def _length(self, key: int, wanted: Wanted) -> int:
+    def _length(self, key: int, params: SamplingParams) -> int:
         drawn = int(Random(key).lognormvariate(math.log(MEDIAN_TOKENS), SIGMA))  # noqa: S311 - a simulation
-        return min(max(drawn, wanted.min_tokens, 1), wanted.max_tokens)
+        return min(max(drawn, params.min_tokens, 1), params.max_tokens)
 
     def _text(self, key: int, tokens: int) -> str:
         start = key % CORPUS_TOKENS * BYTES_PER_TOKEN
@@ -66,10 +66,10 @@ class Author:
         return text
 
 
-def _cut(answer: SimAnswer, wanted: Wanted) -> SimAnswer:
+def _cut(answer: SimAnswer, params: SamplingParams) -> SimAnswer:
     """End the answer at the first stop string that is complete after `min_tokens`."""
-    earliest = wanted.min_tokens * BYTES_PER_TOKEN
-    met = [(answer.text.find(stop, max(earliest - len(stop) + 1, 0)), stop) for stop in wanted.stop]
+    earliest = params.min_tokens * BYTES_PER_TOKEN
+    met = [(answer.text.find(stop, max(earliest - len(stop) + 1, 0)), stop) for stop in params.stop]
     found = min(((at, stop) for at, stop in met if at >= 0), default=None, key=lambda pair: pair[0] + len(pair[1]))
     if found is None:
         return answer

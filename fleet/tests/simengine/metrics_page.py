@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from prometheus_client.parser import text_string_to_metric_families
 
 
-def figures(page: str) -> dict[str, float]:
+def parse_page(page: str) -> dict[str, float]:
     """Samples by name, without the labels that every one has: `name` or `name{label=value,…}`."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
