@@ -90,7 +90,7 @@ def _fault(options: argparse.Namespace) -> str:
     if options.instances is not None and options.redis:
         return "--redis and --instances: give one of them, pools come either from Redis or from the command line"
     if options.instances is not None and options.require_keys:
-        return "--require-keys goes with --redis only: with --instances, --keys FILE says who is served"
+        return "--require-keys goes with --redis only: with --instances, give --keys FILE"
     if options.instances is None:
         options.redis = options.redis or os.environ.get("REDIS_URL")
         for name in ("policy", "model", "keys"):
@@ -110,14 +110,14 @@ def _fault_of_ports(options: argparse.Namespace) -> str:
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:
-    """`url`: where this router is reached. ValueError with one line that names the option."""
+    """`url`: the address of this router. ValueError with one line that names the option."""
     if options.instances is not None:
         from router.standalone.file_source import FileSource
 
         alone = FileSource(options.instances, options.policy, options.model or "", options.id, options.keys)
         alone.pools.gate.exposed = options.host not in LOOPBACK
         return alone
-    from router.sync.redis_source import RedisSource  # the Redis client is half of the time that a start takes
+    from router.sync.redis_source import RedisSource  # half of the start-up time
 
     try:
         shared = RedisSource(options.redis, options.id, url)

@@ -1,4 +1,4 @@
-"""Where a router has its pools from, and where its reports go: Redis (shared.py) or files (standalone.py)."""
+"""Where a router gets its pools from and sends its reports to: Redis (sync/) or files (standalone/)."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol
@@ -11,35 +11,35 @@ from router.telemetry.recorder import Recorder
 
 
 class PoolSource(Protocol):
-    id: str  # the router's name
-    pools: Pools  # kept up to date by the tasks below
+    id: str  # of the router
+    pools: Pools  # kept up to date by `tasks`
     recorder: Recorder
     sessions: Sessions
 
     @property
     def looked_at(self) -> float | None:
-        """When the fleet was last looked at, Unix seconds."""
+        """Time of the last look at the fleet, Unix seconds."""
 
     async def start(self) -> None:
-        """Take up what is there before the first request comes; go on without it when nothing is."""
+        """Read the first state, before requests come; continue without it when there is none."""
 
     def tasks(self) -> list[Awaitable[None]]:
-        """What keeps everything up to date; each ends soon after `end`."""
+        """Loops that keep the state up to date; each ends soon after `end`."""
 
     def end(self) -> None:
-        """Tell the tasks to end, each between two of its steps."""
+        """Ask the tasks to end, each between two of its steps."""
 
     async def leave(self) -> None:
-        """The tasks are over: write what is pending, close what is open."""
+        """After the tasks: write pending reports and close connections."""
 
     def degraded(self) -> list[str]:
-        """What is not as it should be, in words."""
+        """Problems, for people."""
 
     def health(self) -> Mapping[str, Any]:
-        """What /healthz says besides."""
+        """Further fields of /healthz."""
 
     def metrics(self) -> Iterable[Metric]:
-        """What /metrics has besides."""
+        """Further metrics of /metrics."""
 
     def page(self, path: str, client: str) -> bytes | None:
-        """JSON of a GET on a path that only this source knows; `client` is the address that asks."""
+        """JSON for a GET on a path that only this source serves; `client` is the address of the caller."""

@@ -1,16 +1,16 @@
-"""Time limits of many things at once with one timer among them: a timer for each would cost each request two."""
+"""Deadlines that share one timer: a timer for each would cost every request two."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-GRAIN_S = 0.05  # between two looks at what is due
+GRAIN_S = 0.05  # between two checks
 
 Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
-    """Calls `expire` with what was started and not stopped within its time, up to GRAIN_S late."""
+    """Calls `expire` with each item that was not stopped in time, up to GRAIN_S late."""
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_timer")
 
@@ -19,7 +19,7 @@ class Deadlines(Generic[Item]):
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, the loop's time
         self._timer: asyncio.TimerHandle | None = None
-        self._next = 0.0  # when the timer rings
+        self._next = 0.0  # when the timer fires
 
     def __len__(self) -> int:
         return len(self._due)
@@ -36,9 +36,9 @@ class Deadlines(Generic[Item]):
         if self._timer is not None:
             self._timer.cancel()
         self._next = at
-        self._timer = self._loop.call_at(at, self._look)
+        self._timer = self._loop.call_at(at, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         self._timer = None
         for item in [item for item, due in self._due.items() if due <= now]:

@@ -54,9 +54,9 @@ class HttpClientProtocol(asyncio.Protocol):
             await self._wait()
 
     def finish(self) -> bool:
-        """End the exchange. True when the connection can carry another one; otherwise it is closed."""
+        """End the exchange. True when the connection can carry another one while it stays open, else it is closed."""
         self.busy = False
-        if self._complete and self._keep_alive and self._error is None and not self.closed:
+        if self._complete and self._keep_alive and self._error is None:
             return True
         self.abort()
         return False

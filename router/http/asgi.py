@@ -38,7 +38,7 @@ class AsgiClient:
         work.add_done_callback(lambda _: self._news.set())
         try:
             await self._pass_on(work)
-        except asyncio.CancelledError:  # the server ends
+        except asyncio.CancelledError:  # the server is stopping
             work.cancel()
             await self._pass_on(work)
         finally:
@@ -102,7 +102,7 @@ class AsgiClient:
         return self._full
 
     def write_chunk(self, chunk: bytes) -> bool:
-        raise NotImplementedError("the server frames what it is sent")
+        raise NotImplementedError("the server frames the body itself")
 
     def end(self, data: bytes = b"") -> None:
         self._answered = True

@@ -1,5 +1,4 @@
-"""A request's body, whole: it must be read before it can be classified. The time it may take is the connection's matter
-(router/http/request_limits.py)."""
+"""Reads a request's whole body, which classification needs. The connection bounds its time (request_limits.py)."""
 
 import asyncio
 import zlib
@@ -9,7 +8,7 @@ from router.http.errors import ErrorResponse
 
 MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
 LONG = len(str(MAX_BODY))
-AT_ONCE = 64 * 1024  # bytes; what is longer is decompressed in a thread
+AT_ONCE = 64 * 1024  # bytes; longer bodies are decompressed in a thread
 _WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
 
@@ -18,7 +17,7 @@ class ClientGone(Exception):
 
 
 async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
-    """ErrorResponse when it is too large (said at once when its length tells), ClientGone when it does not come."""
+    """ErrorResponse when it is too large (at once if content-length says so), ClientGone when the client leaves."""
     length = headers.get(b"content-length", b"")
     if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
         raise too_large()
@@ -27,7 +26,7 @@ async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
 
 
 async def _decoded(body: bytes, encoding: bytes) -> bytes:
-    """Without its compression: it must be read here, and engines do not all know compressed requests."""
+    """The body without its compression, which not all engines can read."""
     named = encoding.strip().lower()
     if named in (b"", b"identity"):
         return body
@@ -41,7 +40,7 @@ async def _decoded(body: bytes, encoding: bytes) -> bytes:
 
 
 def decompressed(body: bytes, window: int) -> bytes:
-    """Never more than MAX_BODY bytes are made of it, however small it is."""
+    """Makes no more than MAX_BODY bytes of a small body."""
     unpacker = zlib.decompressobj(window)
     try:
         plain = unpacker.decompress(body, MAX_BODY + 1)

@@ -1,6 +1,6 @@
-"""Answers that the router itself gives when it cannot serve: OpenAI-shaped, on /v1/messages Anthropic-shaped.
+"""Error responses of the router itself: OpenAI-shaped, on /v1/messages Anthropic-shaped.
 
-Refusal(status, code, message): `code` tells the client what to do, docs/router.md lists them all.
+`code` tells the client what to do; docs/router.md lists all codes.
 """
 
 from typing import Any
@@ -65,7 +65,7 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 
 def event(api_path: str, code: str, message: str, request_id: str) -> bytes:
-    """The event that ends a stream which broke after its first byte; it begins a new event whatever came before."""
+    """The event that ends a broken stream. It starts with a blank line: the stream may have stopped inside an event."""
     if api_path == "/v1/responses":
         flat = {"type": "error", "code": code, "message": message, "param": None, "request_id": request_id}
         return b"\n\nevent: error\ndata: %b\n\n" % orjson.dumps(flat)

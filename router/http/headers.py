@@ -1,4 +1,4 @@
-"""Which headers go on to the engine and which come back. Pure."""
+"""Headers that go to the engine and headers that come back. Pure."""
 
 import random
 import re
@@ -30,7 +30,7 @@ LONGEST_SESSION = 256  # bytes
 
 
 def request_id(headers: dict[bytes, bytes]) -> str:
-    """The client's own when it can stand in a log, a header and a Redis key; else a new one."""
+    """The client's own id if it is safe in a log, a header and a Redis key, otherwise a new one."""
     given = headers.get(b"x-request-id")
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode()
@@ -43,7 +43,7 @@ def session(headers: dict[bytes, bytes]) -> str | None:
 
 
 def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> bytes:
-    """The lines that go on to the engine; `own` is the same headers by name."""
+    """The header lines for the engine; `own` is the same headers by name."""
     dropped = _NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
@@ -53,7 +53,7 @@ def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> byt
 
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:
-    """The lines of the engine's answer that the client gets."""
+    """The header lines of the engine's response for the client."""
     lines = [
         b"%b: %b\r\n" % header
         for header in headers

@@ -1,4 +1,4 @@
-"""The API keys of a router that runs alone: a file with their hashes and limits, as JSON or YAML."""
+"""The API keys file of a standalone router: hashes and limits, as JSON or YAML."""
 
 import re
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def _limit(where: str, given: Any) -> int | None:
 
 
 def _moment(where: str, given: Any) -> float | None:
-    """Unix seconds of a date or a moment, UTC where it says nothing else."""
+    """Unix seconds of a date or time; UTC without a time zone."""
     try:
         found = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:

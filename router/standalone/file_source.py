@@ -1,6 +1,6 @@
-"""A router alone: instances and policy as its command line names them, samples from the instances. No Redis.
+"""The source of a standalone router: instances, policy and keys from options and files, samples from the instances.
 
-SIGHUP reads the files again. What cannot be taken is refused as a whole, and what was in force stays.
+SIGHUP reads the files again. If any of them is invalid, none is applied.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 class FileSource:
-    """`instances`: URLs or @FILE; `model`: what they serve, empty to ask them. BadInput when something is wrong."""
+    """`instances`: URLs or @FILE; `model`: empty to ask the instances. Raises BadInput."""
 
     def __init__(
         self, instances: str, policy: Path | None, model: str, router_id: str, keys: Path | None = None
@@ -62,12 +62,12 @@ class FileSource:
         self._keys_in_force: KeysFile | None = None
         self._buckets = LocalBuckets()
         self.pools.gate.bucket_store = self._buckets if keys is not None else None
-        self._refused = ""  # why the last reload was
+        self._refused = ""  # why the last reload was refused
         self._reloads: Counter[str] = Counter(taken=0, refused=0)
         self._load()
 
     def _load(self) -> None:
-        """All files, or BadInput and none of them."""
+        """Apply all files; on BadInput none of them."""
         listed = read_instances(self._instances)
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
@@ -132,7 +132,7 @@ class FileSource:
         while pending:
             self._receipts.append(pending.popleft())
 
-    # What it says of itself
+    # Pages
 
     def degraded(self) -> list[str]:
         refused = [f"the last reload was refused: {self._refused}"] if self._refused else []
@@ -169,7 +169,7 @@ class FileSource:
         return of_files(self._reloads)
 
     def page(self, path: str, client: str) -> bytes | None:
-        """The last receipts, newest first, for this machine only: they tell what others ask for."""
+        """The last receipts, newest first, for this machine only: they show what other clients ask for."""
         if client not in LOOPBACK or not path.startswith(RECEIPTS):
             return None
         calls = [*self._receipts, *self.recorder.pending][::-1]

@@ -1,4 +1,4 @@
-"""What a router that runs alone is told: its instances, listed or in a file, and a policy document in a file."""
+"""Reads the instances of a standalone router, from an option or a file, and its policy file."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _PROBLEMS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One instance as it was given."""
+    """One instance as listed."""
 
     id: str
     url: str
@@ -68,13 +68,13 @@ def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
 
 
 def _instance(where: str, item: str) -> Listed:
-    url, *words = (word.strip() for word in item.split(";"))
+    url, *pairs = (pair.strip() for pair in item.split(";"))
     authority = _authority(where, url)
     facts: dict[str, Any] = {}
-    for word in words:
-        key, _, value = word.partition("=")
+    for pair in pairs:
+        key, _, value = pair.partition("=")
         if key in facts or not value:
-            raise BadInput(f"{where}: {word!r}: {'given twice' if key in facts else 'write key=value'}")
+            raise BadInput(f"{where}: {pair!r}: {'given twice' if key in facts else 'write key=value'}")
         facts[key] = value
     name = facts.pop("id", authority)
     if not _ID.fullmatch(name):
@@ -83,7 +83,7 @@ def _instance(where: str, item: str) -> Listed:
 
 
 def _authority(where: str, url: str) -> str:
-    """host:port of a URL that can be asked."""
+    """host:port of an instance's URL."""
     allowed = "allowed is http://HOST:PORT or https://HOST:PORT"
     try:
         parts = urlsplit(url)
@@ -97,7 +97,7 @@ def _authority(where: str, url: str) -> str:
 
 
 def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
-    """As a fleet entry has them."""
+    """In the form of a fleet entry."""
     facts: dict[str, Any] = {key: value for key, value in given.items() if not key.startswith("kv.")}
     kv = {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}
     for key in facts:

@@ -1,6 +1,6 @@
 """The files of a standalone router: text, JSON, or YAML where the name ends in .yaml or .yml.
 
-BadInput    one line for the operator: the flag, the path, what was given, what is allowed
+BadInput    one line for the operator: option, path, value and what is allowed
 """
 
 from pathlib import Path

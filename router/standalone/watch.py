@@ -1,4 +1,4 @@
-"""Whether each instance of a fixed list can take requests, and what it says of itself: asked once a second."""
+"""Asks each listed instance once a second for its health, metrics and models."""
 
 import asyncio
 import time
@@ -15,34 +15,34 @@ from router.serving.pools import Pools
 from router.standalone.files import Listed
 
 TIMEOUT_S = 1.0
-FAILURES_ALLOWED = 2  # in a row before a ready instance is out; what is sent to it meanwhile is tried elsewhere
+FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed requests are retried elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
-    """What an instance said in one look."""
+    """One instance's answers in one round."""
 
-    error: str = ""  # why it does not serve, in words; empty when it does
-    slow: bool = False  # it did not say in time
+    error: str = ""  # why it does not serve; empty when it does
+    slow: bool = False  # no answer in time
     metrics: EngineMetrics | None = None
-    models: tuple[str, ...] | None = None  # that it serves; None when it does not tell
+    models: tuple[str, ...] | None = None  # None: unknown
 
 
 class Watched:
-    """One instance and how it has been doing."""
+    """One instance and its state."""
 
     def __init__(self, listed: Listed) -> None:
         self.listed = listed
         self.epoch = 1
         self.state = "loading"
         self.reason = "it has not been asked yet"
-        self.failures = 0  # looks in a row
+        self.failures = 0  # rounds in a row
         self.models: tuple[str, ...] | None = None
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
     def take(self, answer: WatchedAnswer, model: str, now: float) -> None:
-        """`model`: what it has to serve, empty while that is not known; `now` is Unix time."""
+        """`model`: the one it has to serve, empty while unknown; `now` is Unix time."""
         if answer.metrics is not None:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
@@ -50,14 +50,14 @@ class Watched:
             self.models = answer.models
             self.state, self.reason = _serving(answer.models, model)
             return
-        # Slow with fresh figures is busy. The breaker sees to what is sent before it is sure that nobody is there.
+        # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
         self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
 
     def _take_metrics(self, metrics: EngineMetrics, now: float) -> None:
         before = self.metrics
-        # Counters only fall when they begin anew, and then the cache is empty too.
+        # Counters only fall after a restart, which also empties the cache.
         if before is not None and (metrics.prompt_tokens or 0) < (before.prompt_tokens or 0):
             self.epoch += 1
         self.metrics, self.sampled_at = metrics, now
@@ -77,7 +77,7 @@ class Watched:
         }
 
     def sample(self) -> dict[str, Any]:
-        """What of weir:inst:<id> a router reads."""
+        """The fields of weir:inst:<id> that a router reads."""
         seen = self.metrics
         return {
             "epoch": self.epoch,
@@ -97,18 +97,18 @@ def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
 
 
 class InstanceWatch:
-    """Keeps the only pool's instances as they are."""
+    """Keeps the instances of the pool up to date."""
 
     def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
         self._pools = pools
         self._pool = pool
-        self._model = model  # empty: the one that the first instance which answers names first
+        self._model = model  # empty: the first model that an instance names
         self._prober = Prober()
         self.watched: list[Watched] = []
         self._entries: list[dict[str, Any]] = []
 
     def follow(self, listed: Sequence[Listed]) -> None:
-        """These instances from now on; one that was there before keeps what is known of it."""
+        """Watch these instances from now on; earlier ones keep their state."""
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
         self.watched = [known.get((each.id, each.url)) or Watched(each) for each in listed]
         for watched, each in zip(self.watched, listed, strict=True):
@@ -116,7 +116,7 @@ class InstanceWatch:
         self._publish(time.time())
 
     async def step(self) -> None:
-        """Look at every instance once."""
+        """Ask every instance once."""
         asked = self.watched
         answers = await asyncio.gather(*(self._ask(each) for each in asked))
         now = time.time()
@@ -139,26 +139,26 @@ class InstanceWatch:
                 pool.endpoints[each.listed.id].take_sample(each.sample(), now)
 
     def _other_names(self) -> tuple[str, ...]:
-        """Further models (adapters, other names of the same one) that every ready instance serves."""
+        """Further models (adapters, aliases) that every ready instance serves."""
         served = [set(each.models) for each in self.watched if each.state == "ready" and each.models]
         return tuple(sorted(set.intersection(*served) - {self._model})) if served else ()
 
     async def _ask(self, watched: Watched) -> WatchedAnswer:
         url = watched.listed.url
-        (error, slow), seen = await asyncio.gather(self._health(url), self._figures(url))
-        known = watched.models if watched.state == "ready" else None  # what is served does not change while it runs
+        (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
+        known = watched.models if watched.state == "ready" else None  # they do not change while it runs
         models = known if error or known is not None else await self._models(url)
-        return WatchedAnswer(error, slow, seen, models)
+        return WatchedAnswer(error, slow, metrics, models)
 
     async def _health(self, url: str) -> tuple[str, bool]:
         try:
             status, _ = await self._prober.get(f"{url}/health", TIMEOUT_S)
         except ProbeError as error:
             return str(error), isinstance(error, Slow)
-        # An engine that has no such page lives all the same.
+        # Engines without a health page are healthy when they answer.
         return ("" if status < 300 or status == 404 else f"GET {url}/health answers {status}"), False
 
-    async def _figures(self, url: str) -> EngineMetrics | None:
+    async def _metrics(self, url: str) -> EngineMetrics | None:
         try:
             status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S)
         except ProbeError:

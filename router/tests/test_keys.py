@@ -217,7 +217,7 @@ async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
 def test_a_router_alone_is_told_by_its_file_who_is_served(capsys):
     with pytest.raises(SystemExit):
         arguments(["--instances", "http://127.0.0.1:1", "--require-keys"])
-    why = "--require-keys goes with --redis only: with --instances, --keys FILE says who is served"
+    why = "--require-keys goes with --redis only: with --instances, give --keys FILE"
     assert capsys.readouterr().err == f"router: {why}\n"
 
 

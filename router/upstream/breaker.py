@@ -21,7 +21,7 @@ class Breaker:
         return "half open" if self._probing else "open"
 
     def refusal(self, now: float, open_s: float) -> str:
-        """Why no request may be sent, in words; empty when one may."""
+        """Why the instance takes no request; empty when it takes one."""
         if self._opened_at is None:
             return ""
         if self._probing:
@@ -30,19 +30,19 @@ class Breaker:
         return f"breaker open after {self._failed} failures in a row" if left > 0 else ""
 
     def begin(self) -> None:
-        """A request is sent: the probe, when the breaker is not closed."""
+        """A request is sent. It is the probe when the breaker is not closed."""
         if self._opened_at is not None:
             self._probing = True
 
     def answered(self) -> None:
-        """An answer has begun: all that a probe is for. It pardons nothing, or answers that break would never count."""
+        """A response has begun: that closes the breaker. Earlier failures stay counted until a response is whole."""
         if self._opened_at is not None:
             self._failed = 0
             self._opened_at = None
             self._probing = False
 
     def served(self) -> None:
-        """An answer is whole."""
+        """A response is whole."""
         if self._opened_at is None:  # one that began before the breaker opened does not close it
             self._failed = 0
 

@@ -16,15 +16,15 @@ from router.upstream.errors import (
     UpstreamError,
 )
 
-HIGH_WATER = 256 * 1024  # bytes of an answer kept for a client that is slower than its engine
-MAX_HEAD = 64 * 1024  # bytes of an answer's status line and headers
+HIGH_WATER = 256 * 1024  # bytes of a response kept for a client that is slower than its engine
+MAX_HEAD = 64 * 1024  # bytes of a response's status line and headers
 
-Sink = Callable[[bytes], bool]  # True when the engine is to be held back until `resume`
-EventSink = Callable[[bytes], bool | None]  # the same for a chunk with its framing; None: it must come unframed
+Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
+EventSink = Callable[[bytes], bool | None]  # for a chunk with its framing; None: send it to the other sink, unframed
 
 
 class ConnectionOwner(Protocol):
-    """Where connections live between exchanges (router/upstream/connection_pool.py)."""
+    """Keeps connections between exchanges (router/upstream/connection_pool.py)."""
 
     connections: "set[Connection]"
 
@@ -40,8 +40,8 @@ class Connection(HttpClientProtocol):
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
         self._chunks: list[bytes] = []  # always the same list
-        self._outside_chunk = [True, False]  # the first says it: turned around at both ends of a chunk
-        # The parser's: an event of a stream costs no call into Python.
+        self._outside_chunk = [True, False]  # the first counts; reversed at both ends of a chunk
+        # The parser calls these C functions, so an event of a stream costs no call into Python.
         self.on_body = self._chunks.append
         self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
         self._sink: Sink | None = None
@@ -49,10 +49,10 @@ class Connection(HttpClientProtocol):
         self._limit_s = 0.0
         self._paused = False
         self.idle_since = 0.0
+        self._expect_body()
         super().__init__(loop)
 
-    def _reset(self) -> None:
-        super()._reset()
+    def _expect_body(self) -> None:
         self._chunks.clear()
         self._head_bytes = 0
         self._at_chunk = False  # the next byte is the first of a chunk
@@ -67,15 +67,16 @@ class Connection(HttpClientProtocol):
     def invalid(self, why: str) -> UpstreamError:
         return ProtocolError(f"not a valid HTTP answer: {why}")
 
-    # The exchange, as the proxy sees it
+    # One exchange
 
     def start(self, request: bytes, timeout_s: float) -> None:
+        self._expect_body()
         self._limit_s = timeout_s
         self._home.deadlines.start(self, timeout_s)
         self.send(request)
 
     async def first_bytes(self) -> None:
-        """Return when the head and the first bytes of the body are there, or the whole of an empty answer."""
+        """Return when the head and the first bytes of the body have come, or a whole empty response."""
         try:
             while not self._chunks and not self._complete:
                 if self._error is not None:
@@ -85,7 +86,7 @@ class Connection(HttpClientProtocol):
             self._home.deadlines.stop(self)
 
     async def read(self) -> bytes:
-        """The bytes that have come since the last call, at least one; empty when the answer is whole."""
+        """The bytes since the last call, at least one; empty when the response is whole."""
         while not self._chunks:
             if self._complete:
                 return b""
@@ -98,13 +99,13 @@ class Connection(HttpClientProtocol):
         return data
 
     def peek(self) -> bytes:
-        """What has come and was not read, left where it is."""
+        """The bytes that came and were not read yet; they stay."""
         return b"".join(self._chunks)
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
-        """Hand what comes to `sink` as it comes, with no task in between; the last bytes once the answer is whole.
+        """Pass bytes to `sink` as they come, with no task in between; return the last ones of the response.
 
-        A read that is one chunk which ends an event, as most are, is offered to `event_sink` before it is parsed.
+        A read that is exactly one chunk and ends an event, as most do, goes to `event_sink` before it is parsed.
         """
         if [value for name, value in self.headers if name == b"transfer-encoding"] != [b"chunked"]:
             event_sink = None
@@ -129,10 +130,10 @@ class Connection(HttpClientProtocol):
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float) -> None:
-        """Fail when nothing has come for `limit_s`; `passed_s` since the last check.
+        """Fail when no byte has come for `limit_s`; `passed_s` is the time since the last check.
 
-        The time is counted here, check by check, so that a chunk costs no clock and bytes that wait in the socket while
-        this process is busy are not missed. While we do not read, for a slow client's sake, silence says nothing.
+        Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
+        while this process is busy as silence. While reading is paused for a slow client, silence does not count.
         """
         if self._heard or self._paused:
             self._heard, self._quiet_s = False, 0.0
@@ -142,7 +143,7 @@ class Connection(HttpClientProtocol):
             self._give_up(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
 
     def check_host(self) -> bool:
-        """False when the host turned out to be gone: whoever waits learns it."""
+        """False when the host is gone; the request on this connection fails then."""
         if not self.busy or self._transport is None or not host_liveness.is_gone(self._transport):
             return True
         self._give_up(HostSilent("its host does not answer"))
@@ -150,7 +151,7 @@ class Connection(HttpClientProtocol):
 
     @property
     def done(self) -> bool:
-        """The answer is whole and has been read."""
+        """The response is whole and has been read."""
         return self._complete and not self._chunks
 
     def release(self) -> None:
@@ -169,7 +170,7 @@ class Connection(HttpClientProtocol):
         self.abort()
 
     def expire(self) -> None:
-        """The time for the first byte is over."""
+        """The first byte did not come in time."""
         self._give_up(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
 
     def _hold(self) -> None:
@@ -178,7 +179,7 @@ class Connection(HttpClientProtocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """The client takes more again."""
+        """Read from the engine again."""
         self._paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -202,12 +203,12 @@ class Connection(HttpClientProtocol):
         self._heard = True
         if self._event_sink is not None and self._at_chunk and data.endswith(b"\n\n\r\n"):
             size_end = data.find(b"\r\n", 0, 8)
-            if data[:size_end].lower() == b"%x" % (len(data) - size_end - 4):  # nothing before it, nothing after
+            if data[:size_end].lower() == b"%x" % (len(data) - size_end - 4):  # exactly one chunk
                 full = self._event_sink(data)
                 if full:
                     self._hold()
                 if full is not None:
-                    return  # the parser is between two chunks, and need not know of this one
+                    return  # the parser stands between two chunks and need not see this one
         self._feed(data)
         self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
         if self._sink is None or self._complete:

@@ -1,4 +1,4 @@
-"""One engine's endpoint: its keep-alive connections, the last used taken first."""
+"""Keep-alive connections to one engine; the most recently used one is taken first."""
 
 import asyncio
 import ssl
@@ -28,11 +28,11 @@ class ConnectionPool:
 
     @cached_property
     def deadlines(self) -> Deadlines[Connection]:
-        """For the first bytes of answers."""
+        """For the first bytes of responses."""
         return Deadlines(asyncio.get_running_loop(), Connection.expire)
 
     async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
-        """Send a request; the connection once its answer has begun. The caller releases it. Raises UpstreamError."""
+        """Send a request and return the connection once the response has begun. The caller releases it."""
         reused = self._reuse()
         while True:
             connection = reused or await self._connect(connect_timeout_s)
@@ -43,7 +43,7 @@ class ConnectionPool:
                 connection.release()
                 if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
                     raise
-                # It was closed while we wrote: the engine never saw the request, and the others are as old.
+                # The engine closed it before the request came; the other idle connections are as old.
                 reused = None
             else:
                 return connection
@@ -81,12 +81,12 @@ class ConnectionPool:
             self._idle.remove(connection)
 
     def close_idle(self, now: float, idle_s: float = IDLE_S) -> None:
-        """Close what has been idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
+        """Close connections that were idle for `idle_s`; `now` is the loop's time. The newest are at the end."""
         while self._idle and now - self._idle[0].idle_since >= idle_s:
             self._idle.pop(0).abort()
 
     def check_host(self) -> None:
-        """Where one connection finds the host gone, the idle ones would too, each in its own time."""
+        """When one connection finds the host gone, close the idle ones too: each would find out in its own time."""
         if not all([connection.check_host() for connection in list(self.connections)]):
             self.close_idle(0.0, -inf)
 

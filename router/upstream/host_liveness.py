@@ -1,9 +1,8 @@
-"""Whether the host of an engine is there, however long the engine computes: the kernels know.
+"""Detects that an engine's host is gone, however long the engine itself computes.
 
-A kernel acknowledges what reaches it even when the process that should read it is busy or suspended. Where nothing
-comes back any more the host is off or cut off, and a request sent on a kept connection would wait for its whole time
-limit.
-TCP_USER_TIMEOUT would say the same, but it also ends connections on which a busy engine has merely stopped reading.
+A kernel acknowledges TCP segments even when the process that should read them is busy or suspended. Without
+acknowledgements the host is off or cut off, and a request on a kept connection would wait for its whole time limit.
+TCP_USER_TIMEOUT would detect it too, but also ends connections on which a busy engine has merely stopped reading.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import socket
 import struct
 
 GONE_AFTER = 4  # retransmissions in a row without an acknowledgement: 3 s on a fast network, more on a slow one
-IDLE_ASK_S = 5  # without traffic for so long: the other kernel is asked whether it is there
+IDLE_ASK_S = 5  # without traffic, until the first keep-alive probe
 ASK_EVERY_S = 1
 ASKED = 3
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -20,7 +19,7 @@ _RETRANSMITS_UNACKED = struct.Struct("=2xB21xI")  # of struct tcp_info (linux/tc
 
 
 def ask_when_idle(transport: asyncio.BaseTransport) -> None:
-    """A connection on which nothing moves, or a stream that pauses, is lost soon after its host."""
+    """Send TCP keep-alive probes, so that a connection without traffic ends soon after its host."""
     sock = transport.get_extra_info("socket")
     if sock is not None and hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -30,7 +29,7 @@ def ask_when_idle(transport: asyncio.BaseTransport) -> None:
 
 
 def is_gone(transport: asyncio.BaseTransport) -> bool:
-    """What was sent has been sent again and again, and nothing was acknowledged."""
+    """Sent data was retransmitted several times and never acknowledged."""
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):
         return False

@@ -1,4 +1,4 @@
-"""What carries an answer to the relay: a connection to one engine, or one put together from two."""
+"""A response as the relay reads it: from the connection to one engine, or combined from two."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Answers that have begun and may fall silent: one look at all of them a second, nothing per chunk."""
+"""Ends responses that stop in the middle: one check of all of them each second, no work per chunk."""
 
 from router.upstream.response import EngineResponse
 
@@ -16,6 +16,6 @@ class Stalls:
         self._limits.pop(connection, None)
 
     def check(self) -> None:
-        """To be called every CHECK_S; those that have been silent for their limit fail."""
+        """Called every CHECK_S: responses that were silent for their limit fail."""
         for connection, limit_s in self._limits.items():
             connection.check_quiet(CHECK_S, limit_s)

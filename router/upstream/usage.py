@@ -1,4 +1,4 @@
-"""What an engine says it used, and the usage chunk that the client of a stream did not ask for. Pure."""
+"""Reads `usage` from responses, and strips the usage chunk that the client of a stream did not ask for. Pure."""
 
 import json
 import re
@@ -8,13 +8,13 @@ import orjson
 
 from router.policy.value import value
 
-TAIL = 16 * 1024  # bytes at the end of an answer in which its usage is looked for
+TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
 LONGEST = 4096  # bytes of a usage object
-HELD = 64 * 1024  # a longer unfinished event is passed on as it is
+HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
 
-# Inside a JSON text the quotes would be escaped, so this is a key and never something that the model wrote.
+# Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
-# With objects in it, but none in those, and no text: what all engines send. Anything else goes the slow way.
+# Objects at most one level deep and no strings: the form that all engines send. Others are decoded more slowly.
 _FLAT = re.compile(rb'\{[^{}"]*(?:"\w+"[^{}"]*(?:\{[^{}]*\}[^{}"]*)?)*\}')
 _END = re.compile(rb"\r?\n\r?\n")
 _DECODER = json.JSONDecoder()
@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder()
 
 @value
 class Usage:
-    """Counts in tokens; None where the engine does not say."""
+    """In tokens; None where the engine does not say."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -30,7 +30,7 @@ class Usage:
 
 
 def find(data: bytes) -> Usage | None:
-    """The last usage object in a part of an answer, whichever API it is written in; None without one."""
+    """The last usage object in a part of a response of any API."""
     end = len(data)
     while (start := data.rfind(b'"usage"', 0, end)) >= 0:
         raw = _object_after(data, start)
@@ -57,7 +57,7 @@ def parse(raw: dict[str, Any]) -> Usage:
 
 
 def _anthropic(raw: dict[str, Any]) -> Usage:
-    """There `input_tokens` leaves out what was read from or written to the cache."""
+    """Here `input_tokens` excludes tokens that were read from or written to the cache."""
     new, cached = _count(raw, "input_tokens"), _count(raw, "cache_read_input_tokens")
     written = _count(raw, "cache_creation_input_tokens")
     prompt = new + (cached or 0) + (written or 0) if new is not None else None
@@ -65,7 +65,7 @@ def _anthropic(raw: dict[str, Any]) -> Usage:
 
 
 def combined(first: Usage | None, last: Usage | None) -> Usage | None:
-    """Anthropic streams tell the prompt's tokens at the start and the answer's at the end."""
+    """Anthropic streams report prompt tokens at the start and output tokens at the end."""
     if first is None or last is None:
         return last or first
     return Usage(
@@ -81,7 +81,7 @@ def _count(raw: object, key: str) -> int | None:
 
 
 def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
-    """The object that is the value of the usage key at `start`, None when there is none or not all of it."""
+    """The value of the usage key at `start`; None unless it is a whole object."""
     match = _KEY.match(data, start)
     if match is None:
         return None
@@ -106,8 +106,8 @@ def _loaded(raw: bytes) -> dict[str, Any] | None:
 class Strip:
     """Takes the usage chunk out of a stream whose client did not ask for it.
 
-    The chunk has no choices. Bytes pass through as they came; only the unfinished event at the end of what has come is
-    kept until the rest of it is there, since it might be that chunk.
+    The usage chunk has no choices. Other bytes pass unchanged; only an unfinished event at the end is held back until
+    the rest comes, since it might be the usage chunk.
     """
 
     __slots__ = ("_held",)
@@ -123,7 +123,7 @@ class Strip:
         return _without_usage(data) if b'"usage"' in data else data
 
     def finish(self) -> bytes:
-        """What is left at the end of the stream."""
+        """The rest at the end of the stream."""
         data, self._held = self._held, b""
         return _without_usage(data)
 
@@ -137,7 +137,7 @@ class Strip:
 
 
 def _without_usage(data: bytes) -> bytes:
-    """Only the events with a usage key are looked at: usually one, among the last of many."""
+    """Looks only at events with a usage key: usually one, near the end."""
     end = len(data)
     while (key := data.rfind(b'"usage"', 0, end)) >= 0:
         start, stop = _event_around(data, key)
@@ -148,7 +148,7 @@ def _without_usage(data: bytes) -> bytes:
 
 
 def _event_around(data: bytes, position: int) -> tuple[int, int]:
-    """Where the event begins and where it ends, its blank line included."""
+    """Start and end of the event, including its blank line."""
     bare, crlf = data.rfind(b"\n\n", 0, position), data.rfind(b"\r\n\r\n", 0, position)
     start = max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
     end = _END.search(data, position)

@@ -1,7 +1,7 @@
 """A lean streaming HTTP/1.1 client on connections that are kept alive.
 
-A replay streams thousands of tokens a second and shares the machine with what it measures, so nothing is parsed per
-token: the client notes when the first and the last byte of the answer came and keeps the answer's end.
+A replay streams thousands of tokens a second beside the engines that it measures, so it parses nothing per token: the
+client records when the first and the last byte came and keeps the end of the response.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from router.contract.http_client import HttpClientProtocol
 
-KEEP_BYTES = 4_096  # of an answer's end: the usage chunk of a stream, or an error's JSON
+KEEP_BYTES = 4_096  # at the end of a response: a stream's usage chunk or an error's JSON
 FIRST_TOKEN = b"data: {"  # a stream may begin with comments
 IDLE_KEPT = 256
 
@@ -23,7 +23,7 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True)
 class ReplayAnswer:
-    """One HTTP answer; times are of time.perf_counter()."""
+    """One HTTP response; times are of time.perf_counter()."""
 
     sent_at: float
     status: int = 0
@@ -93,7 +93,7 @@ class ReplayClient:
         keep: int = KEEP_BYTES,
         timeout_s: float = 600.0,
     ) -> ReplayAnswer:
-        """The whole answer, of any status. NoAnswer when there is none; TimeoutError after `timeout_s`."""
+        """The whole response, of any status. Raises NoAnswer, and TimeoutError after `timeout_s`."""
         message = self._head(method, path, len(body), headers or {}) + body
         async with asyncio.timeout(timeout_s):
             while self._idle:
@@ -126,7 +126,7 @@ class ReplayClient:
     async def _exchange(self, connection: _ReplayConnection, message: bytes, keep: int) -> ReplayAnswer:
         try:
             return await connection.exchange(message, keep)
-        finally:  # a server sees at once that a cancelled request's answer is not wanted any more
+        finally:  # when cancelled, closing tells the server to stop
             if connection.finish() and len(self._idle) < IDLE_KEPT:
                 self._idle.append(connection)
             else:

@@ -1,4 +1,4 @@
-"""A streamed completion over the OpenAI API: its body, and what the end of its answer says."""
+"""Streamed completions of the OpenAI API: the request body, and the outcome from the end of the response."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,12 @@ import orjson
 from controlplane.experiments.replay.client import ReplayAnswer
 
 PATH = "/v1/completions"
-REFUSED = frozenset({429, 503})  # not enough room, or nobody ready: the fleet said no
+REFUSED = frozenset({429, 503})  # no capacity, or no instance ready
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ended. Token counts are None when the answer does not tell them."""
+    """The outcome of a request. Token counts are None when the response has none."""
 
     outcome: str  # "ok", "error" or "refused"
     prompt_tokens: int | None = None
@@ -23,7 +23,7 @@ class Ending:
 
 
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
-    """Exactly `max_tokens` tokens are wanted, streamed, with the usage at the end."""
+    """Asks for exactly `max_tokens` tokens, streamed, with usage at the end."""
     return orjson.dumps(
         {
             "model": model,
@@ -38,7 +38,7 @@ def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
 
 
 def ending_of(answer: ReplayAnswer) -> Ending:
-    """What the answer's status and last events say."""
+    """The outcome from the status and the last events."""
     if answer.status != 200:
         outcome = "refused" if answer.status in REFUSED else "error"
         return Ending(outcome, error=f"{answer.status} {error_text(bytes(answer.tail))}".strip())
@@ -56,7 +56,7 @@ def ending_of(answer: ReplayAnswer) -> Ending:
 
 
 def _last_events(tail: bytes) -> list[dict[str, Any]]:
-    """The whole events at the end of a stream, the last first; a first one that was cut is left out."""
+    """The whole events at the end of a stream, last first, without one that was cut."""
     events = []
     for line in reversed(tail.split(b"\n")):
         if line.startswith(b"data: {"):
@@ -69,7 +69,7 @@ def _last_events(tail: bytes) -> list[dict[str, Any]]:
 
 
 def error_text(body: bytes) -> str:
-    """The message of an OpenAI-shaped error, else the body's beginning."""
+    """The message of an OpenAI-shaped error, otherwise the start of the body."""
     try:
         error = orjson.loads(body)["error"]
         return str(error["message"])[:500]

@@ -1,4 +1,4 @@
-"""Demo traffic: endless agentic sessions against an OpenAI endpoint, in a closed loop with think times."""
+"""Demo traffic: endless agentic sessions through a router, in a closed loop with think times."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from controlplane.traces.generated import BLOCK_TOKENS, Turn, session_turns
 from controlplane.traces.types import TraceRequest
 
 SESSIONS = 48
-FIRST_STARTS_S = 1.5  # the first sessions begin this far apart: every class occurs within seconds
-AWAY_S = 2.0  # pause before trying again when nobody answers
+FIRST_STARTS_S = 1.5  # between the starts of the first sessions, so that every class occurs within seconds
+AWAY_S = 2.0  # pause before the next attempt when the router does not answer
 
 
 @dataclass(slots=True)
@@ -28,26 +28,26 @@ class Demo:
     """The traffic of one process."""
 
     client: ReplayClient
-    model: str  # "" asks the endpoint
+    model: str  # "": ask the router
     seed: int
     numbers: Iterator[int] = field(default_factory=count)  # of sessions, in the order they begin
     sent: int = 0
     answered: int = 0
-    trouble: str = ""  # what was last reported, so that an outage is one line
+    trouble: str = ""  # last reported, so that an outage is one line
 
 
 async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = "") -> None:
     """Keep `sessions` sessions going until cancelled."""
     demo = Demo(ReplayClient(url), model, seed)
     async with asyncio.TaskGroup() as tasks:
-        for place in range(sessions):
-            tasks.create_task(_sessions_in_turn(demo, place))
+        for slot in range(sessions):
+            tasks.create_task(_sessions_in_turn(demo, slot))
 
 
-async def _sessions_in_turn(demo: Demo, place: int) -> None:
+async def _sessions_in_turn(demo: Demo, slot: int) -> None:
     """One session after another, with a pause between them."""
-    await asyncio.sleep(place * FIRST_STARTS_S)
-    pause = random.Random(f"{demo.seed}:pause:{place}")  # noqa: S311 - traffic, not secrets
+    await asyncio.sleep(slot * FIRST_STARTS_S)
+    pause = random.Random(f"{demo.seed}:pause:{slot}")  # noqa: S311 - traffic, not secrets
     while True:
         number = next(demo.numbers)
         for index, turn in enumerate(session_turns(demo.seed, number)):
@@ -57,7 +57,7 @@ async def _sessions_in_turn(demo: Demo, place: int) -> None:
 
 
 async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
-    """Send one turn; again, with patience, while nobody is there to take it."""
+    """Send one turn, again and again while no instance takes it."""
     session = f"agent-{demo.seed}-{number}"
     request = TraceRequest(
         index, 0.0, session, turn.input_tokens, turn.output_tokens, turn.blocks, BLOCK_TOKENS, turn.think_s
@@ -71,7 +71,7 @@ async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
 
 
 async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> str:
-    """Why the request should be sent again; empty when it was answered."""
+    """Why the request has to be sent again; empty when it was answered."""
     try:
         demo.model = demo.model or await first_model(demo.client)
         demo.sent += 1
@@ -86,12 +86,12 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
         return ""
     if answer.status == 404:
         demo.model = ""
-    # What cannot succeed another time (400) is left; what may (no room, not ready, an engine that died) is not.
+    # A bad request (400) is never sent again; other failures may be over the next time.
     return _tell(demo, ending.error) if answer.status != 400 else ""
 
 
 async def first_model(client: ReplayClient) -> str:
-    """The first model that the endpoint names; NoAnswer when it names none."""
+    """The first model that the router names; NoAnswer when it names none."""
     answer = await client.request("GET", "/v1/models", keep=1 << 16, timeout_s=10)
     with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
         return str(orjson.loads(bytes(answer.tail))["data"][0]["id"])
@@ -99,7 +99,7 @@ async def first_model(client: ReplayClient) -> str:
 
 
 def _tell(demo: Demo, trouble: str) -> str:
-    """Report a change between working and not working, once; answers `trouble`."""
+    """Print a change between working and not working once; returns `trouble`."""
     if bool(trouble) != bool(demo.trouble):
         print(f"demo traffic: {'waiting: ' + trouble if trouble else 'flowing'}", flush=True)
     demo.trouble = trouble
@@ -122,6 +122,6 @@ def main(url: str, sessions: int, seed: int, model: str = "") -> int:
     return 0
 
 
-# `manage.py demo_traffic` is for people; `manage.py up` starts this module, which does without 30 MB of Django.
+# `manage.py up` starts this module instead of `manage.py demo_traffic`: without Django it takes 30 MB less.
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], SESSIONS, seed=1))

@@ -12,13 +12,13 @@ from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.results.records import Record
 from controlplane.traces.types import TraceRequest
 
-ANSWER_LIMIT_S = 1_800.0  # of the engine's time: no answer takes longer
+ANSWER_LIMIT_S = 1_800.0  # of the engine's time, for one response
 ANSWER_LIMIT_LEAST_S = 60.0  # of the wall clock
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedLoad:
-    """What to play and how. Times of the requests are the engine's; everything happens `time_scale` times as fast."""
+    """The requests and their pacing. Times are the engine's; the replay runs `time_scale` times as fast."""
 
     requests: Sequence[TraceRequest]  # by arrival
     pacing: str  # "timestamps" or "closed_loop"
@@ -33,7 +33,7 @@ class OfferedLoad:
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """Looked at from another thread while the replay runs."""
+    """Read from another thread while the replay runs."""
 
     done: int = 0
     sent: int = 0
@@ -51,7 +51,7 @@ class _Play:
         return self.start + at_s / self.load.time_scale
 
     def client_of(self, request: TraceRequest) -> ReplayClient:
-        """Turns of a session go to the same router, as a client behind a balancer would."""
+        """All turns of a session go to one router, as through a load balancer with kept connections."""
         key = sum(request.session.encode()) if request.session else request.index
         return self.clients[key % len(self.clients)]
 
@@ -59,9 +59,9 @@ class _Play:
 async def play(
     load: OfferedLoad, urls: Sequence[str], append: Callable[[Record], None], progress: ReplayProgress | None = None
 ) -> None:
-    """Send everything and wait for every answer; each finished request is appended at once.
+    """Send all requests and wait for the responses; each finished request is appended at once.
 
-    Errors of single requests are records; what `append` raises ends the replay and is raised here.
+    Errors of single requests become records; an exception of `append` ends the replay.
     """
     clients = [ReplayClient(url) for url in urls]
     run = _Play(load, clients, append, progress or ReplayProgress(), time.perf_counter() + 0.05)
@@ -77,7 +77,7 @@ async def play(
 async def _by_clock(run: _Play) -> None:
     async with asyncio.TaskGroup() as tasks:
         for request in run.load.requests:
-            body = _body(run, request)  # before the moment it is due, not at it
+            body = _body(run, request)  # written before it is due, to send it on time
             await _until(run.due(request.at_s))
             tasks.create_task(_send(run, request, body, run.due(request.at_s)))
 
@@ -166,10 +166,10 @@ def _ms(seconds: float | None, scale: float) -> float | None:
 
 
 def per_token(first: float | None, whole: float | None, tokens: int | None) -> float | None:
-    """Seconds per token after the first; None where that was not measured."""
+    """Seconds per token after the first; None where they were not measured."""
     if first is None or whole is None or not tokens or tokens < 2:
         return None
-    # All of it came in one read: that tells when this client looked, not how fast the engine was.
+    # The response came in one read, which says nothing about the speed of the engine.
     if whole <= first:
         return None
     return (whole - first) / (tokens - 1)

@@ -1,4 +1,4 @@
-"""A replay in a thread of its own, with an event loop of its own: whoever started it may watch it and stop it."""
+"""A replay in its own thread and event loop, which the caller can watch and stop."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ STOP_S = 5.0
 
 @dataclass(slots=True)
 class Facts:
-    """What was measured beside the requests."""
+    """Measurements besides the requests."""
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0
-    sim_lag_p99_s: float | None = None  # of the wall clock, None when no engine tells it
+    sim_lag_p99_s: float | None = None  # of the wall clock; None when no engine reports it
     machine_busy: float | None = None  # 0–1 share of all CPUs
 
     def as_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Facts:
 
 
 class ReplayThread:
-    """`start`, look at `alive` and `progress`, `stop` if need be, then `finish`."""
+    """`start`, watch `alive` and `progress`, `stop` if needed, then `finish`."""
 
     def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
         self.progress = ReplayProgress()
@@ -60,14 +60,14 @@ class ReplayThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End it; requests in flight are recorded as cancelled."""
+        """Stop; requests in flight are recorded as cancelled."""
         if self._loop is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(STOP_S)
 
     def finish(self) -> Facts:
-        """What was measured; raises what went wrong (OSError when a record could not be written)."""
+        """The measurements; raises the error that ended the replay, e.g. OSError when a record could not be written."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -100,7 +100,7 @@ class ReplayThread:
 
 
 async def _watch_lag(urls: Sequence[str], lags: list[float]) -> None:
-    """Collect, each LAG_EVERY_S, how late each engine's clock runs."""
+    """Collect each engine's clock lag every LAG_EVERY_S."""
     clients = [ReplayClient(url, connect_timeout_s=1.0) for url in urls]
     while True:
         await asyncio.sleep(LAG_EVERY_S)
@@ -111,12 +111,12 @@ async def _watch_lag(urls: Sequence[str], lags: list[float]) -> None:
 
 
 def lag_in(page: bytes) -> list[float]:
-    """The gauge's values in a metrics page; none when it has no such gauge."""
+    """The values of the lag gauge in a metrics page."""
     return [float(line.rsplit(b" ", 1)[1]) for line in page.split(b"\n") if line.startswith(LAG_GAUGE)]
 
 
 def _machine_cpu() -> tuple[float, float] | None:
-    """(busy, all) jiffies since the boot; None where there is no /proc."""
+    """(busy, all) jiffies since boot; None without /proc."""
     try:
         numbers = [float(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     except (OSError, ValueError, IndexError):
