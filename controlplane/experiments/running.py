@@ -99,7 +99,7 @@ def _perform(run: Run, experiment: Experiment) -> None:
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     """Write down how a running run ended, with the figures of every request that finished; False when it had ended."""
     found = records.read(run.records_path)
-    own = summarize.run_figures(found, run.facts.get("instances", []))
+    own = summarize.run_results(found, run.facts.get("instances", []))
     values = {
         "status": status,
         "cause": cause[:2_000],

@@ -15,7 +15,7 @@ from controlplane.experiments.curl import curl_of, example_body
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
-from controlplane.experiments.results import exports, presenting
+from controlplane.experiments.results import display, exports
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, duration
@@ -132,8 +132,8 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     baseline = baseline if baseline in names else names[0]
     request_class = request.GET.get("class", "")
     request_class = request_class if request_class in results["classes"] else "all"
-    looks = presenting.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
-    settings = presenting.settings_of([arm.document for arm in arms])
+    looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
+    settings = display.settings_of([arm.document for arm in arms])
     return {
         **_head(experiment),
         "results": results,
@@ -141,8 +141,8 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "names": names,
         "baseline": baseline,
         "request_class": request_class,
-        "classes": presenting.class_counts(results),
-        "rows": presenting.comparison_rows(results, request_class, baseline),
+        "classes": display.class_counts(results),
+        "rows": display.comparison_rows(results, request_class, baseline),
         "low_n": any(0 < arm["classes"][request_class]["ok"] < 20 for arm in results["arms"]),
         "any_figures": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
         "note": COMPARISONS_NOTE if results["differences"] else "",
@@ -154,7 +154,7 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _chart(results: dict[str, Any], request_class: str, looks: list[presenting.ArmLook]) -> dict[str, Any]:
+def _chart(results: dict[str, Any], request_class: str, looks: list[display.ArmLook]) -> dict[str, Any]:
     return {
         "time": results["time"],
         "class": request_class,

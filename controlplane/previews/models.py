@@ -1,4 +1,4 @@
-"""A draft compared with the live version in the twin: what was asked, how far it is, what came of it."""
+"""Comparisons of a draft with the live version in the twin."""
 
 from django.db import models
 from django.utils import timezone
@@ -8,7 +8,7 @@ from fleet.jobs import Job
 
 
 class Preview(Job):
-    """One computation. The draft's document is kept with it: the draft goes on changing."""
+    """Keeps the document of the draft, which goes on changing."""
 
     TASK = "previews.run"
     AT_ONCE = 2
@@ -21,26 +21,26 @@ class Preview(Job):
     draft_document = models.JSONField()
     pool = models.CharField(max_length=63)
     trace_name = models.CharField(max_length=120)
-    trace = models.JSONField(default=dict)  # {source, requests, played, first_at, last_at, until}, see source.Part
+    trace = models.JSONField(default=dict)  # {source, requests, played, first_at, last_at, until}: TrafficPart.facts
     max_requests = models.PositiveIntegerField()
     seeds = models.JSONField()  # [int, …]
-    key = models.CharField(max_length=64)  # hash of all that the result follows from
+    key = models.CharField(max_length=64)  # hash of everything that determines the result
     done = models.PositiveIntegerField(default=0)  # simulated requests, of live and draft and every seed
     total = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
-    asked_at = models.DateTimeField(default=timezone.now)  # the last time: the same question gets the same preview
+    asked_at = models.DateTimeField(default=timezone.now)  # most recently; the same question returns the same preview
     twin = models.JSONField(default=dict)  # {basis, about, deviation}
-    trust = models.JSONField(default=list)  # [{code, text}, …]: what speaks against it, but for the age of its traffic
-    result = models.JSONField(null=True, blank=True)  # effect.effect_of, null until it is done
+    trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
+    result = models.JSONField(null=True, blank=True)  # effect.effect_of; null until done
 
     class Meta:
         ordering = ["-pk"]
         indexes = [
-            # jobs.expire looks for queued and running ones every 5 s.
+            # controlplane.jobs.expire: queued and running ones, every 5 s
             models.Index(fields=["status"], name="preview_by_status"),
-            # A start looks for the same question.
+            # a start: an earlier preview of the same question
             models.Index(fields=["key"], name="preview_by_key"),
-            # The page of a draft shows the one that was asked for last.
+            # the page of a draft: its latest preview
             models.Index(fields=["policy", "-asked_at"], name="preview_by_policy"),
         ]
 
@@ -49,5 +49,5 @@ class Preview(Job):
 
     @property
     def was_cached(self) -> bool:
-        """It was there already when it was asked for last."""
+        """It had ended when it was last asked for."""
         return self.ended_at is not None and self.asked_at > self.ended_at

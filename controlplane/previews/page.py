@@ -1,4 +1,4 @@
-"""What the draft's pages show of a preview: the panel, one line of it, and the choices."""
+"""Context of the preview panel, its one-line form and its choices, on the pages of a draft."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,42 +13,42 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.publication.scope import scope_of
-from controlplane.previews import presenting, selectors
+from controlplane.previews import display, selectors
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.previews.models import Preview
 from controlplane.previews.source import BUILT_IN
 from controlplane.traces import library
 from router.policy.schema import document as documents
 
-AS_USUAL = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"  # when none is chosen
+DEFAULT_TRACE = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewPanel:
-    """What a preview had said of a version, in a few words."""
+class VersionPreview:
+    """The preview of a published version, in a few words."""
 
     preview: int
-    words: str
+    text: str
 
 
 def panel(
     request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """The state of one preview, or of none. `draft` is the open one; `fixed` stays with this preview whatever comes."""
+    """One preview, or none. `draft` is the open one; `fixed` keeps showing this preview when a newer one starts."""
     found = selectors.as_dict(preview) if preview else None
     return {
         "policy": policy,
         "draft": draft,
         "preview": found,
-        "shown": presenting.shown(found, standing(policy, draft, found)) if found else None,
+        "shown": display.shown(found, status_of(policy, draft, found)) if found else None,
         "fixed": fixed,
         "refresh": _refresh(policy, preview if fixed else None),
         **operator_controls(request.user),
     }
 
 
-def standing(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> presenting.PreviewStatus:
-    return presenting.standing(
+def status_of(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> display.PreviewStatus:
+    return display.status_of(
         found,
         live=policies.live_version(policy).number,
         draft_revision=draft.revision if draft else None,
@@ -63,7 +63,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
 
 
 def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, str]) -> dict[str, Any]:
-    """Pools and traces to choose from; chosen is what was typed, else what the last preview had."""
+    """Pools and traces with the chosen ones: as typed, else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")
@@ -72,7 +72,7 @@ def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, 
     return {
         "pools": pools,
         "pool": pool,
-        "traces": [("", AS_USUAL), *((entry.name, _label(entry)) for entry in library.entries())],
+        "traces": [("", DEFAULT_TRACE), *((entry.name, _label(entry)) for entry in library.entries())],
         "trace": trace,
         "seeds": seeds,
         "summary": ", ".join(
@@ -82,7 +82,7 @@ def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, 
 
 
 def _label(entry: library.Entry) -> str:
-    """A trace with its size and age, as far as they are known without reading it."""
+    """A trace with its size and age, if known without reading it."""
     if entry.recorded:
         return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"
     known = entry.summary or {}
@@ -90,18 +90,18 @@ def _label(entry: library.Entry) -> str:
     return f"{entry.name}: {entry.source}{size}"
 
 
-def foreseen(policy: Policy) -> dict[int, PreviewPanel]:
-    """Of every version that was previewed, by its number."""
+def by_version(policy: Policy) -> dict[int, VersionPreview]:
+    """The previewed versions by number."""
     versions = policies.history(policy).defer("document")
     return {
-        number: PreviewPanel(
-            preview.pk, f"{presenting.share(preview.result['changed']['share'])} of decisions elsewhere"
+        number: VersionPreview(
+            preview.pk, f"{display.share(preview.result['changed']['share'])} of decisions elsewhere"
         )
         for number, preview in selectors.previews_of_versions(policy, versions).items()
     }
 
 
 def problems_of(error: PolicyError) -> list[tuple[str, str]]:
-    """(field or nothing, message) of each thing that stands in the way of a preview."""
-    faults = getattr(error, "errors", ())
-    return [(fault.path, fault.text) for fault in faults] or [("", str(error))]
+    """(field or empty, message) of each reason that no preview can start."""
+    problems = getattr(error, "errors", ())
+    return [(problem.path, problem.text) for problem in problems] or [("", str(error))]

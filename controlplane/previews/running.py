@@ -1,4 +1,4 @@
-"""Computing a preview: from its row to its result, however it ends."""
+"""Performing a preview as a job, from its row to its result."""
 
 from typing import Any
 
@@ -11,18 +11,17 @@ from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import Computed, PreviewInputs
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
-from controlplane.previews.subprocess import Broken
+from controlplane.previews.subprocess import SubprocessFailed
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
-from fleet import jobs
+from fleet import jobs, selectors
 from fleet.jobs import DONE, FAILED
 from fleet.models import Pool
-from fleet.selectors import pool
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 
-EXPECTED = (library.TraceError, BadTrace, Broken, PolicyError, InvalidDocument, redis.RedisError)
+EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, redis.RedisError)
 
 
 def run_preview(preview_id: int) -> None:
@@ -55,19 +54,19 @@ def end(preview: Preview, status: str, cause: str = "", **values: Any) -> bool:
 
 
 def _perform(preview: Preview) -> dict[str, Any]:
-    """What the row holds once it is done."""
-    pool_row = pool(preview.pool)
-    twin = twin_of(pool_row)
+    """The values of the row once it is done."""
+    pool = selectors.pool(preview.pool)
+    twin = twin_of(pool)
     parts = [
         source.take(preview.trace_name, preview.max_requests, seed, preview.trace["until"]) for seed in preview.seeds
     ]
     heartbeat = jobs.Heartbeat(preview)
-    computed = subprocess.compute_apart(_job(preview, twin, parts), lambda done: heartbeat.beat(done=done))
+    computed = subprocess.compute_in_subprocess(_job(preview, twin, parts), lambda done: heartbeat.beat(done=done))
     return {
         "done": preview.total,
         "trace": {**parts[0].facts(), "requests": preview.trace["requests"]},
         "twin": {"basis": twin.basis, "about": twin.about, "deviation": computed.deviation},
-        "trust": _trust(preview, pool_row, twin, parts[0], computed),
+        "trust": _trust(preview, pool, twin, parts[0], computed),
         "result": computed.effect,
     }
 
@@ -84,16 +83,16 @@ def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewI
     )
 
 
-def _trust(preview: Preview, own: Pool, twin: Modelled, part: TrafficPart, computed: Computed) -> list[trust.Caution]:
-    told = [request.measured for request in part.trace.requests if request.measured is not None]
-    by_class = {name: found["n"] for name, found in computed.effect["classes"].items()}
+def _trust(preview: Preview, pool: Pool, twin: Modelled, part: TrafficPart, computed: Computed) -> list[trust.Caution]:
+    measured = [request.measured for request in part.trace.requests if request.measured is not None]
+    by_class = {name: effect["n"] for name, effect in computed.effect["classes"].items()}
     return [
         *trust.of_origin(
             preview.trace_name,
-            own.name,
-            own.model,
-            pools=(measured.pool for measured in told),
-            models=(measured.model for measured in told),
+            pool.name,
+            pool.model,
+            pools=(each.pool for each in measured),
+            models=(each.model for each in measured),
         ),
         *trust.of_requests(by_class),
         *trust.of_deviation(computed.deviation),

@@ -1,4 +1,4 @@
-"""Reading previews: the newest of a draft, that of a published version, and one as the API and the page show it."""
+"""Reading previews: of a draft, of published versions, and one as JSON."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ from controlplane.previews.models import Preview
 from fleet.jobs import DONE
 from router.policy.schema import document as documents
 
-NUMBER_MAX = 2**31 - 1  # what every database can be asked for
+NUMBER_MAX = 2**31 - 1  # for every database
 
 
 def previews(policy: Policy) -> QuerySet[Preview]:
@@ -31,18 +31,18 @@ def preview(policy: Policy, number: int) -> Preview:
 
 
 def latest_of(draft: Draft) -> Preview | None:
-    """The one asked for last: of what the draft holds now, else of anything that the policy's draft once held."""
+    """The latest preview of the draft as it is, else the latest one of any draft of the policy."""
     asked = previews(draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.document)).first() or asked.first()
 
 
 def preview_of_version(policy: Policy, number: int) -> Preview | None:
-    """What was foreseen of a version: of its content, against the version that it took the place of."""
+    """The preview of the content of a version, against the version before it."""
     return previews_of_versions(policy, [policies.version(policy, number)]).get(number)
 
 
 def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:
-    """By the version's number, for those that were previewed."""
+    """Previews by the number of their version."""
     asked = {(version.sha256, version.number - 1): version for version in versions}
     found: dict[int, Preview] = {}
     for each in previews(policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
@@ -53,7 +53,7 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
-    """As in the API. The age of the traffic, and whether it is too old, are of `now`."""
+    """As in the API. The age of the traffic is at `now`."""
     trace = _trace(preview, now or timezone.now())
     return {
         "id": preview.pk,

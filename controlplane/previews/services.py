@@ -31,21 +31,21 @@ from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
-SCHEMA = 1  # raised when the same input gives another result
+SCHEMA = 1  # raised when the same input gives a different result
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    pool: str = ""  # empty: of those that route by the policy the one with most recorded requests
+    pool: str = ""  # empty: the one with most recorded requests
     trace: str = ""  # empty: source.choose
     seeds: Sequence[int] = field(default=(1,))
     max_requests: int = MAX_REQUESTS
 
 
 def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match: str | None = None) -> Preview:
-    """Preview the policy's open draft; what was computed or is under way for the same question is that again.
+    """Preview the open draft of a policy; the same question again returns the earlier preview.
 
-    Conflict without a draft or when `if_match` is not its etag, Refused when there is nothing to play or to compare.
+    Conflict: no draft is open, or `if_match` is not its etag. PolicyInvalid: no pool, no traffic or no difference.
     """
     asked = asked or Asked()
     draft = policies.open_draft(policy)
@@ -83,7 +83,7 @@ def cancel(preview: Preview, actor: Actor) -> bool:
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Those whose requests are routed by the policy."""
+    """Pools that use the policy."""
     return list(pools().filter(policy=policy.name).order_by("name"))
 
 
@@ -91,10 +91,10 @@ def _pool(policy: Policy, asked: str) -> Pool:
     found = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(found)
     if not found:
-        message = f"no pool routes by policy {policy.name}, so there is no fleet to preview it on"
+        message = f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
         raise PolicyInvalid(message, (Problem("pool", asked or None, message),))
     if asked and asked not in found:
-        message = f"pool {asked} does not route by policy {policy.name}; allowed are {names}"
+        message = f"pool {asked} does not use policy {policy.name}; allowed: {names}"
         raise PolicyInvalid(message, (Problem("pool", asked, message),))
     if asked or len(found) == 1:
         return found[asked or next(iter(found))]
@@ -132,7 +132,7 @@ def _unsaved(
 
 
 def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
-    """Of everything that the result and what is said of it follow from."""
+    """A hash of everything that determines the result and its cautions."""
     text = (preview.live_version, preview.live_sha256, preview.draft_sha256, preview.pool, part.name, preview.seeds)
     model = (
         twin.basis,
@@ -144,7 +144,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
 
 
 def _same(key: str) -> Preview | None:
-    """What failed or was cancelled is tried again."""
+    """A failed or cancelled preview is computed again."""
     return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
 
 

@@ -1,4 +1,4 @@
-"""What a preview plays: a trace that was named, else the newest recorded traffic, else the built-in trace."""
+"""The traffic of a preview: the named trace, else the newest recorded traffic, else the built-in trace."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ BUILT_IN = "agentic-demo"
 
 @dataclass(frozen=True, slots=True)
 class TrafficPart:
-    """The requests of a trace that are played."""
+    """The requests of a trace that a preview plays."""
 
     name: str
     source: str  # built-in, upload, folder or recorded
-    requests: int  # that there were to choose from
+    requests: int  # in the whole trace
     trace: LoadedTrace
-    until: str = ""  # of what is being recorded: the newest entry, which names the part for good
+    until: str = ""  # of recorded traffic: its newest entry, which identifies the part later
 
     @property
     def content(self) -> str:
@@ -43,7 +43,7 @@ class TrafficPart:
 
 
 def recorded_counts() -> dict[str, int]:
-    """Recorded requests by pool; nothing while Redis is away."""
+    """Recorded requests by pool; empty while Redis is away."""
     try:
         return {pool: found.requests for pool, found in recorded_traffic.recorded().items()}
     except redis.RedisError:

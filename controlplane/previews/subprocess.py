@@ -1,5 +1,5 @@
-"""The computation in a process of its own: a worker's tasks are threads of one interpreter, and the fleet's must not
-wait for seconds of a preview's arithmetic."""
+"""The computation in a process of its own: the tasks of a worker are threads of one interpreter, and those of the
+fleet must not wait for seconds of arithmetic."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine go first
-GONE = (EOFError, ConnectionError)  # whoever is at the other end
+GONE = (EOFError, ConnectionError)  # the other end of the pipe
 
 
-class Broken(Exception):
-    """The computation ended with an error, which the message names."""
+class SubprocessFailed(Exception):
+    """The message names the error."""
 
 
-def compute_apart(job: PreviewInputs, beat: Callable[[int], None]) -> Computed:
-    """`beat` is called all the while; what it raises ends the computation. Raises Broken."""
+def compute_in_subprocess(job: PreviewInputs, beat: Callable[[int], None]) -> Computed:
+    """`beat` is called with the requests done; an exception from it ends the computation. Raises SubprocessFailed."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -34,7 +34,9 @@ def compute_apart(job: PreviewInputs, beat: Callable[[int], None]) -> Computed:
             ours.send(job)
             return _answer(ours, beat)
         except GONE:
-            raise Broken(f"its process ended with status {process.wait(END_S)}: is there memory enough?") from None
+            raise SubprocessFailed(
+                f"its process ended with status {process.wait(END_S)}: is there enough memory?"
+            ) from None
         finally:
             process.kill()
             process.wait(END_S)
@@ -50,12 +52,12 @@ def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
         if isinstance(said, Computed):
             return said
         if isinstance(said, str):
-            raise Broken(said)
+            raise SubprocessFailed(said)
         done = said
 
 
 def serve(pipe: Connection) -> None:
-    """In the process: progress as numbers, then the result, or in words why there is none."""
+    """Runs in the process. Sends progress as numbers, then the result or the text of an error."""
     os.nice(NICE)
     with contextlib.suppress(*GONE):
         pipe.send(_result(pipe))

@@ -1,4 +1,4 @@
-"""Pages of previews: starting one from the draft, watching it, cancelling it, and its own page."""
+"""Pages of previews: start one from a draft, watch, cancel and show it."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from controlplane.previews.models import Preview
 from router.contract.problem import Problem
 
 MOST_SEEDS = 5
-NOT_SAVED = "the draft could not be saved: see beside “Save draft”"
+NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
 
 
 def find_preview(policy: Policy, number: int) -> Preview:
@@ -32,7 +32,7 @@ def find_preview(policy: Policy, number: int) -> Preview:
 @operator_required
 @require_POST
 def start(request: HttpRequest, name: str) -> HttpResponse:
-    """Preview the draft. A form that carries the draft's fields is saved first, and refused as saving refuses it."""
+    """Preview the draft. A form with the fields of the draft is saved first; an invalid one is refused as by saving."""
     policy = find(name)
     if request.headers.get("HX-Request"):
         return _start_in_place(request, policy)
@@ -57,13 +57,13 @@ def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> 
     draft = policies.open_draft(policy)
     if draft is None:  # published or discarded between the check and now
         return redirect("policy", name=policy.name)
-    told = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
-    context = {**views.editor_context(request, draft), **told}
+    problems = {"preview_problems": page.problems_of(error), "preview_typed": request.POST}
+    context = {**views.editor_context(request, draft), **problems}
     return render(request, "policies/editor.html", context, status=422)
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
-    """For htmx: the panel's state, and what became of the typed values, as after an autosave."""
+    """For htmx: the state of the panel, and the saved values as after an autosave."""
     saved = views.saved(request, policy)
     problems = [] if "draft" in saved else [("", NOT_SAVED)]
     if not problems:
@@ -76,7 +76,7 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
 
 
 def asked(form: QueryDict) -> services.Asked:
-    """What was chosen. Refused when the seeds are no numbers."""
+    """The chosen pool, trace and seeds. PolicyInvalid: the seeds are not numbers."""
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
@@ -87,7 +87,7 @@ def asked(form: QueryDict) -> services.Asked:
 
 @require_GET
 def draft_state(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx, on the editor: the newest preview of what the draft holds now."""
+    """For htmx, on the editor: the latest preview of the draft."""
     return render(request, "previews/_state.html", _of_draft(request, find(name)))
 
 
@@ -98,7 +98,7 @@ def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """For htmx, on a preview's own page."""
+    """For htmx, on the page of a preview."""
     return render(request, "previews/_state.html", _of_itself(request, find_preview(find(name), number)))
 
 

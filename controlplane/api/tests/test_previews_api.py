@@ -34,7 +34,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
     found: list[Any] = []
     monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append(args))
-    monkeypatch.setattr(subprocess, "compute_apart", compute.compute)
+    monkeypatch.setattr(subprocess, "compute_in_subprocess", compute.compute)
     return found
 
 

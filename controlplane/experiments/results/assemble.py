@@ -61,7 +61,7 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
             "cause": experiment.cause,
         },
         "mode": experiment.mode,
-        "twin": twin_of_runs(runs),
+        "twin": engine_model_of(runs),
         "time_scale": experiment.time_scale,
         "time": MODES[experiment.mode].time(experiment),
         "partial": any(arm["partial"] for arm in arms),
@@ -79,26 +79,26 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def twin_of_runs(runs: Sequence[Run]) -> dict[str, Any] | None:
+def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
     """{basis, about, cautions} of what simulated them; None of a replay, and until the first run has begun."""
     return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
 
 
 def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
     loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
-    return validity.seeds_alike(loads) + validity.told({arm["name"]: arm["warnings"] for arm in arms})
+    return validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
 
 def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
     """One arm's figures over its seeds: quantiles of all its requests together, whole-run figures as means."""
     together = [record for run in runs for record in read[run.pk]]
-    each = {run.seed: summarize.run_figures(read[run.pk], run.facts.get("instances", [])) for run in runs}
-    whole = summarize.run_figures(together, [])
+    each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", [])) for run in runs}
+    whole = summarize.run_results(together, [])
     started = any(read[run.pk] for run in runs)
     return {
         **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},
         **whole,
-        **summarize.pooled(each),
+        **summarize.mean_over_seeds(each),
         "partial": started and any(run.status != DONE for run in runs),
         "warnings": [warning for run in runs for warning in run.warnings],
         "runs": [_run(run, each[run.seed]) for run in runs],

@@ -22,7 +22,7 @@ def latencies(records: Sequence[Record], latency: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def class_figures(records: Sequence[Record]) -> dict[str, Any]:
+def class_results(records: Sequence[Record]) -> dict[str, Any]:
     """Counts, quantiles in ms and the cached share; None where nothing is known."""
     outcomes = Counter(record.outcome for record in records)
     figures: dict[str, Any] = {
@@ -77,11 +77,11 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
     return round(stats.quantile(sorted(values), share), 3) if values else None
 
 
-def run_figures(records: Sequence[Record], instances: Sequence[str]) -> dict[str, Any]:
+def run_results(records: Sequence[Record], instances: Sequence[str]) -> dict[str, Any]:
     """Everything that one run's records tell."""
     evenness, tokens = balance(records, instances)
     return {
-        "classes": {name: class_figures(of_class(records, name)) for name in CLASSES},
+        "classes": {name: class_results(of_class(records, name)) for name in CLASSES},
         "balance": evenness,
         "prompt_tokens_by_instance": tokens,
         "output_tokens_per_s": output_tokens_per_s(records),
@@ -92,7 +92,7 @@ def run_figures(records: Sequence[Record], instances: Sequence[str]) -> dict[str
     }
 
 
-def pooled(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def mean_over_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Figures of the whole run (balance, tokens/s) as their mean over seeds."""
     means: dict[str, Any] = {}
     for key in ("balance", "output_tokens_per_s"):

@@ -54,7 +54,7 @@ def seeds_alike(loads: Mapping[int, str]) -> list[str]:
     ]
 
 
-def told(arms: Mapping[str, Sequence[str]]) -> list[str]:
+def merged(arms: Mapping[str, Sequence[str]]) -> list[str]:
     """Warnings by arm as one list: what every arm has is said once, the others with their arm's name."""
     shared = set.intersection(*map(set, arms.values()))
     own = {f"{name}: {warning}" for name, found in arms.items() for warning in found if warning not in shared}

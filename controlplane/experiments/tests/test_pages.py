@@ -5,7 +5,7 @@ import re
 import pytest
 
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.results import presenting
+from controlplane.experiments.results import display
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import body
 from router.policy.schema.document import default
@@ -72,7 +72,7 @@ def test_parameters_that_differ_are_shown_first(otto_client, ended):
 
 
 def test_a_ratio_is_shown_without_a_unit():
-    settings = {each.path: each for each in presenting.settings_of([default("cache_aware")])}
+    settings = {each.path: each for each in display.settings_of([default("cache_aware")])}
     weight = settings["strategy.hit_weight"]
     assert (weight.values, weight.unit) == (("1",), "")
 

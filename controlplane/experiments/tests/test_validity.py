@@ -1,12 +1,12 @@
 """What is said against a simulation's figures."""
 
 from controlplane.experiments.results import summarize
-from controlplane.experiments.results.validity import seeds_alike, told, twin_warnings
+from controlplane.experiments.results.validity import merged, seeds_alike, twin_warnings
 from controlplane.experiments.tests.conftest import record
 
 
 def warnings(facts, *found):
-    return twin_warnings(summarize.run_figures(found, []), facts)
+    return twin_warnings(summarize.run_results(found, []), facts)
 
 
 def test_what_the_twin_leaves_out_is_said():
@@ -30,5 +30,5 @@ def test_seeds_that_played_the_same_are_not_taken_for_more_requests():
 
 
 def test_what_every_arm_has_is_said_once():
-    assert told({"x": ["late", "odd"], "y": ["odd"]}) == ["odd", "x: late"]
-    assert told({"x": [], "y": ["odd"]}) == ["y: odd"]
+    assert merged({"x": ["late", "odd"], "y": ["odd"]}) == ["odd", "x: late"]
+    assert merged({"x": [], "y": ["odd"]}) == ["y: odd"]

@@ -1,4 +1,4 @@
-"""The computation of a preview: live version and draft in the twin, for each seed, and what differs. Pure."""
+"""The computation of a preview: live version and draft in the twin, for each seed, and their differences. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Computed:
     effect: dict[str, Any]
     deviation: dict[str, Any] | None
     versions: tuple[Version, ...]  # see deviation.Compared
-    not_modelled: tuple[str, ...]  # what the twin left out, in words
+    not_modelled: tuple[str, ...]  # features that the twin leaves out
 
 
 def compute(job: PreviewInputs, on_progress: Callable[[int], None]) -> Computed:
-    """`on_progress` is given how many requests are done, of both and of every seed; what it raises goes through."""
+    """`on_progress` gets the number of requests done, over both policies and all seeds; its exceptions propagate."""
     done = 0
     live: list[TwinOutcome] = []
     draft: list[TwinOutcome] = []

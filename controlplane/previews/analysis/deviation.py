@@ -1,4 +1,4 @@
-"""How far the twin is from what routers measured of the same requests. Pure."""
+"""The difference between the twin and the latencies that routers measured for the same requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from controlplane.experiments.results.stats import LOW_N
 from controlplane.traces.types import MeasuredLatency, TraceRequest
 from controlplane.twin.simulation.types import Simulated
 
-WARM_UP = 0.5  # share of the requests that is left out: the twin's caches are empty at first, the fleet's were not
+WARM_UP = 0.5  # share of requests left out: the twin starts with empty caches, the fleet did not
 
 Version = tuple[str, int]  # policy and number
 
@@ -17,13 +17,13 @@ Version = tuple[str, int]  # policy and number
 @dataclass(frozen=True, slots=True)
 class Compared:
     deviation: dict[str, Any] | None  # None: too few were measured
-    versions: tuple[Version, ...]  # that the measured ones stem from; empty when it is the live one alone
+    versions: tuple[Version, ...]  # under which they were measured; empty: the live one alone
 
 
 def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], pool: str, live: Version) -> Compared:
-    """The twin's TTFT under the live version against the measured, on requests that the live version decided.
+    """The TTFT in the twin under the live version against the measured one, over requests that this version decided.
 
-    When those are fewer than LOW_N, on all of them, with the versions that they stem from.
+    With fewer than LOW_N of those, over all measured requests, naming their versions.
     """
     known = [
         (measured, one.ttft_s * 1000)
@@ -31,16 +31,16 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
         if (measured := request.measured) is not None and one.ttft_s is not None
         if measured.pool == pool and measured.ttft_ms
     ]
-    own = [(measured, ms) for measured, ms in known if (measured.policy, measured.version) == live]
-    if len(own) >= LOW_N:
-        return Compared(_deviation(own), ())
+    of_live = [(measured, ms) for measured, ms in known if (measured.policy, measured.version) == live]
+    if len(of_live) >= LOW_N:
+        return Compared(_deviation(of_live), ())
     if len(known) < LOW_N:
         return Compared(None, ())
     return Compared(_deviation(known), tuple(sorted({(measured.policy, measured.version) for measured, _ in known})))
 
 
 def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> dict[str, Any]:
-    """Medians, and the median of the ratios: a few requests that waited long do not decide it."""
+    """Medians, and the median of the ratios, which a few long waits do not move."""
     return {
         "metric": "ttft_ms",
         "measured": round(median(measured.ttft_ms or 0.0 for measured, _ in pairs), 3),

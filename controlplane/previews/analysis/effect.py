@@ -1,7 +1,7 @@
-"""From what the twin says of the live version and of the draft to what the draft would change. Pure."""
+"""The effect of a draft, from the outcomes of the twin under the live version and under the draft. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 from typing import Any
@@ -15,7 +15,7 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> dict[str, Any]:
-    """One outcome for each seed; that of the live version has the draft as its shadow. Times in ms."""
+    """One outcome for each seed; those of the live version have the draft as shadow. Times in ms."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
@@ -36,12 +36,12 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """By the class that the live version gives it: each request is in one class, and figures are those of the wall."""
+    """By the class that the live version assigns; each request is in one class."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
 def changed(live: Sequence[Simulated]) -> dict[str, Any]:
-    """How often the draft would have decided otherwise in the very same situation."""
+    """How often the draft would have decided differently in the same situation."""
     hits, n = sum(one.shadow_changed for one in live), len(live)
     low, high = stats.wilson(hits, n)
     return {
@@ -71,7 +71,7 @@ def _class(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _rows(pairs: Sequence[Pair], latency: str) -> list[dict[str, Any]]:
-    """A row for each quantile, over the requests that both have answered."""
+    """A row for each quantile, over the requests answered under both."""
     both = [
         (ours * 1000, theirs * 1000)
         for a, b in pairs
@@ -105,12 +105,12 @@ def _row(
     }
 
 
-def _both(pairs: Sequence[Pair], figure: Any) -> dict[str, Any]:
-    return {"live": figure([ours for ours, _ in pairs]), "draft": figure([theirs for _, theirs in pairs])}
+def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], Any]) -> dict[str, Any]:
+    return {"live": measure([live for live, _ in pairs]), "draft": measure([draft for _, draft in pairs])}
 
 
 def _hit_share(requests: Sequence[Simulated]) -> float | None:
-    """Cached share of the prompt tokens of those that were answered, 0–1."""
+    """Cached share of the prompt tokens of answered requests, 0–1."""
     answered = [one for one in requests if one.outcome == "ok"]
     tokens = sum(one.input_tokens for one in answered)
     return round(sum(one.cached_tokens for one in answered) / tokens, 6) if tokens else None
@@ -118,5 +118,5 @@ def _hit_share(requests: Sequence[Simulated]) -> float | None:
 
 def _kv_usage(outcomes: Sequence[TwinOutcome]) -> float | None:
     """Mean over instances and time, 0–1."""
-    seen = list(chain.from_iterable(use.kv_usage for outcome in outcomes for use in outcome.instances.values()))
-    return round(fmean(seen), 6) if seen else None
+    samples = list(chain.from_iterable(use.kv_usage for outcome in outcomes for use in outcome.instances.values()))
+    return round(fmean(samples), 6) if samples else None

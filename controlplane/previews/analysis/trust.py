@@ -1,4 +1,4 @@
-"""What speaks against believing a preview, in words: what is wrong, and what to do. Pure."""
+"""Cautions about a preview: the reason not to rely on it, and the remedy. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from router.policy.types import CLASSES
 
 OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
-MOST_DEVIATION = 0.15  # of the twin's TTFT from the measured one, either way
-OF_A_CLASS = "few_of_class"  # speaks against one class's figures, which have no verdict then, not against the others
+MOST_DEVIATION = 0.15  # of the TTFT in the twin from the measured one, in either direction
+OF_A_CLASS = "few_of_class"  # about one class, whose latencies get no verdict; not about the others
 
 Caution = dict[str, str]  # code and text
 
@@ -19,7 +19,7 @@ def caution(code: str, text: str) -> Caution:
 
 
 def of_age(trace: str, age_s: float | None) -> list[Caution]:
-    """Judged whenever a preview is read: it grows old."""
+    """Judged whenever a preview is read, because its traffic ages."""
     if age_s is None or age_s <= OLD_S:
         return []
     text = f"the newest request of {trace} is {_age(age_s)} old, and traffic changes"
@@ -31,7 +31,7 @@ def _age(seconds: float) -> str:
 
 
 def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
-    """`by_class`: how many requests were compared, with "all"."""
+    """`by_class`: the number of compared requests, with "all"."""
     found = []
     if by_class["all"] < LEAST_REQUESTS:
         text = f"{by_class['all']:,} requests were compared, fewer than {LEAST_REQUESTS}"
@@ -39,19 +39,19 @@ def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
     for name in CLASSES:
         count = by_class.get(name, 0)
         if count < LOW_N:
-            told = f"{count:,} {name} requests were" if count != 1 else f"1 {name} request was"
-            text = f"{told} compared, fewer than {LOW_N}: nothing is said of that class; play more requests"
+            compared = f"{count:,} {name} requests were" if count != 1 else f"1 {name} request was"
+            text = f"{compared} compared, fewer than {LOW_N}: this class gets no verdict; play more requests"
             found.append(caution(OF_A_CLASS, text))
     return found
 
 
 def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models: Iterable[str]) -> list[Caution]:
-    """`pools` and `models`: those that the trace's requests were recorded from; none: it is no recording."""
+    """`pools` and `models`: where the requests of the trace were recorded; empty: the trace is not a recording."""
     pools, models = sorted(set(pools)), sorted(set(models))
     if not pools:
         text = (
-            f"{trace} is not traffic of pool {pool}, so your users may see something else; "
-            f"send traffic to {pool}, and from {LEAST_REQUESTS} recorded requests on it is played"
+            f"{trace} is not traffic of pool {pool}, so your users may see other effects; "
+            f"send traffic to {pool}: a preview plays it from {LEAST_REQUESTS} recorded requests on"
         )
         return [caution("not_recorded", text)]
     if set(models) - {model}:
@@ -70,18 +70,16 @@ def of_deviation(deviation: Mapping[str, Any] | None) -> list[Caution]:
         return []
     way = "above" if deviation["relative"] > 0 else "below"
     text = (
-        f"the twin's TTFT under the live version is {abs(deviation['relative']):.0%} {way} what was measured "
+        f"the TTFT in the twin under the live version is {abs(deviation['relative']):.0%} {way} the measured one "
         f"(n = {deviation['n']:,}), more than {MOST_DEVIATION:.0%}: calibrate the twin on an instance of the pool"
     )
     return [caution("twin_off", text)]
 
 
 def of_versions(versions: Iterable[tuple[str, int]]) -> list[Caution]:
-    """Whether the measured times are the live version's own; `versions`: (policy, number) that they stem from."""
-    told = sorted(
-        {f"{policy} v{number}" if policy else "a version that the entry does not name" for policy, number in versions}
-    )
-    if not told:
+    """`versions`: (policy, number) under which the latencies were measured, unless under the live version alone."""
+    names = sorted({f"{policy} v{number}" if policy else "an unnamed version" for policy, number in versions})
+    if not names:
         return []
-    text = f"the measured times that the twin is held against were measured under several versions ({', '.join(told)})"
+    text = f"the latencies compared with the twin were measured under several versions ({', '.join(names)})"
     return [caution("several_versions", text)]

@@ -1,4 +1,4 @@
-"""Previews on the policies' pages, which know nothing of previews but these tags."""
+"""Previews on the pages of policies, which use previews only through these tags."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ register = template.Library()
 
 @register.inclusion_tag("previews/_panel.html", takes_context=True)
 def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
-    """On the editor. `preview_typed` and `preview_problems` are there after a start that was refused."""
+    """On the editor. `preview_typed` and `preview_problems` are set after a refused start."""
     draft, typed = context["draft"], context.get("preview_typed", {})
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     problems = context.get("preview_problems", [])
@@ -22,19 +22,19 @@ def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("previews/_line.html", takes_context=True)
 def preview_line(context: dict[str, Any]) -> dict[str, Any]:
-    """On the review: the preview of exactly what is about to be published, or that there is none."""
+    """On the review page: the preview of the content about to be published, if there is one."""
     draft = context["draft"]
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
-    current = found["preview"] is not None and found["shown"].standing.current
+    current = found["preview"] is not None and found["shown"].status.current
     return {**found, "preview": found["preview"] if current else None, "older": found["preview"]}
 
 
 @register.simple_tag
-def foreseen(policy: Policy) -> dict[int, page.PreviewPanel]:
-    """What was foreseen of the policy's published versions; see of_version."""
-    return page.foreseen(policy)
+def previews_by_version(policy: Policy) -> dict[int, page.VersionPreview]:
+    """Previews of published versions by number; see of_version."""
+    return page.by_version(policy)
 
 
 @register.filter
-def of_version(found: Mapping[int, page.PreviewPanel], version: PolicyVersion) -> page.PreviewPanel | None:
+def of_version(found: Mapping[int, page.VersionPreview], version: PolicyVersion) -> page.VersionPreview | None:
     return found.get(version.number)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.previews.analysis.deviation import compared
-from controlplane.previews.tests.simulated import refused, request
+from controlplane.previews.tests.outcomes import refused, request
 from controlplane.traces.types import MeasuredLatency, TraceRequest
 
 LIVE = ("default", 3)

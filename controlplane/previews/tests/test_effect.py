@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.previews.analysis.effect import effect_of
-from controlplane.previews.tests.simulated import outcome, refused, request
+from controlplane.previews.tests.outcomes import outcome, refused, request
 
 NAMES = ["demo-0", "demo-1"]
 

@@ -157,7 +157,7 @@ def test_without_javascript_the_page_of_a_running_preview_reloads_itself(draft, 
     running = preview_of(draft, QUEUED, total=0)
     html = page(otto_client, f"/policies/default/previews/{running.pk}/")
     assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in html
-    assert "waits for a worker" in html
+    assert "waiting for a worker" in html
 
 
 def test_a_preview_that_has_ended_is_asked_for_no_more(draft, otto_client):

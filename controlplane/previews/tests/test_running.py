@@ -24,7 +24,7 @@ NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}}, None, (), ()
 @pytest.fixture
 def in_this_process(monkeypatch):
     """The computation itself, without a process of its own."""
-    monkeypatch.setattr(subprocess, "compute_apart", compute.compute)
+    monkeypatch.setattr(subprocess, "compute_in_subprocess", compute.compute)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def preview(policy, draft):
 
 
 def answer(monkeypatch, act):
-    monkeypatch.setattr(subprocess, "compute_apart", act)
+    monkeypatch.setattr(subprocess, "compute_in_subprocess", act)
 
 
 def fail_with(error):
@@ -137,7 +137,7 @@ def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (subprocess.Broken("its process ended with status -9"), "its process ended with status -9"),
+        (subprocess.SubprocessFailed("its process ended with status -9"), "its process ended with status -9"),
         (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
     ],
 )

@@ -81,7 +81,7 @@ def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, d
 @pytest.mark.parametrize(
     ("asked", "path", "told"),
     [
-        ({"pool": "nope"}, "pool", "allowed are demo"),
+        ({"pool": "nope"}, "pool", "allowed: demo"),
         ({"trace": "nope"}, "trace", "there is no trace nope"),
         ({"trace": "recorded:demo"}, "trace", "have recorded no request of pool demo"),
     ],
@@ -109,7 +109,7 @@ def test_a_recording_cannot_be_named_while_redis_is_away(policy, draft, redis_aw
 
 def test_a_policy_that_no_pool_routes_by_cannot_be_previewed(policy):
     edit(policy, heavy_new_tokens=9000)
-    with pytest.raises(PolicyInvalid, match="no pool routes by policy default"):
+    with pytest.raises(PolicyInvalid, match="no pool uses policy default"):
         start(policy)
 
 

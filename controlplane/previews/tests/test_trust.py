@@ -67,4 +67,4 @@ def test_a_twin_that_is_off_is_told(relative, told):
 
 def test_measurements_under_several_versions_are_told():
     (found,) = trust.of_versions([("default", 3), ("", 0), ("default", 2)])
-    assert "(a version that the entry does not name, default v2, default v3)" in found["text"]
+    assert "(an unnamed version, default v2, default v3)" in found["text"]

@@ -30,7 +30,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     expect(page.locator(STATE)).to_contain_text("Not previewed yet")
     page.fill(HEAVY, "7000")
     page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     expect(page.locator("#draft-state")).to_contain_text("1 change against what is live")
     expect(page.locator("#preview")).to_be_in_viewport()
     shell(f"worker_begins({policy!r})")
@@ -69,11 +69,11 @@ def test_a_running_preview_is_cancelled_and_the_focus_stays_near(open_page, shel
 def test_a_failure_says_its_cause_and_the_next_press_tries_again(open_page, shell, policy):
     page = editor(open_page, policy)
     page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_fails({policy!r}, 'worker lost: nothing was heard of it for 12 s')")
     expect(page.locator(STATE)).to_contain_text("worker lost")
     page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
 
 
 def test_a_wrong_value_is_marked_at_its_field_and_nothing_is_started(open_page, policy):
@@ -113,7 +113,7 @@ def test_seeds_and_trace_are_chosen_by_keyboard(open_page, policy):
     page.keyboard.type("3, 4")
     page.keyboard.press("Tab")
     page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     page.reload()
     expect(page.locator("#preview-seeds")).to_have_value("3, 4")
 
@@ -134,7 +134,7 @@ def test_a_server_that_is_away_is_told_and_the_draft_is_kept(open_page, policy):
     expect(page.locator("#preview-fault")).to_contain_text("error 503; nothing was started")
     page.unroute("**/draft/preview")
     page.click(PREVIEW)
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     expect(page.locator("#preview-fault")).to_be_hidden()
 
 
@@ -143,7 +143,7 @@ def test_without_javascript_a_draft_is_previewed_and_published(open_page, shell,
     page.fill(HEAVY, "7000")
     page.click(PREVIEW)
     expect(page.locator("h1")).to_contain_text(f"of {policy}")
-    expect(page.locator(STATE)).to_contain_text("waits for a worker")
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_computes({policy!r})")
     expect(page.locator(".preview-sentence")).to_contain_text(
         "decisions elsewhere", timeout=15_000

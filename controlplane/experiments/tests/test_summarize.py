@@ -11,11 +11,11 @@ def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
     found = [record(i, ttft_ms=float(i)) for i in range(1, 5)]
     found += [record(5, outcome="refused", ttft_ms=None), record(6, outcome="error", ttft_ms=None)]
     found += [record(7, trace_class="heavy", ttft_ms=900.0)]
-    warm = summarize.class_figures(summarize.of_class(found, "warm"))
+    warm = summarize.class_results(summarize.of_class(found, "warm"))
     assert (warm["n"], warm["ok"], warm["refused"], warm["errors"]) == (6, 4, 1, 1)
     assert (warm["ttft_p50_ms"], warm["low_n"]) == (2.5, True)
-    assert summarize.class_figures(summarize.of_class(found, "heavy"))["ttft_p99_ms"] == 900
-    assert summarize.class_figures(summarize.of_class(found, "medium"))["ttft_p50_ms"] is None
+    assert summarize.class_results(summarize.of_class(found, "heavy"))["ttft_p99_ms"] == 900
+    assert summarize.class_results(summarize.of_class(found, "medium"))["ttft_p50_ms"] is None
 
 
 def test_the_hit_ratio_weighs_by_tokens_and_leaves_out_what_is_not_told():
@@ -38,7 +38,7 @@ def test_tokens_per_second_are_of_the_engines_time():
 
 def test_the_best_is_named_only_where_arms_differ():
     def arm(name: str, ttft: float) -> dict:
-        return {"name": name, **summarize.run_figures([record(0, ttft_ms=ttft)], ["exp-0"])}
+        return {"name": name, **summarize.run_results([record(0, ttft_ms=ttft)], ["exp-0"])}
 
     best = comparison.best([arm("a", 5.0), arm("b", 4.0)])
     assert best["all"]["ttft_p50_ms"] == "b"
@@ -67,7 +67,7 @@ def facts(**changes):
     ],
 )
 def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected):
-    own = summarize.run_figures([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
+    own = summarize.run_results([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
     told = replay_warnings(own, facts(**changed), time_scale=10)
     assert len(told) == len(expected)
     assert all(part in text for part, text in zip(expected, told, strict=True))
@@ -76,7 +76,7 @@ def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected)
 def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_and_is_not_the_best():
     at_once = [record(i, tpot_ms=None, output_tokens=8) for i in range(30)]
     arms = [
-        {"name": name, **summarize.run_figures(found, [])}
+        {"name": name, **summarize.run_results(found, [])}
         for name, found in (("calm", [record(i) for i in range(30)]), ("busy", at_once))
     ]
     assert arms[1]["classes"]["all"]["tpot_p50_ms"] is None
@@ -87,18 +87,18 @@ def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_and_is_not_the_best()
 
 def test_an_answer_of_one_token_came_at_once_and_that_is_nothing_to_tell():
     found = [record(i, tpot_ms=None, output_tokens=1) for i in range(30)]
-    assert replay_warnings(summarize.run_figures(found, []), facts(), 1) == []
+    assert replay_warnings(summarize.run_results(found, []), facts(), 1) == []
 
 
 def test_a_policy_that_refuses_is_said_to_look_fast():
     found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
-    told = replay_warnings(summarize.run_figures(found, []), facts(), 1)
+    told = replay_warnings(summarize.run_results(found, []), facts(), 1)
     assert "1 of 10 requests were refused or failed" in told[0]
 
 
 def test_an_expectation_is_judged_for_the_arms_that_it_is_about():
     arms = [
-        {"name": name, **summarize.run_figures([record(0, ttft_ms=ttft)], [])}
+        {"name": name, **summarize.run_results([record(0, ttft_ms=ttft)], [])}
         for name, ttft in (("a", 5.0), ("b", 9.0))
     ]
     expect = [

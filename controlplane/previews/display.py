@@ -1,4 +1,4 @@
-"""From a preview as JSON to what the page says: sentences, tables, signs. Pure."""
+"""Sentences and tables of a preview, from its JSON. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +14,9 @@ from controlplane.previews.analysis.trust import OF_A_CLASS
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
 SHARES = {quantile_key(latency, share): share for latency in LATENCIES for share in QUANTILES}
-BEYOND = 5  # requests slower than a quantile that the sentence tells
+BEYOND = 5  # least requests slower than a quantile that the sentence names
 ACTIVE = ("queued", "running")
-MOST_INSTANCES = 100  # rows of the table; those whose requests change most
+MOST_INSTANCES = 100  # rows of the table, those with the largest changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class ClassTable:
     n: int  # requests of the class
     few: bool
     elsewhere: str  # share of the class's decisions that change
-    counts: tuple[tuple[str, int, str], ...]  # (sign, how many, verdict), for the heading
+    counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
     rows: tuple[PreviewRow, ...]
 
 
 def sentence(result: Mapping[str, Any]) -> str:
-    """What matters, to be read in five seconds: decisions, the strongest of the latencies, refusals."""
+    """The summary: changed decisions, the strongest changes of latency, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
@@ -56,8 +56,8 @@ def _changed(changed: Mapping[str, Any]) -> str:
 
 
 def _latencies(result: Mapping[str, Any]) -> list[str]:
-    """The strongest improvement and the strongest loss; without either, the largest of what is undecided."""
-    judged = [(name, each) for name, each in _metrics(result) if each["relative"] is not None and _is_borne(each)]
+    """The strongest improvement and the strongest loss; without either, the largest undecided change."""
+    judged = [(name, each) for name, each in _metrics(result) if each["relative"] is not None and _has_enough(each)]
     strongest = [_strongest(judged, verdict) for verdict in ("better", "worse")]
     found = [f"{_title(name, m)} {pair(m['live'], m['draft'])}, {m['verdict']}" for name, m in filter(None, strongest)]
     if found or not result["changed"]["decisions"]:
@@ -72,13 +72,13 @@ def _metrics(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
             yield name, each
 
 
-def _is_borne(metric: Mapping[str, Any]) -> bool:
-    """Whether enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
+def _has_enough(metric: Mapping[str, Any]) -> bool:
+    """Enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
     return metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND
 
 
 def _strongest(judged: Iterable[tuple[str, Mapping[str, Any]]], verdict: str) -> tuple[str, Mapping[str, Any]] | None:
-    """By relative difference in whole percent; of equals the first, so that medians come before tails."""
+    """By relative difference in whole percent; medians come before tails of the same difference."""
     matching = [item for item in judged if item[1]["verdict"] == verdict]
     return max(matching, key=lambda item: round(abs(item[1]["relative"]), 2), default=None)
 
@@ -96,8 +96,8 @@ def _refusals(refused: Mapping[str, Any]) -> list[str]:
 
 def class_tables(result: Mapping[str, Any]) -> list[ClassTable]:
     changed = {"all": result["changed"], **result["changed"]["classes"]}
-    found = result["classes"]
-    return [_class_table(name, found[name], changed.get(name)) for name in CLASSES if name in found]
+    classes = result["classes"]
+    return [_class_table(name, classes[name], changed.get(name)) for name in CLASSES if name in classes]
 
 
 def _class_table(name: str, found: Mapping[str, Any], changed: Mapping[str, Any] | None) -> ClassTable:
@@ -159,13 +159,13 @@ def _signed_ms(value: float) -> str:
 
 
 def _signed(value: float, size: str) -> str:
-    """With a sign of its own, so that a difference reads as one."""
+    """A difference, always with its sign."""
     return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
 
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """Where requests go: instances by how much their number changes."""
+    """Requests of each instance, largest change first."""
 
     rows: tuple[tuple[str, int, int, str], ...]  # id, live, draft, difference
     changed: int
@@ -189,7 +189,7 @@ def _signed_count(value: int) -> str:
 
 
 def deviation(found: Mapping[str, Any] | None) -> str:
-    """How far the twin is from what was measured, in words."""
+    """The difference between the twin and the measured latencies."""
     if found is None:
         return "not compared: too few of these requests were measured on the fleet"
     title, way = found["metric"].removesuffix("_ms").upper(), "above" if found["relative"] > 0 else "below"
@@ -199,13 +199,13 @@ def deviation(found: Mapping[str, Any] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PreviewStatus:
-    """What a preview was made of against what is there now."""
+    """Whether a preview compares the present draft with the present live version."""
 
     current: bool
-    why: str  # empty when it is current
+    why: str  # empty when current
 
 
-def standing(
+def status_of(
     preview: Mapping[str, Any], *, live: int, draft_revision: int | None, draft_sha256: str | None
 ) -> PreviewStatus:
     """`draft_revision` is None when no draft is open."""
@@ -221,17 +221,17 @@ def standing(
 
 @dataclass(frozen=True, slots=True)
 class ShownPreview:
-    """All that the page says of one preview; the result's parts are empty until there is one."""
+    """The texts of a preview; those of its result are empty until it is done."""
 
     active: bool
     done: str  # for the progress bar: without thousands separators
     total: str
     progress: str
-    said: str  # to a screen reader when the state changes
+    said: str  # for a screen reader when the status changes
     line: str
-    standing: PreviewStatus
-    doubts: tuple[str, ...]  # what speaks against all of it
-    gaps: tuple[str, ...]  # classes of which nothing is said
+    status: PreviewStatus
+    doubts: tuple[str, ...]  # reasons not to rely on the preview
+    gaps: tuple[str, ...]  # classes with too few requests
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -241,10 +241,10 @@ class ShownPreview:
     deviation: str = ""
 
 
-def shown(preview: Mapping[str, Any], stands: PreviewStatus) -> ShownPreview:
+def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
     progress = _progress(preview)
     result = preview["result"]
-    told = sentence(result) if result else ""
+    summary = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
     warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
     base = ShownPreview(
@@ -252,9 +252,9 @@ def shown(preview: Mapping[str, Any], stands: PreviewStatus) -> ShownPreview:
         done=str(preview["done"]),
         total=str(max(preview["total"], 1)),
         progress=progress,
-        said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, told or preview["cause"]])),
-        line=told or preview["cause"] or progress,
-        standing=stands,
+        said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, summary or preview["cause"]])),
+        line=summary or preview["cause"] or progress,
+        status=status,
         doubts=doubts,
         gaps=tuple(each["text"] for each in preview["trust"] if each["code"] == OF_A_CLASS),
     )
@@ -262,7 +262,7 @@ def shown(preview: Mapping[str, Any], stands: PreviewStatus) -> ShownPreview:
         return base
     return replace(
         base,
-        sentence=told,
+        sentence=summary,
         refused=f"{result['refused']['live']:,} → {result['refused']['draft']:,}",
         hit_share=shares(result["hit_share"]),
         kv_usage=shares(result["kv_usage"]),
@@ -274,7 +274,7 @@ def shown(preview: Mapping[str, Any], stands: PreviewStatus) -> ShownPreview:
 
 def _progress(preview: Mapping[str, Any]) -> str:
     if preview["status"] == "queued":
-        return "waits for a worker"
+        return "waiting for a worker"
     return f"{preview['done']:,} of {preview['total']:,} simulated requests"
 
 

@@ -28,13 +28,13 @@ def job(**changes):
 
 def test_it_computes_what_is_computed_here():
     seen: list[int] = []
-    assert apart.compute_apart(job(), seen.append) == compute(job(), lambda _: None)
+    assert apart.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
     assert seen[0] == 0
 
 
 def test_an_error_there_is_told_here():
-    with pytest.raises(apart.Broken, match="AttributeError"):
-        apart.compute_apart(job(fleet=None), lambda _: None)
+    with pytest.raises(apart.SubprocessFailed, match="AttributeError"):
+        apart.compute_in_subprocess(job(fleet=None), lambda _: None)
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_what_the_beat_raises_ends_the_process(processes):
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        apart.compute_apart(job(), stop)
+        apart.compute_in_subprocess(job(), stop)
     assert ended(processes)
 
 
 def test_a_process_that_was_killed_is_told(processes):
-    with pytest.raises(apart.Broken, match="status -9"):
-        apart.compute_apart(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
+    with pytest.raises(apart.SubprocessFailed, match="status -9"):
+        apart.compute_in_subprocess(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
     assert ended(processes)
 
 

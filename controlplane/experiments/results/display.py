@@ -118,14 +118,14 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
             sign=SIGNS[index % len(SIGNS)],
             dash=DASHES[index % len(DASHES)],
             marker=MARKERS[index % len(MARKERS)],
-            what=what_of(arm),
+            what=policy_of(arm),
             partial=partial.get(arm.name, False),
         )
         for index, arm in enumerate(arms)
     ]
 
 
-def what_of(arm: Arm) -> str:
+def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
     changes = ", ".join(f"{path} = {value}" for path, value in arm.overrides.items())
     return f"{base}; {changes}" if changes else base

@@ -39,7 +39,7 @@ def test_a_refused_request_has_no_latency_that_would_make_refusing_look_slow_or_
 
 
 def test_figures_are_made_of_them_as_of_a_replay():
-    own = summarize.run_figures(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
+    own = summarize.run_results(recorded(ANSWERED, REFUSED), ["demo-0", "demo-1"])
     assert (own["classes"]["all"]["ok"], own["classes"]["heavy"]["refused"]) == (1, 1)
     assert own["classes"]["warm"]["hit_ratio"] == 0.4
     assert own["prompt_tokens_by_instance"] == {"demo-0": 1000, "demo-1": 0}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.previews import presenting
+from controlplane.previews import display
 from controlplane.previews.tests.ready_made import metric, of_class, preview, result
 
 CHANGED = "The draft would send 12.4 % (95 % CI 10.9–14.1) of 1,870 decisions elsewhere"
@@ -14,7 +14,7 @@ def classes(**metrics):
 
 
 def test_the_sentence_says_what_share_goes_elsewhere_the_strongest_latency_and_refusals():
-    assert presenting.sentence(result()) == f"{CHANGED}; medium TTFT p50 820 → 640 ms, better; refused requests 0 → 3."
+    assert display.sentence(result()) == f"{CHANGED}; medium TTFT p50 820 → 640 ms, better; refused requests 0 → 3."
 
 
 def test_a_loss_is_told_beside_an_improvement():
@@ -22,35 +22,35 @@ def test_a_loss_is_told_beside_an_improvement():
         medium=[metric("ttft_p50_ms", 820.0, 640.0)],
         heavy=[metric("ttft_p90_ms", 900.0, 1400.0), metric("tpot_p50_ms", 10.0, 21.0, 1.0)],
     )
-    said = presenting.sentence(result(classes=found, refused={"live": 3, "draft": 3}))
+    said = display.sentence(result(classes=found, refused={"live": 3, "draft": 3}))
     assert said == f"{CHANGED}; medium TTFT p50 820 → 640 ms, better; heavy TPOT p50 10 → 21 ms, worse."
 
 
 def test_without_a_verdict_the_largest_difference_is_told_as_not_distinguishable():
     found = classes(heavy=[metric("ttft_p90_ms", 1000.0, 1090.0, 400.0), metric("e2e_p50_ms", 3000.0, 3010.0, 50.0)])
-    said = presenting.sentence(result(classes=found, refused={"live": 0, "draft": 0}))
+    said = display.sentence(result(classes=found, refused={"live": 0, "draft": 0}))
     assert said == f"{CHANGED}; heavy TTFT p90 +9 %, not distinguishable."
 
 
 def test_a_class_that_was_not_judged_is_not_in_the_sentence():
     found = {"heavy": of_class(12, 0.2, verdict="too few requests")}
-    assert presenting.sentence(result(classes=found, refused={"live": 0, "draft": 0})) == f"{CHANGED}."
+    assert display.sentence(result(classes=found, refused={"live": 0, "draft": 0})) == f"{CHANGED}."
 
 
 def test_a_tail_of_few_requests_is_in_the_table_and_not_in_the_sentence():
     rows = [metric("ttft_p99_ms", 444.0, 557.0, n=31), metric("ttft_p50_ms", 444.0, 430.0, 5.0, n=31)]
-    said = presenting.sentence(result(classes=classes(medium=rows), refused={"live": 0, "draft": 0}))
+    said = display.sentence(result(classes=classes(medium=rows), refused={"live": 0, "draft": 0}))
     assert said == f"{CHANGED}; medium TTFT p50 444 → 430 ms, better."
 
 
 def test_a_draft_that_decides_alike_is_told_so_and_nothing_is_said_of_latencies():
     found = classes(all=[metric("ttft_p50_ms", 820.0, 821.0)])
-    said = presenting.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))
+    said = display.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))
     assert said == "The draft would decide all 1,870 requests as the live version does."
 
 
 def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_a_shape():
-    [table] = presenting.class_tables(result(classes=classes(medium=[metric("ttft_p50_ms", 820.0, 640.0)])))
+    [table] = display.class_tables(result(classes=classes(medium=[metric("ttft_p50_ms", 820.0, 640.0)])))
     [row] = table.rows
     assert (row.title, row.live, row.draft) == ("TTFT p50", "820 ms", "640 ms")
     assert (row.difference, row.interval) == ("−180 ms (−22 %)", "−190 ms to −170 ms")
@@ -58,23 +58,23 @@ def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_
 
 
 def test_a_value_that_nobody_has_is_a_dash_and_not_zero():
-    [table] = presenting.class_tables(result(classes=classes(heavy=[metric("ttft_p50_ms", 820.0, None)])))
+    [table] = display.class_tables(result(classes=classes(heavy=[metric("ttft_p50_ms", 820.0, None)])))
     [row] = table.rows
     assert (row.live, row.draft, row.difference, row.interval) == ("820 ms", "–", "–", "–")
     assert (row.sign, row.verdict) == ("◌", "unknown")
 
 
 def test_no_difference_has_no_sign():
-    [table] = presenting.class_tables(result(classes=classes(all=[metric("tpot_p50_ms", 9.5, 9.5, 0.5)])))
+    [table] = display.class_tables(result(classes=classes(all=[metric("tpot_p50_ms", 9.5, 9.5, 0.5)])))
     assert (table.rows[0].difference, table.rows[0].interval) == ("0 ms (0 %)", "−0.5 ms to +0.5 ms")
 
 
 def test_a_class_says_what_share_of_its_decisions_changes():
-    assert [t.elsewhere for t in presenting.class_tables(result())] == ["12.4 %", "2.1 %", "25.2 %", "41.7 %"]
+    assert [t.elsewhere for t in display.class_tables(result())] == ["12.4 %", "2.1 %", "25.2 %", "41.7 %"]
 
 
 def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_counted():
-    tables = presenting.class_tables(result())
+    tables = display.class_tables(result())
     assert [(t.name, t.n, t.few) for t in tables] == [
         ("all", 1870, False), ("warm", 1046, False), ("medium", 812, False), ("heavy", 12, True),
     ]  # fmt: skip
@@ -93,82 +93,82 @@ def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_count
     ],
 )
 def test_a_pair_names_its_unit_once_when_both_have_the_same(live, draft, text):
-    assert presenting.pair(live, draft) == text
+    assert display.pair(live, draft) == text
 
 
 def test_instances_are_ordered_by_how_much_changes():
     requests = {"a": (10, 10), "b": (1200, 1000), "c": (0, 7)}
     rows = [{"id": name, "live": live, "draft": draft} for name, (live, draft) in requests.items()]
-    found = presenting.affected(result(instances=rows))
+    found = display.affected(result(instances=rows))
     assert found.rows == (("b", 1200, 1000, "−200"), ("c", 0, 7, "+7"), ("a", 10, 10, "0"))
     assert (found.changed, found.of) == (2, 3)
 
 
 def test_of_very_many_instances_those_that_change_most_are_listed():
     many = [{"id": f"i{n}", "live": 5, "draft": 5 + n % 7} for n in range(300)]
-    found = presenting.affected(result(instances=many))
-    assert (len(found.rows), found.of) == (presenting.MOST_INSTANCES, 300)
+    found = display.affected(result(instances=many))
+    assert (len(found.rows), found.of) == (display.MOST_INSTANCES, 300)
     assert {row[3] for row in found.rows} == {"+6", "+5", "+4"}
 
 
 def test_how_far_the_twin_is_from_the_fleet_is_told_in_words():
-    said = presenting.deviation(preview()["twin"]["deviation"])
+    said = display.deviation(preview()["twin"]["deviation"])
     assert said == "the twin's TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240)"
     below = {**preview()["twin"]["deviation"], "relative": -0.25}
-    assert "25 % below" in presenting.deviation(below)
-    assert presenting.deviation(None).startswith("not compared")
+    assert "25 % below" in display.deviation(below)
+    assert display.deviation(None).startswith("not compared")
 
 
-def standing(revision=2, sha256="d" * 64, live=1):
-    return presenting.standing(preview(), live=live, draft_revision=revision, draft_sha256=sha256)
+def status_now(revision=2, sha256="d" * 64, live=1):
+    return display.status_of(preview(), live=live, draft_revision=revision, draft_sha256=sha256)
 
 
 def test_a_preview_of_the_same_content_is_current_whatever_the_revision():
-    assert standing(revision=6).current
+    assert status_now(revision=6).current
 
 
 def test_a_preview_of_an_older_revision_says_of_which():
-    assert standing(5, "e" * 64).why == "of revision 2, and the draft is now revision 5"
+    assert status_now(5, "e" * 64).why == "of revision 2, and the draft is now revision 5"
 
 
 def test_a_preview_against_a_version_that_is_no_longer_live_says_which_is():
-    assert standing(live=4).why == "against v1, and v4 is live now"
+    assert status_now(live=4).why == "against v1, and v4 is live now"
 
 
 def test_a_preview_of_a_draft_that_is_gone_says_so():
-    assert standing(None, None).why == "of revision 2 of a draft that is no longer open"
+    assert status_now(None, None).why == "of revision 2 of a draft that is no longer open"
 
 
 @pytest.mark.parametrize(
     ("status", "done", "total", "said", "line"),
     [
-        ("queued", 0, 0, "Preview queued.", "waits for a worker"),
+        ("queued", 0, 0, "Preview queued.", "waiting for a worker"),
         ("running", 1200, 3740, "Preview running.", "1,200 of 3,740 simulated requests"),
     ],
 )
 def test_progress_is_said_in_the_line_and_not_on_each_tick(status, done, total, said, line):
-    found = presenting.shown(preview(status, done=done, total=total), standing())
+    found = display.shown(preview(status, done=done, total=total), status_now())
     assert (found.active, found.said, found.line) == (True, said, line)
 
 
 def test_a_failure_says_its_cause():
-    found = presenting.shown(preview("failed", cause="no law is known for vllm"), standing())
+    found = display.shown(preview("failed", cause="no law is known for vllm"), status_now())
     assert (found.active, found.said) == (False, "Preview failed. no law is known for vllm")
 
 
 def test_what_speaks_against_a_preview_is_said_before_what_it_found():
     doubtful = preview(trust=[{"code": "trace_old", "text": "the newest request is 3 days old"}])
-    said = presenting.shown(doubtful, standing()).said
+    said = display.shown(doubtful, status_now()).said
     assert said.startswith("Preview done. Reasons not to rely on it: 1. The draft would send")
 
 
 def test_a_class_of_which_nothing_is_said_does_not_speak_against_the_others():
     text = "12 heavy requests were compared, fewer than 20: nothing is said of that class"
-    found = presenting.shown(preview(trust=[{"code": "few_of_class", "text": text}]), standing())
+    found = display.shown(preview(trust=[{"code": "few_of_class", "text": text}]), status_now())
     assert (found.doubts, found.gaps) == ((), (text,))
     assert "Reasons not to rely" not in found.said
 
 
 def test_shares_name_percent_once():
-    assert presenting.shown(preview(), standing()).hit_share == "54.2 → 58.1 %"
-    assert presenting.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"
+    assert display.shown(preview(), status_now()).hit_share == "54.2 → 58.1 %"
+    assert display.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"
