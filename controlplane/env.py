@@ -1,6 +1,7 @@
 """Typed readers of environment variables. An error names the variable, its value and the allowed values.
 
-`NAME_FILE` may hold the path of a file with the value instead, as for secrets in containers.
+`NAME_FILE` may hold the path of a file with the value instead, as for secrets in containers. django-environ would read
+an unknown boolean as false; here it is an error.
 """
 
 import os

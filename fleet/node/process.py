@@ -1,6 +1,7 @@
 """Processes of our own making that outlive us: started in their own session, known again by pid and start time.
 
 A pid alone is not an identity: it is given out again. Pid, start time (field 22 of /proc/<pid>/stat) and boot id are.
+psutil's create_time does not serve here: it moves when the clock is set.
 """
 
 import functools

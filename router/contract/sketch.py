@@ -2,6 +2,7 @@
 
 A sketch is {bucket: count}. Bucket i holds (γ^(i−1), γ^i] with γ = (1 + ε)/(1 − ε); its value 2γ^i/(γ + 1) is within ε
 of everything in it (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several routers are added bucket by bucket.
+Not the ddsketch package: its sketches are objects with a format of their own, this one is the dict that Redis holds.
 """
 
 import math
