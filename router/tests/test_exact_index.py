@@ -97,7 +97,7 @@ async def test_without_events_the_approximate_index_is_believed_and_said(
         await ask(client)
         made = await receipt(published, await ask(client))
         assert made["index"] == "approximate"
-        await until(lambda: "publishes no KV events" in belief(router).why)
+        await until(lambda: "no KV events are received" in belief(router).why)
 
 
 @pytest.mark.parametrize(
