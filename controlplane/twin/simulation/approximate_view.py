@@ -1,5 +1,4 @@
-"""What the router takes instances to hold of a prompt that do not tell: its approximate index, fed with the trace's
-blocks as they are sent."""
+"""The router's approximate index, for instances without KV events: fed with the trace's blocks as they are sent."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +7,7 @@ from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.request import EngineRequest
 from router.prefix.approximate import PrefixIndex
 
-LIFE = 1  # of an engine: none of them starts again
+EPOCH = 1  # engines never restart here
 
 
 class ApproximateView:
@@ -21,7 +20,7 @@ class ApproximateView:
             self._index.limit(endpoint.name, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> Mapping[str, int]:
-        """Tokens by instance; those that hold nothing are left out."""
+        """Tokens by instance; instances without any are left out."""
         size, rounded_to, prompt = self._block_size, self._rounded_to, call.request.input_tokens
         found = {}
         for name, blocks in self._index.match(call.chain).items():
@@ -30,15 +29,15 @@ class ApproximateView:
         return found
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """The instance computes the prompt from now on, so it holds it."""
-        self._index.insert(instance, LIFE, call.chain)
+        """The instance computes the prompt, so it will hold it."""
+        self._index.insert(instance, EPOCH, call.chain)
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """The engine says how much of the prompt it had."""
+        """Learn from the cached tokens that the engine reports."""
         size, cached = self._block_size, work.cached_tokens
-        # At least one token is computed, and what is cut of the last block cannot be hit: no sign of an eviction.
-        all_there = cached >= (work.prompt_tokens - 1) // size * size
-        self._index.correct(instance, call.chain, len(call.chain) if all_there else cached // size)
+        # At least one token is computed, and a partial last block is never hit: neither is a sign of eviction.
+        is_complete = cached >= (work.prompt_tokens - 1) // size * size
+        self._index.correct(instance, call.chain, len(call.chain) if is_complete else cached // size)
 
     def began(self, call: SimCall, instance: str) -> None:
-        """A first token says nothing about what is held."""
+        """A first token says nothing about the cache."""

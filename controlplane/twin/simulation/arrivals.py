@@ -11,10 +11,10 @@ Arrival = tuple[float, TraceRequest]  # when, s
 
 class Arrivals:
     def __init__(self, requests: Sequence[TraceRequest], pacing: str, duration_s: float = math.inf) -> None:
-        """`pacing`: "timestamps" or "closed_loop"; `duration_s`: in a closed loop nothing is sent from then on."""
+        """`pacing`: "timestamps" or "closed_loop"; `duration_s`: end of a closed loop."""
         self._duration_s = duration_s if pacing == "closed_loop" else math.inf
         self._first: list[TraceRequest] = []
-        self._next: dict[int, TraceRequest] = {}  # by the index of the turn before it
+        self._next: dict[int, TraceRequest] = {}  # by the index of the previous turn
         if pacing == "closed_loop":
             self._in_turns(requests)
         else:
@@ -28,11 +28,11 @@ class Arrivals:
             self._next |= {before.index: turn for before, turn in pairwise(turns)}
 
     def first(self) -> Iterator[Arrival]:
-        """What is sent without waiting for an answer."""
+        """Requests that wait for no answer."""
         yield from ((request.at_s, request) for request in self._first if request.at_s < self._duration_s)
 
     def after(self, request: TraceRequest, now: float) -> Arrival | None:
-        """What is sent because this one is over now."""
+        """The request that follows this one, which has just ended."""
         following = self._next.get(request.index)
         if following is None or now + following.think_s >= self._duration_s:
             return None

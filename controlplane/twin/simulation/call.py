@@ -1,4 +1,4 @@
-"""One request on its way: what was decided, where it is."""
+"""One request in the twin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from router.pool.admission import Admission
 
 @dataclass(slots=True, eq=False)
 class Handover:
-    """Of KV from the instance that computes a prompt to the one that decodes."""
+    """A KV transfer from the instance that computes a prompt to the one that decodes."""
 
     sender: SimEndpoint
     receiver: SimEndpoint
     transfers: TransferModel
-    new_tokens: int  # that the sender computes
+    new_tokens: int  # computed by the sender
     prefill: EngineRequest  # in the sender's engine
     work: EngineRequest  # in the receiver's
-    sent_s: float = 0.0  # the decoder was asked
-    size: int = 0  # bytes that moved
-    is_held: bool = False  # the blocks are there to be pulled
+    sent_s: float = 0.0  # when the decoder got the request
+    size: int = 0  # bytes moved
+    is_held: bool = False  # the blocks can be pulled
 
 
 @dataclass(slots=True, eq=False)
@@ -33,18 +33,18 @@ class SimCall:
     sent_s: float
     admission: Admission
     chain: Sequence[int]  # of its prompt
-    session: str | None  # as the router knows it: its name, or that of the conversation it was found in
-    turn: int  # how many requests came before
+    session: str | None  # its name, or the one derived from the conversation
+    turn: int  # requests that came before
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
     handover: Handover | None = None  # its prompt is computed on another instance
-    alone: bool = False  # its instance had nothing else to do until its first token
-    work: EngineRequest | None = None  # in the engine that decodes it
+    alone: bool = False  # no other request on its instance until its first token
+    work: EngineRequest | None = None  # in the decoding engine
 
     @property
     def leased(self) -> int:
-        """New tokens that the instance which decodes has to compute, as the router counts."""
+        """New tokens for the decoding instance, as the router counts them."""
         return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:

@@ -1,8 +1,7 @@
-"""A trace's prefixes as the engines and the router see them: chains of blocks, where an equal number is an
-equal prompt up to there.
+"""Prefixes of a trace as chains of block numbers: an equal number means an equal prompt up to there.
 
-One size of block for the whole trace, its own most frequent one: what is smaller than a block of the trace cannot be
-told apart anyway, and a prompt of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
+The whole trace has one block size, its most frequent one: the trace tells nothing below its blocks anyway, and a prompt
+of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
 """
 
 from collections import Counter
@@ -18,20 +17,20 @@ class TraceChains:
     def __init__(self, requests: Sequence[TraceRequest]) -> None:
         sizes = Counter(request.block_tokens for request in requests)
         self.block_size = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 1  # tokens
-        self._fresh = count(-1, -1)  # blocks that are nobody else's
+        self._fresh = count(-1, -1)  # numbers of blocks that are never shared
         ids = {request.index: list(request.block_ids()) for request in requests}
         linked = ids if _is_linked(ids.values()) else _linked(ids)
         self.prompts = {one.index: linked[one.index][: -(-one.input_tokens // self.block_size)] for one in requests}
 
     def whole(self, request: TraceRequest) -> list[int]:
-        """The full blocks of prompt and answer together, as the engine knows them."""
+        """The full blocks of prompt and answer together."""
         size = self.block_size
         chain = self.prompts[request.index][: request.input_tokens // size]
         more = (request.input_tokens + request.output_tokens) // size - len(chain)
         return chain + list(islice(self._fresh, more))
 
     def scaled(self, model: EngineModel) -> EngineModel:
-        """The same engine with blocks of that size, and as many as have room for the same tokens."""
+        """The same engine with blocks of that size, for the same number of tokens."""
         if self.block_size == model.limits.block_size:
             return model
         blocks = max(model.kv_tokens // self.block_size, 1)
@@ -39,7 +38,7 @@ class TraceChains:
 
 
 def _is_linked(chains: Iterable[list[int]]) -> bool:
-    """Whether each id always follows the same one: then it stands for all of the prompt up to it, as it is."""
+    """Whether each id always follows the same one: then it already stands for the prompt up to it."""
     before: dict[int, int] = {}
     for ids in chains:
         previous = [-1, *ids[:-1]]
@@ -49,7 +48,7 @@ def _is_linked(chains: Iterable[list[int]]) -> bool:
 
 
 def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
-    """The same with numbers that do."""
+    """Renumbered, so that it does."""
     numbers: dict[tuple[int, int], int] = {}  # (block before, id)
     return {
         index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]

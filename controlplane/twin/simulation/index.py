@@ -1,5 +1,5 @@
-"""How much of a prompt each instance holds, as the router knows it: told by those that publish KV events, guessed of
-the others."""
+"""How much of a prompt each instance holds, as the router knows it: by KV events where there are any, else by the
+approximate index."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -13,29 +13,28 @@ from fleet.engine.request import EngineRequest
 
 class Index(Protocol):
     def held(self, call: SimCall) -> Mapping[str, int]:
-        """Tokens by instance; those that hold nothing are left out."""
+        """Tokens by instance; instances without any are left out."""
 
     def sent(self, call: SimCall, instance: str) -> None:
         """The instance gets the prompt to compute."""
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """It has been answered."""
+        """It was answered."""
 
     def began(self, call: SimCall, instance: str) -> None:
         """The prompt has been computed there."""
 
 
-class Both:
-    """Of a fleet in which some tell and some do not."""
+class MixedIndex:
+    """Of a fleet in which only some instances publish KV events."""
 
-    def __init__(self, telling: Sequence[SimEndpoint], silent: Sequence[SimEndpoint], block_size: int) -> None:
-        told, guesses = KvEventView(telling, block_size), ApproximateView(silent, block_size)
-        self._of: dict[str, Index] = dict.fromkeys((endpoint.name for endpoint in telling), told)
-        self._of |= dict.fromkeys((endpoint.name for endpoint in silent), guesses)
-        self._told, self._guesses = told, guesses
+    def __init__(self, exact: Sequence[SimEndpoint], others: Sequence[SimEndpoint], block_size: int) -> None:
+        self._exact, self._approximate = KvEventView(exact, block_size), ApproximateView(others, block_size)
+        self._of: dict[str, Index] = dict.fromkeys((endpoint.name for endpoint in exact), self._exact)
+        self._of |= dict.fromkeys((endpoint.name for endpoint in others), self._approximate)
 
     def held(self, call: SimCall) -> Mapping[str, int]:
-        return {**self._guesses.held(call), **self._told.held(call)}
+        return {**self._approximate.held(call), **self._exact.held(call)}
 
     def sent(self, call: SimCall, instance: str) -> None:
         self._of[instance].sent(call, instance)
@@ -48,8 +47,8 @@ class Both:
 
 
 def index_of(endpoints: Sequence[SimEndpoint], block_size: int) -> Index:
-    telling = [endpoint for endpoint in endpoints if endpoint.model.kv_events]
-    silent = [endpoint for endpoint in endpoints if not endpoint.model.kv_events]
-    if not telling:
-        return ApproximateView(silent, block_size)
-    return KvEventView(telling, block_size) if not silent else Both(telling, silent, block_size)
+    exact = [endpoint for endpoint in endpoints if endpoint.model.kv_events]
+    others = [endpoint for endpoint in endpoints if not endpoint.model.kv_events]
+    if not exact:
+        return ApproximateView(others, block_size)
+    return MixedIndex(exact, others, block_size) if others else KvEventView(exact, block_size)

@@ -1,4 +1,4 @@
-"""One instance: its engine, and what the router knows of it."""
+"""One instance: its engine, and its load as the router knows it."""
 
 from controlplane.twin.simulation.types import Use
 from fleet.engine.engine import Engine
@@ -18,24 +18,24 @@ class SimEndpoint:
         "model",
         "moving",
         "name",
-        "place",
+        "position",
         "prefill_tokens",
         "requests",
         "waiting",
     )
 
-    def __init__(self, name: str, place: int, model: EngineModel, scaled: EngineModel) -> None:
-        """`model` as the router is told of it; `scaled` has blocks of the trace's size."""
+    def __init__(self, name: str, position: int, model: EngineModel, scaled: EngineModel) -> None:
+        """`model` as the router sees it; `scaled` has blocks of the trace's size."""
         self.name = name
-        self.place = place
+        self.position = position
         self.model = model
         self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
-        self.due_s: float | None = None  # when the engine is to be called next
-        # As the router counts: what it has sent and not heard the end of
+        self.due_s: float | None = None  # next event of the engine
+        # In flight, as the router counts
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of those without a first token yet
         self.decodes = 0
-        self.moving = 0  # transfers of KV from here
+        self.moving = 0  # KV transfers from here
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0
@@ -43,20 +43,20 @@ class SimEndpoint:
         self._view: InstanceState | None = None
 
     def fits(self, request: EngineRequest) -> bool:
-        """Prompt and answer could ever be in the engine."""
+        """Prompt and answer fit into the empty KV cache and the model's window."""
         tokens = request.prompt_tokens + request.output_tokens
-        room = self.engine.pool.total * self.engine.limits.block_size
-        return tokens <= room and (self.model.window is None or tokens <= self.model.window)
+        capacity = self.engine.pool.total * self.engine.limits.block_size
+        return tokens <= capacity and (self.model.window is None or tokens <= self.model.window)
 
     @property
     def is_changed(self) -> bool:
         return self._view is None
 
     def view(self) -> InstanceState:
-        """As the policy sees it; made anew only when something changed."""
+        """As the policy sees it; rebuilt after a change."""
         if self._view is None:
             model = self.model
-            self._view = InstanceState(  # by place: by name it would take twice as long
+            self._view = InstanceState(  # positional: twice as fast as by name
                 self.name,
                 0,
                 self.requests,
@@ -78,19 +78,19 @@ class SimEndpoint:
         self._view = None
 
     def began(self, new_tokens: int) -> None:
-        """The first token of a request that was sent with so many new ones."""
+        """The first token of a request with this many new tokens."""
         self.prefill_tokens -= new_tokens
         self.decodes += 1
         self._view = None
 
     def ended(self) -> None:
-        """A request that had its first token."""
+        """A request ended after its first token."""
         self.requests -= 1
         self.decodes -= 1
         self._view = None
 
     def sample(self, now: float) -> None:
-        """What the engine's metrics say now."""
+        """Read the engine's metrics."""
         engine = self.engine
         usage, waiting = round(engine.usage_at(now), 6), engine.waiting
         if usage != self.kv_usage or waiting != self.waiting:

@@ -1,4 +1,4 @@
-"""The router's side: sessions, prefix index and load as it knows them, and its own `decide` over them."""
+"""The router in the twin: its sessions, prefix index and load, and its own `decide`."""
 
 from collections.abc import Sequence
 
@@ -36,15 +36,15 @@ class SimRouter:
         return bool(self._endpoints)
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
-        """By its name, else by the conversation that its prompt goes on from."""
+        """By name, else by the conversation that its prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
     def decide(self, call: SimCall, now: float) -> Decision:
-        """As things are now; the shadow policy is asked the same and has no say."""
+        """Decide now; the shadow policy decides the same without effect."""
         request = self._request(call, now)
         for endpoint in self._endpoints:
             if endpoint.is_changed:
-                self._fleet.replace(endpoint.place, endpoint.view())
+                self._fleet.replace(endpoint.position, endpoint.view())
         if self._shadow is not None:
             call.shadow = decide(request, self._fleet, self._shadow, call.draw)
         call.decision = decide(request, self._fleet, self.policy, call.draw)
@@ -59,13 +59,13 @@ class SimRouter:
         return RoutingRequest(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
-        """The instance computes the prompt from now on, so it holds it, and the session lives there."""
+        """The request goes to this instance: bind the session and expect the prompt in its cache."""
         self._index.sent(call, endpoint.name)
         if call.session is not None:
             self._affinity.bind(call.session, endpoint.name, now, self._ttl_s, shared=False)
 
     def computes(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """The instance gets the prompt to compute for another one."""
+        """The instance computes the prompt for a decoder."""
         self._index.sent(call, endpoint.name)
 
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
@@ -73,13 +73,13 @@ class SimRouter:
         self._index.began(call, endpoint.name)
 
     def moved(self, handover: Handover, now: float) -> None:
-        """The first token of an answer whose KV had to come, if it had to."""
+        """The first token of an answer, maybe after a KV transfer."""
         if handover.size:
             self._pace.transfer(handover.size, now - handover.sent_s)
             self._rates = self._pace.rates(handover.transfers.bytes_per_token)
 
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
-        """What the answer teaches, by its `usage` and the time it took."""
+        """Learn from the answer's `usage` and times."""
         request = call.request
         if call.alone and self._pace.prefill(
             request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
@@ -91,7 +91,7 @@ class SimRouter:
 
 
 def _prefix_key(call: SimCall) -> int:
-    """As the router's: of the block in which the prompt's first 1,024 bytes end. The numbers of blocks are spread,
-    since those of different sessions may differ in their upper bits alone."""
+    """As the router's: of the block in which the prompt's first 1,024 bytes end. Block numbers are spread, since those
+    of different sessions may differ in their upper bits only."""
     beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
     return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

@@ -1,8 +1,7 @@
-"""The twin: a fleet of engines and the router before them, in virtual time. The same arguments, the same outcome.
+"""The twin: a fleet of engines and its router in virtual time. Deterministic: equal arguments give equal outcomes.
 
-One queue of events, (when, number, what is called, with what), and one heap entry for each engine that has something
-to do. What a request meets is what it meets in the router (router/serving/proxy.py), by the router's own code where
-that is pure: `decide`, sessions, prefix index, the queue for room.
+One heap of events (time, number, function, argument), with one event per busy engine. Requests go through the router's
+own pure code: `decide`, sessions, prefix index, admission (router/pool/admission.py).
 """
 
 import math
@@ -28,7 +27,7 @@ from router.pool.admission import Admission, Wait
 
 SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
 PROGRESS_EVERY = 100  # requests
-OFFLOADS = "offloads: each prompt is computed where its answer is, no KV moves between instances"
+OFFLOADS = "offloads: each prompt is computed on the instance that decodes, no KV moves between instances"
 
 Event = tuple[float, int, Callable[[Any], None], Any]
 Progress = Callable[[int, int], None]
@@ -45,9 +44,11 @@ def simulate(
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
 ) -> TwinOutcome:
-    """Play a trace against the fleet. `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: in a
-    closed loop no request begins after it; `shadow`: asked at each decision, in the same situation, without a say;
-    `on_progress(done, total)`: now and then, may raise to stop."""
+    """Play a trace against the fleet.
+
+    `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: end of a closed loop; `shadow`: decides
+    beside the policy, without effect; `on_progress(done, total)` may raise to stop.
+    """
     run = _Run(fleet, policy, requests, pacing, seed, shadow, duration_s, on_progress)
     return run.outcome()
 
@@ -71,8 +72,8 @@ class _Run:
         self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
         self._chains = TraceChains(requests)
         self._endpoints = [
-            SimEndpoint(name, place, model, self._chains.scaled(model))
-            for place, (name, model) in enumerate(fleet.instances.items())
+            SimEndpoint(name, position, model, self._chains.scaled(model))
+            for position, (name, model) in enumerate(fleet.instances.items())
         ]
         self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
@@ -82,9 +83,9 @@ class _Run:
         self._now = 0.0
         self._ended_s = 0.0
         self._turns = 0
-        self._open = 0  # sent or to be sent, and not over
+        self._open = 0  # scheduled or in flight
         self._over: list[Simulated] = []
-        self._left_out: dict[str, None] = {}  # in words, each once
+        self._left_out: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
         self._posted = 0
 
@@ -148,7 +149,7 @@ class _Run:
             self._resume(call)
 
     def _resume(self, call: SimCall) -> None:
-        """It was woken, or its wait is over."""
+        """After a wakeup, or at the end of its wait."""
         refusal = call.admission.resume(self._now)
         if refusal is None:
             self._choose(call)
@@ -198,7 +199,7 @@ class _Run:
     # The engines
 
     def _await(self, endpoint: SimEndpoint) -> None:
-        """Something changed there: when does the engine want to be called next?"""
+        """Schedule the engine's next event after a change."""
         due_s = endpoint.engine.next_turn_s()
         if due_s is not None and due_s < self._now:
             due_s = self._now
@@ -210,7 +211,7 @@ class _Run:
     def _turn(self, endpoint: SimEndpoint) -> None:
         engine, now = endpoint.engine, self._now
         if endpoint.due_s != now:
-            return  # it is due at another time by now
+            return  # rescheduled
         while endpoint.due_s == now:
             result = engine.turn(now)
             if result is not None:
@@ -227,7 +228,7 @@ class _Run:
         for work in result.finished:
             endpoint.ended()
             call: SimCall = work.owner
-            work.owner = None  # which holds it too: a ring that only the collector would find
+            work.owner = None  # breaks a reference cycle
             if work is call.work:
                 self._sim_router.answered(call, endpoint, work)
                 self._end(call, "ok")

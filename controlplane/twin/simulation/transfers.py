@@ -1,5 +1,4 @@
-"""KV on its way from the instance that computed a prompt to the one that decodes, as the sim kind moves it
-(fleet/simengine/kv/peers.py)."""
+"""KV transfers from the instance that computed a prompt to its decoder, as in fleet/simengine/kv/peers.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,23 +10,23 @@ Post = Callable[[float, Callable[[Any], None], Any], None]
 
 
 class SimTransfers:
-    def __init__(self, post: Post, stirred: Callable[[SimEndpoint], None]) -> None:
-        """`post(when, call, given)`: an event; `stirred`: something was done to the seat's engine."""
+    def __init__(self, post: Post, changed: Callable[[SimEndpoint], None]) -> None:
+        """`post(when, call, given)`: adds an event; `changed`: the endpoint's engine has new work."""
         self._post = post
-        self._stirred = stirred
+        self._changed = changed
 
     def computed(self, handover: Handover, now: float) -> None:
-        """The blocks are held from now on until the decoder has them, or does not want them."""
+        """Hold the blocks until the decoder has pulled them, or does not need them."""
         work = handover.work
         handover.sent_s, handover.is_held = now, True
         self._post(now + handover.transfers.hold_s, self.let_go, handover)
         work.pull_tokens = work.prompt_tokens
         handover.receiver.engine.add_request(work, now)
-        self._stirred(handover.receiver)
+        self._changed(handover.receiver)
 
     def pull(self, handover: Handover, now: float) -> None:
-        """The decoder has room for them."""
-        if not handover.is_held:  # nobody waited for that long
+        """The decoder has capacity for the blocks."""
+        if not handover.is_held:  # their hold time is over
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
@@ -38,7 +37,7 @@ class SimTransfers:
         self._post(there_s, self._pulled, (handover, there_s))
 
     def let_go(self, handover: Handover) -> None:
-        """They are not wanted, or have been held for long enough."""
+        """Free the blocks: not needed, or held for long enough."""
         if handover.is_held:
             handover.is_held = False
             self._free(handover)
@@ -51,8 +50,8 @@ class SimTransfers:
 
     def _come(self, handover: Handover, tokens: int, now: float) -> None:
         handover.receiver.engine.pulled(handover.work, tokens, now)
-        self._stirred(handover.receiver)
+        self._changed(handover.receiver)
 
     def _free(self, handover: Handover) -> None:
         handover.sender.engine.release_held(handover.prefill.id)
-        self._stirred(handover.sender)
+        self._changed(handover.sender)

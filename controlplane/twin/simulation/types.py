@@ -1,4 +1,4 @@
-"""What the twin is made from and what it says. Values only; seconds are virtual."""
+"""Input and results of the twin. Values only; seconds are virtual."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ class Simulated:
     sent_s: float  # by the client
     input_tokens: int
     output_tokens: int
-    cached_tokens: int  # of the prompt, as the engine found them
-    ttft_s: float | None  # None when nothing was answered
-    tpot_s: float | None  # None of a single token as well
-    e2e_s: float | None  # of a refused one: until it was refused
-    instance: str  # "" when no instance took it
+    cached_tokens: int  # of the prompt, found by the engine
+    ttft_s: float | None  # None without an answer
+    tpot_s: float | None  # None with a single token, too
+    e2e_s: float | None  # until the refusal, when refused
+    instance: str  # "" when refused
     request_class: str
-    outcome: str  # ok, refused, or error: no engine could ever hold it
-    code: str  # why it was refused, as the router says it; "" of those answered
-    queued_s: float  # waiting in the router for room
-    shadow_instance: str  # whom the shadow policy would have chosen in the same situation; "" without one
+    outcome: str  # ok, refused, or error (longer than the KV cache or the window)
+    code: str  # of the refusal or error; "" when answered
+    queued_s: float  # in the router's queue
+    shadow_instance: str  # choice of the shadow policy in the same situation; "" without one
     shadow_class: str
-    shadow_changed: bool  # it would have decided otherwise: another instance, another flow, or to refuse
+    shadow_changed: bool  # another instance or flow, or a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One instance once a second, from the start on."""
+    """Samples of one instance, once a second from the start."""
 
     kv_usage: tuple[float, ...]  # 0–1 share of the blocks
     running: tuple[int, ...]
     waiting: tuple[int, ...]
-    preemptions: int  # in all
+    preemptions: int  # in total
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +50,4 @@ class TwinOutcome:
     requests: tuple[Simulated, ...]  # by index
     instances: Mapping[str, Use]
     virtual_s: float  # until the last answer
-    not_modelled: tuple[str, ...]  # what a policy asks for and the twin leaves out, in words
+    not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
