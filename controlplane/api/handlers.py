@@ -16,7 +16,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError, Valida
 from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import ApiProblem, response
 from controlplane.policies import errors as policy_errors
-from controlplane.policies.drafts.merge import disputes
+from controlplane.policies.drafts.conflicts import disputes
 from router.contract.problem import as_json
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from controlplane.policies.publication.acks import live_routers
+from controlplane.policies.publication import live_routers
 from fleet.redis import connect
 from router.contract import codec, redis_keys
 

@@ -2,17 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import redis
 from django.db.models import QuerySet
 
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.publication.acks import live_routers
 from fleet.models import Pool
-from fleet.redis import connect
-from router.contract import codec, redis_keys
 
 NUMBER_MAX = 2**31 - 1  # what every database can be asked for
 
@@ -72,50 +67,25 @@ def pools_of(policy: Policy) -> list[Pool]:
 
 
 @dataclass(frozen=True, slots=True)
-class RouterVersion:
-    """Which version of a pool's policy one live router runs."""
-
-    router: str
-    pool: str
-    version: int | None  # None: the router has not taken the pool up yet
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """How far a version has got, for "3/3 routers"."""
-
-    running: tuple[RouterVersion, ...]
-    behind: tuple[RouterVersion, ...]
-    redis_away: bool = False
+class Scope:
+    pools: tuple[str, ...]
+    instances: int
 
     @property
-    def routers(self) -> int:
-        return len({r.router for r in (*self.running, *self.behind)})
-
-    @property
-    def current(self) -> int:
-        return self.routers - len({r.router for r in self.behind})
-
-
-def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
-    """Live routers and whether they run version `number` of the policy in each of `pools`, as they said last."""
-    try:
-        rows = _router_versions(policy_name, list(pools))
-    except redis.RedisError:
-        return Acknowledgement((), (), redis_away=True)
-    running = tuple(row for row in rows if row.version == number)
-    return Acknowledgement(running, tuple(row for row in rows if row.version != number))
+    def words(self) -> str:
+        if not self.pools:
+            return "no pool uses this policy yet"
+        noun = "pool" if len(self.pools) == 1 else "pools"
+        count = f"{self.instances} instance{'' if self.instances == 1 else 's'}"
+        return f"{noun} {listed(self.pools)}, {count}, 100 %"
 
 
-def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
-    names = live_routers()
-    if not names or not pools:
-        return []
-    raw: Any = connect().mget([redis_keys.router_key(name) for name in names])
-    rows = []
-    for name, value in zip(names, raw, strict=True):
-        known = (codec.decode(value) or {}).get("pools") or {}
-        for pool in pools:
-            entry = known.get(pool) or {}
-            rows.append(RouterVersion(name, pool, entry.get("version") if entry.get("policy") == policy_name else None))
-    return rows
+def scope_of(policy: Policy) -> Scope:
+    pools = pools_of(policy)
+    return Scope(tuple(pool.name for pool in pools), sum(pool.replicas for pool in pools))
+
+
+def listed(names: Iterable[str]) -> str:
+    """a, b and c."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

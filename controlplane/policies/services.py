@@ -11,10 +11,14 @@ from django.db import IntegrityError, transaction
 from controlplane.audit import services as audit
 from controlplane.audit.events import announce
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.policies import selectors
-from controlplane.policies.drafts.checks import REASON_MAX, check_document, check_name, check_reason, default_document
+from controlplane.policies import publication, selectors
 from controlplane.policies.drafts.services import (
+    REASON_MAX,
+    check_document,
     check_etag,
+    check_name,
+    check_reason,
+    default_document,
     discard_draft,
     gone,
     moved,
@@ -24,10 +28,7 @@ from controlplane.policies.drafts.services import (
 )
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.publication import acks
-from controlplane.policies.publication import publish as publishing
-from controlplane.policies.publication.acks import Ack
-from controlplane.policies.publication.republish import republish_missing
+from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from router.policy.schema import document as documents
 
 __all__ = [
@@ -83,7 +84,7 @@ def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str
             audit.record(actor, "policy.create", f"policy {name} v1", reason, None, document)
     except IntegrityError:
         raise Conflict(f"there is a policy {name} already", kind="exists") from None
-    return _tell_routers(version, acks.open_waiter())
+    return _tell_routers(version, publication.open_waiter())
 
 
 def ensure_default_policy() -> Policy:
@@ -175,7 +176,7 @@ def _publish(
     draft: Draft | None = None,
     rollback_of: int | None = None,
 ) -> Publication:
-    waiter = acks.open_waiter()
+    waiter = publication.open_waiter()
     try:
         version = _store(policy, live, document, actor, reason, draft=draft, rollback_of=rollback_of)
     except BaseException:
@@ -225,16 +226,16 @@ def _store(
     return version
 
 
-def _tell_routers(version: PolicyVersion, waiter: acks.AckWaiter | None) -> Publication:
+def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publication:
     policy = version.policy
     pools = tuple(pool.name for pool in selectors.pools_of(policy))
     since = time.monotonic()
     try:
         if waiter is None:
             raise redis.ConnectionError("no subscription")
-        routers = acks.live_routers() if pools else []
+        routers = publication.live_routers() if pools else []
         for pool in pools:
-            publishing.put(pool, policy.name, version.number, version.document, version.sha256)
+            publication.put(pool, policy.name, version.number, version.document, version.sha256)
         heard = waiter.wait(version.number, pools, routers, since)
     except redis.RedisError as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))

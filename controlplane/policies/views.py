@@ -17,12 +17,12 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.permissions import can_operate, who_can
 from controlplane.policies import selectors, services
-from controlplane.policies.drafts.editor import pretty, sections, strategy_of
-from controlplane.policies.drafts.values import shown
+from controlplane.policies.drafts.editor import pretty, sections, shown, strategy_of
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Policy, PolicyVersion
-from controlplane.policies.publication.scope import scope_of
+from controlplane.policies.publication import acknowledgement
+from controlplane.policies.selectors import scope_of
 from router.policy.schema.diff import diff
 from router.policy.strategies import STRATEGIES
 
@@ -77,7 +77,7 @@ def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
                 "strategy": STRATEGIES[strategy_of(live.upgraded)].title,
                 "scope": scope,
                 "draft": selectors.open_draft(policy),
-                "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
+                "ack": acknowledgement(policy.name, live.number, scope.pools),
             }
         )
     return {
@@ -118,7 +118,7 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "strategy": STRATEGIES[strategy_of(live.upgraded)],
         "sections": sections(live.upgraded, live.upgraded, policy_metrics(scope.pools)),
         "draft": selectors.open_draft(policy),
-        "ack": selectors.acknowledgement(policy.name, live.number, scope.pools),
+        "ack": acknowledgement(policy.name, live.number, scope.pools),
         "history": _history(policy),
         **permissions(request),
     }
@@ -158,7 +158,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "changes": changes(before.upgraded, version.upgraded) if before else [],
         "raw": pretty(version.document),
         "scope": scope,
-        "ack": selectors.acknowledgement(policy.name, version.number, scope.pools),
+        "ack": acknowledgement(policy.name, version.number, scope.pools),
         "published": _just_published(request, version),
         **permissions(request),
     }

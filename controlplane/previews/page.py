@@ -12,7 +12,7 @@ from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
 from controlplane.policies.models import Draft, Policy
-from controlplane.policies.publication.scope import scope_of
+from controlplane.policies.selectors import scope_of
 from controlplane.previews import display, selectors
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.previews.models import Preview

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.audit.services import Actor, record
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services
-from controlplane.policies.drafts.checks import check_document
+from controlplane.policies.drafts.services import check_document
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source

@@ -44,19 +44,20 @@ def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dic
 def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: int = LIMIT_MAX) -> int:
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
-    entries = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
+    entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
     return sum(filters.match(receipt) for _, fields in entries if (receipt := _decoded(fields.get(b"r"))))
 
 
 def written_at(client: redis.Redis) -> float:
     """When the newest receipt was written (the server's clock), 0 when there is none."""
-    newest = client.xrevrange(redis_keys.RECEIPTS, count=1)
+    newest: Any = client.xrevrange(redis_keys.RECEIPTS, count=1)
     return _stamp(newest[0][0]) if newest else 0.0
 
 
 def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
     """The whole receipt with its candidates; None when it never was or has expired (redis_keys.RECEIPT_TTL_S)."""
-    return _decoded(client.get(redis_keys.receipt_key(request_id)))
+    value: Any = client.get(redis_keys.receipt_key(request_id))
+    return _decoded(value)
 
 
 def _decoded(value: bytes | None) -> dict[str, Any] | None:
@@ -64,7 +65,7 @@ def _decoded(value: bytes | None) -> dict[str, Any] | None:
     return None if receipt is None else upgraded(receipt)
 
 
-def _newest_first(client: redis.Redis) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _newest_first(client: Any) -> Iterator[tuple[bytes, dict[str, Any]]]:
     end: str | bytes = "+"
     while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for entry, fields in entries:

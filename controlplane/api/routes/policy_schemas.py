@@ -10,6 +10,7 @@ from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
 from controlplane.policies import selectors, services
 from controlplane.policies.models import Draft, Policy, PolicyVersion
+from controlplane.policies.publication import acknowledgement
 
 
 class ActorOut(Schema):
@@ -141,7 +142,7 @@ def draft_out(draft: Draft) -> dict[str, Any]:
 def policy_out(policy: Policy) -> dict[str, Any]:
     live, draft = selectors.live_version(policy), selectors.open_draft(policy)
     pools = [pool.name for pool in selectors.pools_of(policy)]
-    ack = selectors.acknowledgement(policy.name, live.number, pools)
+    ack = acknowledgement(policy.name, live.number, pools)
     return {
         "name": policy.name,
         "created_at": policy.created_at,

@@ -13,8 +13,8 @@ from django.db import DatabaseError
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
-from controlplane.policies.publication import publish
-from controlplane.policies.publication.acks import live_routers
+from controlplane.policies import publication
+from controlplane.policies.publication import live_routers
 from fleet import selectors, services
 from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
@@ -55,18 +55,18 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 def put_policy(run: Run, arm: Arm) -> None:
     """Also again, when Redis has lost it."""
-    publish.put(run.pool_name, arm.policy or arm.strategy, arm.published_version, arm.document, arm.sha256)
+    publication.put(run.pool_name, arm.policy or arm.strategy, arm.published_version, arm.document, arm.sha256)
 
 
 def keep_policy(run: Run, arm: Arm) -> None:
-    if publish.published([run.pool_name])[run.pool_name] is None:
+    if publication.published([run.pool_name])[run.pool_name] is None:
         put_policy(run, arm)
 
 
 def tear_down(pool_name: str) -> None:
     """Take the pool and its policy away; nothing happens where they are gone."""
     services.delete_ephemeral_pool(pool_name, "experiments")
-    publish.remove(pool_name)
+    publication.remove(pool_name)
 
 
 def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:

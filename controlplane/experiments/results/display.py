@@ -8,7 +8,7 @@ from controlplane.experiments.models import Arm
 from controlplane.experiments.results.comparison import value_of
 from controlplane.experiments.results.metrics import METRICS, Metric
 from controlplane.experiments.results.report import shown
-from controlplane.policies.drafts.values import BARE
+from controlplane.policies.drafts.editor import BARE
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
 

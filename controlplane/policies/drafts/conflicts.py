@@ -1,22 +1,24 @@
-"""When two people change a policy: base, theirs and mine of each field, and a choice that loses nobody's text."""
+"""Two people changed the same policy: base, theirs and mine of each field, and the form that settles them."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.audit.differences import differences, flatten
 from controlplane.policies import selectors
-from controlplane.policies.drafts.merge import disputes, merged, suggestion
-from controlplane.policies.drafts.values import shown
-from controlplane.policies.errors import Conflict
+from controlplane.policies.drafts.editor import shown
+from controlplane.policies.errors import Conflict, Dispute
 from controlplane.policies.models import Policy
 from router.policy.schema import document as documents
-from router.policy.schema.parameters import PARAMETERS
+from router.policy.schema.document import upgrade_if_known
+from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 
 
 def page(request: HttpRequest, policy: Policy, error: Conflict, base: dict[str, Any] | None) -> HttpResponse:
-    """412: what was changed under the person's hands, and the form that settles it."""
+    """412: the fields that somebody else changed meanwhile, and the form that settles them."""
     draft = selectors.open_draft(policy)
     fields = disputes(base or error.base, error.theirs, error.mine)
     context = {
@@ -50,7 +52,7 @@ def _unit(path: str) -> str:
 
 
 def posted_document(request: HttpRequest, key: str) -> dict[str, Any] | None:
-    """A document that a form carried along; None when it is missing or was tampered with."""
+    """A valid document in a hidden field; None when it is missing or was tampered with."""
     try:
         return documents.dump(documents.parse(json.loads(request.POST.get(key, ""))))
     except (ValueError, RecursionError):
@@ -58,12 +60,16 @@ def posted_document(request: HttpRequest, key: str) -> dict[str, Any] | None:
 
 
 def loaded(request: HttpRequest) -> dict[str, Any] | None:
-    """What the person had before them when the form was made."""
-    return posted_document(request, "loaded")
+    """The document that the form was made from, its values unchecked; None when it is missing or no object."""
+    try:
+        document = json.loads(request.POST.get("loaded", ""))
+    except (ValueError, RecursionError):
+        return None
+    return upgrade_if_known(document) if isinstance(document, dict) else None
 
 
 def chosen(request: HttpRequest) -> dict[str, Any] | None:
-    """The document that the conflict page's choices make; None when the form is not whole."""
+    """The document that results from the choices on the conflict page; None when one is missing."""
     mine, theirs = posted_document(request, "mine"), posted_document(request, "theirs")
     if mine is None or theirs is None:
         return None
@@ -72,3 +78,33 @@ def chosen(request: HttpRequest) -> dict[str, Any] | None:
     if any(side not in ("mine", "theirs") for side in sides.values()):
         return None
     return merged(theirs, mine, [path for path, side in sides.items() if side == "mine"])
+
+
+def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:
+    """Every field that differs between mine and theirs, with its value before. Two strategies are one dispute: their
+    parameters do not mix."""
+    was, found = flatten(base), differences(theirs, mine)
+    if STRATEGY_NAME.path in found:
+        found = {
+            path: pair for path, pair in found.items() if path == STRATEGY_NAME.path or not path.startswith("strategy.")
+        }
+    return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in found.items())
+
+
+def merged(theirs: dict[str, Any], mine: dict[str, Any], take_mine: Iterable[str]) -> dict[str, Any]:
+    """Theirs with the named fields taken from mine."""
+    result = {key: dict(part) if isinstance(part, dict) else part for key, part in theirs.items()}
+    for path in take_mine:
+        section, _, key = path.partition(".")
+        if path == STRATEGY_NAME.path:
+            result[section] = dict(mine[section])
+        else:
+            result[section][key] = mine[section][key]
+    return result
+
+
+def suggestion(dispute: Dispute) -> str:
+    """The side that changed the field when only one did, else nothing, and a person has to choose."""
+    if dispute.mine == dispute.base:
+        return "theirs"
+    return "mine" if dispute.theirs == dispute.base else ""

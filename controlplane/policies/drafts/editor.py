@@ -1,18 +1,22 @@
-"""The draft editor's fields: what is live, drafted, typed, allowed and measured, side by side. Pure."""
+"""The fields of the draft editor, and values as people read and type them. Pure."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane.audit.differences import flatten
-from controlplane.policies.drafts.values import as_input, figure, shown, typed
 from controlplane.policies.metrics import LiveMetric
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME
 from router.policy.strategies import STRATEGIES, Strategy
 
+SHARES = ("share",)
+BARE = ("share", "ratio")  # units that are not written after a value
+GROUPED = re.compile(r"[+-]?\d{1,3}([, \u202f\u00a0_]\d{3})+(\.\d+)?")
+WHOLE = re.compile(r"[+-]?\d{1,18}")
 SECTIONS = {
     "strategy": "Strategy",
     "classes": "Request classes",
@@ -34,11 +38,11 @@ def _named(path: str, value: Any, unit: str) -> str:
 @dataclass(frozen=True, slots=True)
 class PolicyField:
     parameter: Parameter
-    text: str  # what the input shows: what was typed, else the draft's value
+    text: str  # of the input: what was typed, else the draft's value
     live: str  # the live version's value, in words
     error: str
     changed: bool  # the draft differs from the live version
-    figure: LiveMetric | None
+    measured: LiveMetric | None
 
     @property
     def path(self) -> str:
@@ -54,7 +58,7 @@ class PolicyField:
 
     @property
     def metric(self) -> str:
-        return figure(self.figure.value, self.figure.unit) if self.figure else ""
+        return reading(self.measured.value, self.measured.unit) if self.measured else ""
 
     @property
     def choices(self) -> list[tuple[str, str]]:
@@ -83,8 +87,9 @@ class Section:
 
 
 def strategy_of(document: Mapping[str, Any]) -> str:
-    name = (document.get("strategy") or {}).get("name")
-    return name if name in STRATEGIES else str(STRATEGY_NAME.default)
+    section = document.get("strategy")
+    name = section.get("name") if isinstance(section, dict) else None
+    return name if isinstance(name, str) and name in STRATEGIES else str(STRATEGY_NAME.default)
 
 
 def overrides(posted: Mapping[str, str], current: str) -> dict[str, Any]:
@@ -98,11 +103,11 @@ def overrides(posted: Mapping[str, str], current: str) -> dict[str, Any]:
 def sections(
     draft: dict[str, Any],
     live: dict[str, Any],
-    figures: Mapping[str, LiveMetric],
+    metrics: Mapping[str, LiveMetric],
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
-    """The fields of the draft's strategy by section; `posted` keeps what a person typed where it was refused."""
+    """The fields of the draft's strategy by section; `posted` is what a person typed and was refused."""
     drafted, lived = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
     grouped: dict[str, list[PolicyField]] = {}
@@ -115,7 +120,7 @@ def sections(
             live=_named(path, lived.get(path), parameter.unit),
             error=errors.get(path, ""),
             changed=value != lived.get(path),
-            figure=figures.get(parameter.metric),
+            measured=metrics.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)
     return tuple(_section(name, tuple(fields), STRATEGIES[strategy_of(draft)]) for name, fields in grouped.items())
@@ -132,3 +137,53 @@ def _section(name: str, fields: tuple[PolicyField, ...], strategy: Strategy) -> 
 
 def pretty(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def shown(value: Any, unit: str = "") -> str:
+    """20,000 tokens, 0.5, yes; a dash for a missing value."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        text = f"{value:,.6g}" if isinstance(value, float) and abs(value) < 1e6 else f"{value:,}"
+        return f"{text} {unit}" if unit and unit not in BARE else text
+    return str(value)
+
+
+def reading(value: float | None, unit: str) -> str:
+    """A live metric with three significant digits."""
+    if value is None:
+        return "no data"
+    if unit in SHARES:
+        return f"{value * 100:.3g} %"
+    if unit == "ms" and value >= 1_000:
+        return f"{value / 1000:.3g} s"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {unit}"
+
+
+def typed(parameter: Parameter, text: str) -> Any:
+    """Typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
+    text = text.strip()
+    if parameter.kind == "bool":
+        return {"true": True, "false": False}.get(text, text)
+    if parameter.kind == "choice":
+        return next((choice for choice in parameter.choices if str(choice) == text), text)
+    if GROUPED.fullmatch(text):
+        text = re.sub(r"[, \u202f\u00a0_]", "", text)
+    if WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def as_input(value: Any) -> str:
+    """The value as text of an input, without thousands separators."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return "" if value is None else str(value)

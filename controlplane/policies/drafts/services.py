@@ -1,5 +1,6 @@
-"""The open draft of a policy: opening, saving, discarding."""
+"""The open draft of a policy: opening, checking, saving, discarding."""
 
+import re
 from typing import Any
 
 import structlog
@@ -9,7 +10,6 @@ from django.utils import timezone
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.policies import selectors
-from controlplane.policies.drafts.checks import check_document
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy
 from router.contract.problem import Problem
@@ -17,6 +17,44 @@ from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
 PATCH_ATTEMPTS = 5
+REASON_MIN = 10  # characters
+REASON_MAX = 500
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+RESERVED = {"schema", "new"}  # words in the addresses of pages and API
+
+
+def check_reason(reason: str) -> str:
+    reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
+    if not REASON_MIN <= len(reason) <= REASON_MAX:
+        message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
+        raise PolicyInvalid("the reason is missing or too short", (Problem("reason", reason, message),))
+    return reason
+
+
+def check_document(document: object) -> dict[str, Any]:
+    """The document with every default filled in; PolicyInvalid with every problem."""
+    try:
+        return documents.dump(documents.parse(document))
+    except documents.InvalidDocument as error:
+        raise _refused(error) from None
+
+
+def default_document(strategy: str) -> dict[str, Any]:
+    try:
+        return documents.default(strategy)
+    except documents.InvalidDocument as error:
+        raise _refused(error) from None
+
+
+def _refused(error: documents.InvalidDocument) -> PolicyInvalid:
+    return PolicyInvalid("the policy document is not valid", tuple(error.errors))
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        message = "a name has 1 to 50 characters: small letters, digits and hyphens, a letter or digit first"
+        raise PolicyInvalid("the name is not usable", (Problem("name", name, message),))
+    return name
 
 
 def open_draft(policy: Policy, actor: Actor) -> Draft:
@@ -39,16 +77,16 @@ def open_draft(policy: Policy, actor: Actor) -> Draft:
 def save_draft(
     policy: Policy, document: object, actor: Actor, *, if_match: str | None = None, based_on: int | None = None
 ) -> Draft:
-    """Store a valid document as the next revision. `if_match`: the etag that the caller saw; None overwrites.
+    """Store a valid document as the next revision. `if_match`: the etag that the caller saw; None overwrites any.
 
-    `based_on` moves the draft onto another live version, after a conflict was settled.
+    `based_on` rebases the draft onto another live version after a conflict was settled.
     """
     document = check_document(document)
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, document)
     if document == draft.upgraded and based_on in (None, draft.based_on):
-        return draft  # sent twice, or the same change by two people: there is nothing to lose
+        return draft  # sent twice, or the same change by two people
     check_etag(draft, if_match, document)
     changes: dict[str, Any] = {
         "document": document,
@@ -72,7 +110,7 @@ def patch_draft(
     if_match: str | None = None,
     based_on: int | None = None,
 ) -> Draft:
-    """Change fields by dotted path. Without `if_match`, fields that others save at the same time stay theirs."""
+    """Change fields by dotted path. Without `if_match`, fields that others save meanwhile are kept."""
     for attempt in range(PATCH_ATTEMPTS):
         draft = selectors.open_draft(policy)
         if draft is None:

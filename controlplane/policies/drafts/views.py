@@ -1,4 +1,4 @@
-"""The draft's pages: editing, reviewing, publishing, and what happens when two people do it at once."""
+"""The pages of a draft: editing, reviewing, publishing, and settling conflicts."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from controlplane.policies.drafts.editor import overrides, sections, strategy_of
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
-from controlplane.policies.publication.scope import scope_of
+from controlplane.policies.selectors import scope_of
 from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
 from router.contract.problem import by_path
 from router.policy.schema.document import apply_overrides, upgrade_path
@@ -35,7 +35,7 @@ def open_draft(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, name: str) -> HttpResponse:
-    """The form; a POST saves it and stays, or goes on to the review."""
+    """The form; a POST saves it, and stays or continues to the review."""
     policy = find(name)
     draft = selectors.open_draft(policy)
     if draft is None and request.method == "GET":
@@ -56,8 +56,12 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def save(request: HttpRequest, policy: Policy) -> Draft:
-    """Store what was typed on top of what the person had before them. Conflict carries the whole of it as `mine`."""
-    base = conflicts.loaded(request) or selectors.live_version(policy).upgraded
+    """Apply what was typed to the document that the form was made from. Conflict carries the result as `mine`."""
+    return _save(request, policy, conflicts.loaded(request))
+
+
+def _save(request: HttpRequest, policy: Policy, loaded: dict[str, Any] | None) -> Draft:
+    base = loaded or selectors.live_version(policy).upgraded
     typed = apply_overrides(base, overrides(_flat(request), strategy_of(base)))
     return services.save_draft(policy, typed, actor_of(request), if_match=request.POST.get("etag") or None)
 
@@ -93,7 +97,7 @@ def editor_context(
         "sections": parts,
         "summary": [field for part in parts for field in part.fields if field.error],
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
-        # After a refusal the form still stands on what the person loaded, so that a second save tells a conflict.
+        # A refused form keeps the etag that it was loaded with: a second save then still detects a conflict.
         "etag": (posted or {}).get("etag") or draft.etag,
         "loaded": (posted or {}).get("loaded") or json.dumps(draft.upgraded),
         "watch": watch_url(draft),
@@ -109,15 +113,16 @@ def watch_url(draft: Draft) -> str:
 @operator_required
 @require_POST
 def autosave(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx: says what became of the typed values and marks the fields; the inputs themselves are left alone."""
+    """For htmx: reports whether the values were saved and marks the fields; the inputs stay untouched."""
     return saved_response(request, "policies/_saved.html", saved(request, find(name)))
 
 
 def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
-    """Save what was typed; what _saved.html says of it. Without "draft" in it nothing was saved."""
+    """Save what was typed. The context of _saved.html; without "draft" nothing was saved."""
+    loaded = conflicts.loaded(request)
     context: dict[str, Any] = {"policy": policy, "marks": {"errors": {}, "kept": False}}
     try:
-        draft = save(request, policy)
+        draft = _save(request, policy, loaded)
     except Conflict as error:
         return {**context, "conflict": error}
     except PolicyInvalid as error:
@@ -126,20 +131,20 @@ def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
         return context
     context["marks"]["kept"] = True
     context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.upgraded), "watch": watch_url(draft)}
+    context["other_fields"] = loaded is not None and strategy_of(loaded) != strategy_of(draft.upgraded)
     return {**context, "changes": changes(selectors.live_version(policy).upgraded, draft.upgraded)}
 
 
 def saved_response(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
     response = render(request, template, {**context})
-    before = conflicts.loaded(request)
-    if before and "draft" in context and strategy_of(context["draft"].upgraded) != strategy_of(before):
+    if context.get("other_fields"):
         response.headers["HX-Refresh"] = "true"  # another strategy has other fields
     return response
 
 
 @require_GET
 def watch(request: HttpRequest, name: str) -> HttpResponse:
-    """For htmx, every few seconds: a banner when somebody else saved, published or discarded meanwhile."""
+    """For htmx, every few seconds: a banner when somebody else saved, published or discarded the draft."""
     policy = find(name)
     draft, live = selectors.open_draft(policy), selectors.live_version(policy)
     context = {
@@ -208,7 +213,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
-    if error.kind == "draft":  # somebody saved after the review: their values have to be looked at
+    if error.kind == "draft":  # somebody saved after the review: show their values
         said = [f"{error}. Look at the values below once more."]
         return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)
     return conflicts.page(request, policy, error, error.base)
@@ -217,7 +222,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
 @operator_required
 @require_GET
 def settle(request: HttpRequest, name: str) -> HttpResponse:
-    """The draft against a version that was published after it was opened."""
+    """The draft against a version that was published after the draft was opened."""
     policy = find(name)
     draft = selectors.open_draft(policy)
     if draft is None:
@@ -245,13 +250,13 @@ def discard(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_POST
 def resolve(request: HttpRequest, name: str) -> HttpResponse:
-    """The conflict page's answer: one side chosen for each field, saved as the draft's next revision."""
+    """Save the sides chosen on the conflict page as the next revision of the draft."""
     policy = find(name)
     document = conflicts.chosen(request)
     if document is None:
         messages.error(request, "Choose a side for every field; nothing was saved.")
         return redirect("draft-settle", name=name)
-    services.open_draft(policy, actor_of(request))  # the other one may have published: mine becomes a new draft
+    services.open_draft(policy, actor_of(request))  # the other person may have published: mine becomes a new draft
     based_on = number_of(request, "based_on", 0)
     try:
         services.save_draft(

@@ -1,7 +1,7 @@
 import pytest
 
 from controlplane.audit.differences import differences, flatten
-from controlplane.policies.drafts.merge import disputes, merged, suggestion
+from controlplane.policies.drafts.conflicts import disputes, merged, suggestion
 from controlplane.policies.errors import Dispute
 
 BASE = {"schema": 1, "strategy": {"name": "a", "x": 1}, "classes": {"warm": 1, "heavy": 9}}

@@ -1,10 +1,9 @@
 import pytest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.policies import selectors, services
+from controlplane.policies import publication, selectors, services
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, PolicyVersion
-from controlplane.policies.publication import acks, publish
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
 from router.contract import codec, redis_keys
@@ -43,7 +42,7 @@ def test_every_router_that_takes_it_up_is_listed_with_its_time(policy, pool, rou
 
 
 def test_a_straggler_is_named(policy, pool, routers, monkeypatch):
-    monkeypatch.setattr(acks, "WAIT_S", 0.2)
+    monkeypatch.setattr(publication, "WAIT_S", 0.2)
     routers("router-1")
     routers("router-2", answers=False)
     made = published(policy, heavy_new_tokens=9000)
@@ -129,7 +128,7 @@ def test_publishing_an_older_revision_than_the_draft_is_a_conflict(redis_away, p
 def test_of_two_publications_at_once_one_wins_and_the_other_is_told(redis_away, policy, monkeypatch):
     """The second presses between the first's look at the draft and its claim of it."""
     edit(policy, heavy_new_tokens=9000)
-    open_waiter = acks.open_waiter
+    open_waiter = publication.open_waiter
     winners = []
 
     def meanwhile():
@@ -138,7 +137,7 @@ def test_of_two_publications_at_once_one_wins_and_the_other_is_told(redis_away, 
             winners[0] = services.publish(policy, ADA, WHY)
         return open_waiter()
 
-    monkeypatch.setattr(acks, "open_waiter", meanwhile)
+    monkeypatch.setattr(publication, "open_waiter", meanwhile)
     with pytest.raises(Conflict, match="v2 by ada is live"):
         services.publish(policy, OTTO, WHY)
     assert winners[0].version.number == 2
@@ -147,7 +146,7 @@ def test_of_two_publications_at_once_one_wins_and_the_other_is_told(redis_away, 
 
 def test_two_rollbacks_at_once_make_one_version(redis_away, policy, monkeypatch):
     published(policy, heavy_new_tokens=9000)
-    open_waiter = acks.open_waiter
+    open_waiter = publication.open_waiter
     winners = []
 
     def meanwhile():
@@ -156,7 +155,7 @@ def test_two_rollbacks_at_once_make_one_version(redis_away, policy, monkeypatch)
             winners[0] = services.rollback(policy, 1, ADA, WHY)
         return open_waiter()
 
-    monkeypatch.setattr(acks, "open_waiter", meanwhile)
+    monkeypatch.setattr(publication, "open_waiter", meanwhile)
     with pytest.raises(Conflict, match="v3 was published by ada a moment earlier") as conflict:
         services.rollback(policy, 1, OTTO, WHY)
     assert conflict.value.kind == "live"
@@ -220,8 +219,8 @@ def test_the_default_policy_is_made_once(redis_away, policy):
 
 def test_experiments_publish_and_remove_their_own_pools(live_redis):
     document = services.default_document("lpwl")
-    publish.put("exp-7-a", "lpwl", 1, document, documents.sha256(document))
+    publication.put("exp-7-a", "lpwl", 1, document, documents.sha256(document))
     assert in_redis(live_redis, "exp-7-a")["document"] == document
-    publish.remove("exp-7-a")
+    publication.remove("exp-7-a")
     assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None
     assert live_redis.smembers(redis_keys.POOLS) == set()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policies.drafts.values import as_input, figure, shown, typed
+from controlplane.policies.drafts.editor import as_input, reading, shown, typed
 from router.policy.schema.parameter import accept
 from router.policy.schema.parameters import PARAMETERS
 
@@ -40,7 +40,7 @@ def test_values_read_like_text(value, unit, expected):
     ],
 )
 def test_figures_have_three_digits_and_a_unit(value, unit, expected):
-    assert figure(value, unit) == expected
+    assert reading(value, unit) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""Policies in Redis: publishing them, hearing which routers run them, and writing again what is missing.
+
+The database is the truth; Redis is how the routers learn of it.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import structlog
+
+from controlplane.policies import selectors
+from controlplane.policies.models import PolicyVersion
+from fleet.models import Pool
+from fleet.redis import connect
+from router.contract import codec, redis_keys, staleness
+from router.contract.pools import is_ephemeral
+
+log = structlog.get_logger(__name__)
+
+WAIT_S = 1.0  # for the routers' acknowledgements
+
+
+def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha256: str) -> None:
+    """Let routers serve `pool` by this document from now on; raises redis.RedisError when Redis is away."""
+    value = {
+        "pool": pool,
+        "policy": policy_name,
+        "version": version,
+        "sha256": sha256,
+        "document": document,
+        "rollout": {"mode": "full"},
+        "published_at": time.time(),
+    }
+    with connect().pipeline(transaction=True) as pipe:
+        pipe.sadd(redis_keys.POOLS, pool)
+        pipe.set(redis_keys.policy_key(pool), codec.encode(value))
+        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
+        pipe.execute()
+
+
+def remove(pool: str) -> None:
+    """Routers serve `pool` no longer."""
+    with connect().pipeline(transaction=True) as pipe:
+        pipe.srem(redis_keys.POOLS, pool)
+        pipe.delete(redis_keys.policy_key(pool))
+        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
+        pipe.execute()
+
+
+def served_pools() -> set[str]:
+    """The pools that routers serve, as Redis has them."""
+    names: Any = connect().smembers(redis_keys.POOLS)
+    return {name.decode() for name in names}
+
+
+def published(pools: list[str]) -> dict[str, dict[str, Any] | None]:
+    """What Redis holds for each pool; None where there is nothing readable."""
+    if not pools:
+        return {}
+    raw: Any = connect().mget([redis_keys.policy_key(pool) for pool in pools])
+    return {pool: codec.decode(value) for pool, value in zip(pools, raw, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    router: str
+    ms: float  # from handing the version to Redis until the router said that it runs it in every pool
+
+
+def live_routers(now: float | None = None) -> list[str]:
+    """Routers heard of within ROUTER_GONE_S, by name."""
+    since = (time.time() if now is None else now) - staleness.ROUTER_GONE_S
+    names: Any = connect().zrangebyscore(redis_keys.ROUTERS, since, "+inf")
+    return sorted(name.decode() for name in names)
+
+
+class AckWaiter:
+    """Subscribes before the version is published, so that no acknowledgement is missed."""
+
+    def __init__(self) -> None:
+        client: Any = connect()
+        self._pubsub = client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub.subscribe(redis_keys.ACKS)
+
+    def close(self) -> None:
+        self._pubsub.close()
+
+    def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
+        """The routers that acknowledged `version` for all pools, until all did or WAIT_S after `since` (monotonic)."""
+        missing = {router: set(pools) for router in routers}
+        acks: list[Ack] = []
+        while missing and (left := since + WAIT_S - time.monotonic()) > 0:
+            message = self._pubsub.get_message(timeout=left)
+            value = codec.decode(message["data"]) if message else None
+            if value is None or value.get("version") != version:
+                continue
+            router = str(value.get("router"))
+            waiting = missing.get(router)
+            if waiting is not None:
+                waiting.discard(value.get("pool"))
+                if not waiting:
+                    del missing[router]
+                    acks.append(Ack(router, round((time.monotonic() - since) * 1000, 1)))
+        return tuple(acks)
+
+
+def open_waiter() -> AckWaiter | None:
+    """None when Redis is away."""
+    try:
+        return AckWaiter()
+    except redis.RedisError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RouterVersion:
+    """Which version of a pool's policy one live router runs."""
+
+    router: str
+    pool: str
+    version: int | None  # None: the router has not taken the pool up yet
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """How far a version has got, for "3/3 routers"."""
+
+    running: tuple[RouterVersion, ...]
+    behind: tuple[RouterVersion, ...]
+    redis_away: bool = False
+
+    @property
+    def routers(self) -> int:
+        return len({r.router for r in (*self.running, *self.behind)})
+
+    @property
+    def current(self) -> int:
+        return self.routers - len({r.router for r in self.behind})
+
+
+def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
+    """Live routers and whether they run version `number` of the policy in each of `pools`, as they said last."""
+    try:
+        rows = _router_versions(policy_name, list(pools))
+    except redis.RedisError:
+        return Acknowledgement((), (), redis_away=True)
+    running = tuple(row for row in rows if row.version == number)
+    return Acknowledgement(running, tuple(row for row in rows if row.version != number))
+
+
+def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
+    names = live_routers()
+    if not names or not pools:
+        return []
+    raw: Any = connect().mget([redis_keys.router_key(name) for name in names])
+    rows = []
+    for name, value in zip(names, raw, strict=True):
+        known = (codec.decode(value) or {}).get("pools") or {}
+        for pool in pools:
+            entry = known.get(pool) or {}
+            rows.append(RouterVersion(name, pool, entry.get("version") if entry.get("policy") == policy_name else None))
+    return rows
+
+
+def republish_missing() -> list[str]:
+    """One step of the loop; the pools it wrote or removed."""
+    # Redis first: a pool that appears in the database in between is then not taken for a stray one.
+    listed = served_pools()
+    wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
+    live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}
+    held = published(list(wanted))
+    changed = []
+    for pool, name in sorted(wanted.items()):
+        version = live.get(name)
+        if version is not None and not (pool in listed and _holds(held[pool], version)):
+            put(pool, name, version.number, version.document, version.sha256)
+            changed.append(pool)
+    for pool in sorted(_strays(listed - set(wanted))):
+        remove(pool)
+        changed.append(pool)
+    if changed:
+        log.info("policy.republished", pools=changed)
+    return changed
+
+
+def _strays(undeclared: set[str]) -> set[str]:
+    ephemeral = set(Pool.objects.exclude(ephemeral_owner="").values_list("name", flat=True))
+    return {pool for pool in undeclared - ephemeral if not is_ephemeral(pool)}
+
+
+def _holds(value: dict[str, Any] | None, version: PolicyVersion) -> bool:
+    if value is None:
+        return False
+    held = (value.get("policy"), value.get("version"), value.get("sha256"))
+    return held == (version.policy.name, version.number, version.sha256)
