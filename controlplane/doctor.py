@@ -116,12 +116,11 @@ def kubernetes() -> list[DoctorFinding]:
     namespace = settings.KUBERNETES_NAMESPACE
     if not namespace:
         return []
-    from fleet.kubernetes import rights  # takes half a second to load
-    from fleet.kubernetes.api import KubernetesApi, KubernetesError
+    from fleet.kubernetes.api import KubernetesApi, KubernetesError  # half a second to load
 
     try:
         api = KubernetesApi(namespace, settings.KUBERNETES_CONTEXT)
-        version, missing = api.version(), rights.missing(api)
+        version, missing = api.version(), api.missing_rights()
         api.close()
     except KubernetesError as error:
         return [

@@ -17,8 +17,8 @@ CHAT = (
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 
 
-def words() -> Iterator[str]:
-    """Something to train on: enough to give the byte pairs of plain English."""
+def training_text() -> Iterator[str]:
+    """Training text with the byte pairs of plain English."""
     things = ("river", "weir", "water", "engine", "token", "prompt", "answer", "cache", "block", "router")
     for first in things:
         for second in things:
@@ -34,7 +34,7 @@ def make(folder: str) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        words(), trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, initial_alphabet=alphabet)
+        training_text(), trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, initial_alphabet=alphabet)
     )
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=SPECIAL[0], pad_token=SPECIAL[0], model_max_length=131_072

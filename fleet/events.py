@@ -1,4 +1,4 @@
-"""The history of instances: a row that stays, and a line on the live ticker."""
+"""The history of instances, pools and nodes: a row in the database, and an entry on the live ticker."""
 
 import logging
 
@@ -9,14 +9,14 @@ from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router.contract import codec, redis_keys
 
-EVENTS_KEPT = 1_000  # of the ticker
+EVENTS_KEPT = 1_000  # on the ticker
 log = logging.getLogger(__name__)
 
 
 def record(
     instance: Instance, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
-    """`seconds`: how long that which ended with it had lasted."""
+    """`seconds`: duration of the state or change that this event ends."""
     event = InstanceEvent.objects.create(
         instance=instance.name,
         pool=instance.pool.name,
@@ -28,7 +28,7 @@ def record(
         seconds=seconds,
         at=timezone.now(),
     )
-    # Experiments come and go with their pools; the ticker is about the fleet.
+    # The ticker shows the fleet, not the pools of experiments.
     if not instance.pool.ephemeral_owner:
         became = f" {kind}" if kind in State.values else ""
         announce(kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp())
@@ -38,7 +38,6 @@ def record(
 def record_pool(
     pool: Pool, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
-    """What happened to the pool as a whole."""
     event = InstanceEvent.objects.create(
         pool=pool.name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
     )
@@ -50,7 +49,6 @@ def record_pool(
 def record_node(
     name: str, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
-    """What happened to a node itself."""
     event = InstanceEvent.objects.create(
         node=name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
     )
@@ -59,7 +57,7 @@ def record_node(
 
 
 def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
-    """To the ticker; without Redis there is none to look at it."""
+    """Add an entry to the ticker; without Redis there is no ticker."""
     value = codec.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})
     try:
         connect().xadd(redis_keys.EVENTS, {"e": value}, maxlen=EVENTS_KEPT, approximate=True)

@@ -1,4 +1,4 @@
-"""What should run (Fleet, Pool) and what does run (Node, Instance, Port), with the history of each instance.
+"""The desired fleet (Fleet, Pool), the observed one (Node, Instance, Port) and the history of both.
 
 Rows change only on an event; figures that move every second live in Redis (docs/redis.md).
 """
@@ -11,16 +11,16 @@ from fleet import jobs
 
 
 class DesiredState(models.TextChoices):
-    """What the operator wants of one instance."""
+    """The desired state of one instance, set by an operator."""
 
     RUNNING = "running"
     DRAINED = "drained"
     STOPPED = "stopped"
-    ASLEEP = "asleep"  # the process stays, its weights and KV cache leave the GPU
+    ASLEEP = "asleep"  # the process stays; its weights and KV cache leave the GPU
 
 
 class State(models.TextChoices):
-    """What one instance is doing; `fleet/plan/state.py` says how it moves."""
+    """The observed state of one instance; its transitions are in fleet/plan/state.py."""
 
     STARTING = "starting"
     LOADING = "loading"
@@ -33,7 +33,7 @@ class State(models.TextChoices):
 
 
 class Fleet(models.Model):
-    """The one row that carries the document's metadata."""
+    """The metadata of the fleet document, in a single row."""
 
     name = models.CharField(max_length=63)
     applied_at = models.DateTimeField(default=timezone.now)
@@ -47,41 +47,41 @@ class Fleet(models.Model):
 
 
 class Node(models.Model):
-    """A host; a Celery worker there consumes the queue `node.<name>`."""
+    """A host or a Kubernetes namespace; its Celery worker consumes the queue `node.<name>`."""
 
     name = models.CharField(max_length=63, unique=True)
     hostname = models.CharField(max_length=255, blank=True)
-    address = models.CharField(max_length=255, default="127.0.0.1")  # where routers reach its instances
-    last_seen = models.DateTimeField(null=True, blank=True)  # written every few seconds, not with each probe
-    inventory = models.JSONField(default=dict)  # what its worker found there (fleet/node/inventory.py)
-    labels = models.JSONField(default=dict)  # given to its worker; placement asks for them
-    cordoned = models.BooleanField(default=False)  # nothing new is placed there
-    draining = models.BooleanField(default=False)  # and what runs there moves elsewhere
-    because = models.CharField(max_length=450, blank=True)  # who cordoned or drains it and why
-    missed_at = models.DateTimeField(null=True, blank=True)  # since when it does not report; empty: it does
+    address = models.CharField(max_length=255, default="127.0.0.1")  # of its instances, for routers
+    last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
+    inventory = models.JSONField(default=dict)  # found by its worker (fleet/node/inventory.py)
+    labels = models.JSONField(default=dict)  # options of its worker, matched by placement
+    cordoned = models.BooleanField(default=False)  # no new instances
+    draining = models.BooleanField(default=False)  # running instances move elsewhere
+    because = models.CharField(max_length=450, blank=True)  # actor and reason of the cordon or drain
+    missed_at = models.DateTimeField(null=True, blank=True)  # last heartbeat before it fell silent; empty: it reports
 
     def __str__(self) -> str:
         return self.name
 
 
 class Pool(models.Model):
-    """Instances that serve one model and can stand in for one another."""
+    """Interchangeable instances that serve one model."""
 
     name = models.CharField(max_length=63, unique=True)
     model = models.CharField(max_length=200)
     policy = models.CharField(max_length=63, default="default")
     kind = models.CharField(max_length=40)
     replicas = models.PositiveIntegerField(default=1)
-    engine = models.JSONField(default=dict)  # the options given for the kind; what is left out takes the kind's default
-    node = models.CharField(max_length=63, default="local", blank=True)  # the one node; empty: as `placement` says
-    update = models.JSONField(default=dict)  # these four as in the document (fleet/spec/sections.py)
+    engine = models.JSONField(default=dict)  # given options; the kind has defaults for the rest
+    node = models.CharField(max_length=63, default="local", blank=True)  # the only node; empty: `placement` decides
+    update = models.JSONField(default=dict)  # this and the next three as in the document (fleet/spec/sections.py)
     placement = models.JSONField(default=dict)
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
-    scaled = models.PositiveIntegerField(null=True, blank=True)  # what the autoscaler last set; empty: nothing
-    halted = models.TextField(blank=True)  # why a change of configuration does not go on
+    scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
+    halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
-    removed = models.BooleanField(default=False)  # its instances are being drained and stopped, then the row goes
+    removed = models.BooleanField(default=False)  # deleted once its instances are drained and stopped
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -96,16 +96,16 @@ class Pool(models.Model):
 
 
 class PoolVersion(models.Model):
-    """One configuration that a pool had; a rollback is a new version that says what an older one said."""
+    """A configuration of a pool; a rollback is a new version with the content of an older one."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    config = models.JSONField()  # {model, kind, engine}: what an instance is started from
+    config = models.JSONField()  # {model, kind, engine}
     config_hash = models.CharField(max_length=16)
     at = models.DateTimeField(default=timezone.now)
     actor = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)
-    proven_at = models.DateTimeField(null=True, blank=True)  # when every instance was ready with it
+    proven_at = models.DateTimeField(null=True, blank=True)  # first time that every instance was ready
     failed = models.TextField(blank=True)  # why it was halted or rolled back
 
     class Meta:
@@ -117,36 +117,36 @@ class PoolVersion(models.Model):
 
 
 class Instance(models.Model):
-    """One engine with an HTTP endpoint. A process is ours while pid, start time and boot agree; a Pod by its name."""
+    """One engine with an HTTP endpoint. Pid, start time and boot identify its process; its name identifies a Pod."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="instances")
     name = models.CharField(max_length=80, unique=True)  # "demo-0"
     ordinal = models.PositiveIntegerField()
     desired = models.CharField(max_length=10, choices=DesiredState, default=DesiredState.RUNNING)
     state = models.CharField(max_length=12, choices=State, default=State.STOPPED)
-    reason = models.TextField(blank=True)  # why it is in that state, in words
-    since = models.DateTimeField(default=timezone.now)  # in that state
-    epoch = models.PositiveIntegerField(default=0)  # +1 at each start; a task that carries an older one does nothing
+    reason = models.TextField(blank=True)  # for the state
+    since = models.DateTimeField(default=timezone.now)  # start of the state
+    epoch = models.PositiveIntegerField(default=0)  # +1 at each start; orders with an older epoch are void
     node = models.CharField(max_length=63, default="local", blank=True)  # of the latest start
-    gpus = models.JSONField(default=list)  # numbers of the GPUs of its node that it has for itself
+    gpus = models.JSONField(default=list)  # numbers of the GPUs assigned to it
     pid = models.PositiveIntegerField(null=True, blank=True)
-    pid_started = models.FloatField(null=True, blank=True)  # seconds after the boot named by boot_id
+    pid_started = models.FloatField(null=True, blank=True)  # seconds after boot
     boot_id = models.CharField(max_length=36, blank=True)
-    pod = models.CharField(max_length=253, blank=True)  # instead of a process, on a node that is a Kubernetes namespace
+    pod = models.CharField(max_length=253, blank=True)  # on Kubernetes, instead of a process
     url = models.CharField(max_length=255, blank=True)
-    command = models.JSONField(default=list)  # the argument list of the latest start
-    wire = models.JSONField(default=dict)  # what its kind tells the routers of this start (Kind.wire)
-    config = models.JSONField(default=dict)  # {model, kind, engine} that it was started from
-    config_hash = models.CharField(max_length=16, blank=True)  # of that
-    retired = models.CharField(max_length=300, blank=True)  # why its pool can do without it; then its row goes
-    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # level of its sleep; empty: awake
-    sleep_level = models.PositiveSmallIntegerField(default=1)  # to be put to sleep at
-    ordered_at = models.DateTimeField(null=True, blank=True)  # when its node was last told of its sleep
-    restart_asked = models.CharField(max_length=300, blank=True)  # who asked and why; cleared by the next start
+    command = models.JSONField(default=list)  # arguments of the latest start
+    wire = models.JSONField(default=dict)  # facts for the routers about this start (Kind.wire)
+    config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
+    config_hash = models.CharField(max_length=16, blank=True)  # of `config`
+    retired = models.CharField(max_length=300, blank=True)  # why it is being removed
+    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level; empty: awake
+    sleep_level = models.PositiveSmallIntegerField(default=1)  # for the next sleep
+    ordered_at = models.DateTimeField(null=True, blank=True)  # latest sleep or wake order
+    restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
-    failures = models.PositiveIntegerField(default=0)  # in a row; back-off counts them, a stable minute clears them
-    next_start_at = models.DateTimeField(null=True, blank=True)  # back-off: not before
-    stop_deadline = models.DateTimeField(null=True, blank=True)  # then SIGKILL
+    failures = models.PositiveIntegerField(default=0)  # in a row, for the back-off; reset after a stable minute
+    next_start_at = models.DateTimeField(null=True, blank=True)  # end of the back-off
+    stop_deadline = models.DateTimeField(null=True, blank=True)  # time of the SIGKILL
     started_at = models.DateTimeField(null=True, blank=True)
     ready_at = models.DateTimeField(null=True, blank=True)  # first ready in this epoch
     last_probe_at = models.DateTimeField(null=True, blank=True)  # last answer before the latest change of state
@@ -161,7 +161,7 @@ class Instance(models.Model):
             models.CheckConstraint(condition=Q(state__in=State.values), name="instance_state_known"),
         ]
         indexes = [
-            # fleet.scrape: every instance of this node that has a process
+            # fleet.scrape: every instance of this node with a process
             models.Index(fields=["node", "state"], name="instance_by_node"),
         ]
 
@@ -174,16 +174,16 @@ class Instance(models.Model):
 
 
 class Port(models.Model):
-    """A port of a node that an instance holds, from its first start until its row goes."""
+    """A port of a node, held by an instance from its first start until its deletion."""
 
     node = models.CharField(max_length=63)
     number = models.PositiveIntegerField()
-    use = models.CharField(max_length=20)  # "http", "events", "replay": named by the kind
+    use = models.CharField(max_length=20)  # name given by the kind: "http", "events", "replay"
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="ports")
 
     class Meta:
         constraints = [
-            # Two workers that allocate at once: the second insert fails and looks further.
+            # When two workers allocate at once, the second insert fails and it tries another port.
             models.UniqueConstraint(fields=["node", "number"], name="port_held_once"),
             models.UniqueConstraint(fields=["instance", "use"], name="one_port_per_use"),
         ]
@@ -193,27 +193,27 @@ class Port(models.Model):
 
 
 class InstanceEvent(models.Model):
-    """What happened to an instance, a pool or a node; by name, so that it outlives the row."""
+    """An event of an instance, a pool or a node; refers to it by name and so outlives its row."""
 
-    instance = models.CharField(max_length=80, blank=True)  # empty: of the pool as a whole
-    pool = models.CharField(max_length=63, blank=True)  # empty: of a node
-    node = models.CharField(max_length=63, blank=True)  # of the node itself, not of what runs there
+    instance = models.CharField(max_length=80, blank=True)  # empty: event of a pool or node
+    pool = models.CharField(max_length=63, blank=True)  # empty: event of a node
+    node = models.CharField(max_length=63, blank=True)  # only for events of a node
     epoch = models.PositiveIntegerField(default=0)
     at = models.DateTimeField(default=timezone.now)
-    kind = models.CharField(max_length=20)  # a state, or "drain", "restart", … for what somebody asked for
+    kind = models.CharField(max_length=20)  # a state, or a request such as "drain"
     text = models.TextField(blank=True)
     actor = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)
-    seconds = models.FloatField(null=True, blank=True)  # how long what ended with it had lasted
+    seconds = models.FloatField(null=True, blank=True)  # duration of the state or change that it ends
 
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [
-            # the instance page: the latest events of one instance; a new row continues the epochs of its name
+            # the instance page; a new row continues the epochs of its name
             models.Index(fields=["instance", "-at"], name="event_by_instance"),
-            # the fleet page: the latest events of a pool
+            # the fleet page
             models.Index(fields=["pool", "-at"], name="event_by_pool"),
-            # the pages of the nodes: the latest events of one, or of all
+            # the node pages
             models.Index(fields=["node", "-at"], name="event_by_node"),
         ]
 

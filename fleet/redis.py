@@ -1,4 +1,4 @@
-"""Connections to Redis for the Django processes, with the time-outs that redis-py would otherwise choose for us."""
+"""Redis connections of the Django processes, with explicit time-outs."""
 
 import functools
 
@@ -7,14 +7,14 @@ import redis.asyncio
 from django.conf import settings
 
 CONNECT_S = 2
-ANSWER_S = 3  # a page asks several times; a Redis that hangs must not keep its reader for half a minute each time
-# redis-py 8 cuts a blocking read after 5 s by default; a subscriber on a quiet fleet waits longer than that.
+ANSWER_S = 3  # a page makes several calls; a hanging Redis must not delay it by half a minute for each
+# redis-py 8 ends a blocking read after 5 s by default; a subscriber of a quiet fleet waits longer.
 QUIET_S = 30
 
 
 @functools.cache
 def connect() -> redis.Redis:
-    """One client (and pool) per process; safe to share between threads."""
+    """The client of this process; threads may share it."""
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=ANSWER_S, socket_connect_timeout=CONNECT_S)
 
 

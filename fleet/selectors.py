@@ -14,40 +14,39 @@ def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
 
 
 def fleet_name() -> str:
-    """Of the document that was applied; empty before the first."""
+    """Name in the applied document; empty before the first."""
     return Fleet.objects.values_list("name", flat=True).first() or ""
 
 
 def pool(name: str) -> Pool:
-    """Pool.DoesNotExist when there is none of that name (or it is on its way out)."""
+    """Pool.DoesNotExist when it does not exist or is being removed."""
     return Pool.objects.get(name=name, removed=False)
 
 
 def instances(pool: Pool | None = None) -> QuerySet[Instance]:
-    """Of one pool, or of every pool that is shown."""
+    """Of one pool, or of all pools but ephemeral ones."""
     found = Instance.objects.select_related("pool").order_by("pool__name", "ordinal")
     return found.filter(pool=pool) if pool is not None else found.filter(pool__ephemeral_owner="")
 
 
 def instance(name: str) -> Instance:
-    """Instance.DoesNotExist when there is none."""
     return Instance.objects.select_related("pool").get(name=name)
 
 
 def pool_ready(name: str) -> tuple[int, int]:
-    """(ready, wanted): wanted counts the replicas that are meant to run, so not those drained or stopped by hand."""
+    """(ready, desired), without instances that an operator drained or stopped."""
     found = Pool.objects.filter(name=name, removed=False).first()
     if found is None:
         return 0, 0
     kept = found.instances.filter(retired="")
     ready = kept.filter(state=State.READY, desired=DesiredState.RUNNING).count()
-    wanted = scale_of(found, timezone.now()).replicas - kept.exclude(desired=DesiredState.RUNNING).count()
-    # During a change with surge there are more than are wanted.
-    return min(ready, wanted), wanted
+    desired = scale_of(found, timezone.now()).replicas - kept.exclude(desired=DesiredState.RUNNING).count()
+    # During a change with surge, more instances are ready than desired.
+    return min(ready, desired), desired
 
 
 def last_log_lines(instance: Instance, n: int = 50) -> list[str]:
-    """Of this host's file; an instance on another node has none here."""
+    """From this host; empty for an instance on another node."""
     return logs.tail(logs.path_of(instance.name), n)
 
 
@@ -56,12 +55,11 @@ def events(instance_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
 
 
 def node_events(node_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
-    """Of the node itself."""
     return InstanceEvent.objects.filter(node=node_name)[:limit]
 
 
 def events_of_nodes(limit: int = 50) -> QuerySet[InstanceEvent]:
-    """Of all nodes, those that were forgotten too."""
+    """Events of all nodes, including forgotten ones."""
     return InstanceEvent.objects.exclude(node="")[:limit]
 
 

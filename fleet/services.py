@@ -1,9 +1,9 @@
-"""Changing what should run. Everything here only writes down a wish; the reconciler (control/reconciler.py) acts on it.
+"""Changes of the desired fleet. They only write rows; the reconciler (control/reconciler.py) acts on them.
 
 FleetError
-├── NotPossible      the instance is in no condition for that
-└── FleetChanged     somebody else has applied another document in the meantime
-(InvalidFleet of spec/fleet_spec.py and UnreadableDocument of spec/document.py come from the document itself.)
+├── NotPossible      the instance, pool or node does not allow it
+└── FleetChanged     another document was applied in the meantime
+The document itself raises InvalidFleet (spec/fleet_spec.py) and UnreadableDocument (spec/document.py).
 """
 
 import hashlib
@@ -59,11 +59,11 @@ class Applied:
     spec: FleetSpec
     changes: tuple[FleetChange, ...]
     dry_run: bool
-    warnings: tuple[str, ...] = ()  # what is accepted and will not work as things are
+    warnings: tuple[str, ...] = ()  # accepted, but will not work yet
 
     @property
     def drift(self) -> bool:
-        """Whether the fleet is (or was) not as the document says."""
+        """Whether the fleet differs (or differed) from the document."""
         return any(change.kind != "unlisted" for change in self.changes)
 
 
@@ -75,11 +75,11 @@ def apply_fleet(
     expected: str | None = None,
     reason: str = "",
 ) -> Applied:
-    """Make the document the desired state. `expected`: the digest that the fleet must still have (FleetChanged)."""
+    """Make the document the desired state; FleetChanged unless the fleet still has the digest `expected`."""
     spec = parse_fleet(documents.load(document) if isinstance(document, str) else document)
     with transaction.atomic():
         if expected is not None and expected != digest():
-            raise FleetChanged("the fleet has been changed since it was read; read it again and apply to that")
+            raise FleetChanged("the fleet has changed since it was read; read it again and apply to that")
         before = current_spec()
         wrong = needs.problems(spec.pools, () if prune else [pool.name for pool in before.pools])
         if wrong:
@@ -91,7 +91,7 @@ def apply_fleet(
 
 
 def _warnings(spec: FleetSpec) -> tuple[str, ...]:
-    known = {*nodes.known(), LOCAL}  # this host's worker may be about to start
+    known = {*nodes.known(), LOCAL}  # its worker may be about to start
     return tuple(
         f"pool {pool.name}: node {name} is not known yet; its instances start once it reports "
         f"(manage.py node --name {name})"
@@ -105,7 +105,7 @@ def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: 
     Fleet.objects.update_or_create(
         pk=1, defaults={"name": spec.name, "applied_at": timezone.now(), "applied_by": actor}
     )
-    wanted = {pool.name: pool for pool in spec.pools}
+    desired = {pool.name: pool for pool in spec.pools}
     for change in found:
         if change.kind == "unlisted":
             continue
@@ -113,13 +113,13 @@ def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: 
             Pool.objects.filter(name=change.pool).update(removed=True)
             made = None
         else:
-            made = _save_pool(wanted[change.pool], actor, reason)
+            made = _save_pool(desired[change.pool], actor, reason)
         text = f"version {made.number}: {describe_change(change)}" if made is not None else describe_change(change)
         events.record_pool(Pool.objects.get(name=change.pool), change.kind, text, actor, reason)
 
 
 def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
-    """The new version of its configuration; None when that is as it was."""
+    """The new version; None when the configuration is unchanged."""
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
     plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
@@ -128,19 +128,19 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
     made = versions.record_version(pool, before, spec, actor, reason)
     if made is not None and pool.halted:
-        # Another configuration is another change, with its own chance.
+        # A new configuration is a new change, so it is not halted.
         Pool.objects.filter(pk=pool.pk).update(halted="")
     return made
 
 
 def current_spec() -> FleetSpec:
-    """The fleet as last applied (without the pools of experiments)."""
+    """The fleet as last applied, without ephemeral pools."""
     header = Fleet.objects.first()
     return FleetSpec(header.name if header else DEFAULT_NAME, tuple(pool_spec(pool) for pool in selectors.pools()))
 
 
 def export() -> dict[str, Any]:
-    """The document that, applied, changes nothing."""
+    """The document of the current fleet; applying it changes nothing."""
     return dump_fleet(current_spec())
 
 
@@ -153,14 +153,14 @@ def digest() -> str:
 
 
 def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """No new requests; those that run may finish. The process stays."""
+    """Stop new requests; running ones finish. The process stays."""
     instance = selectors.instance(instance_name)
     if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _wish(instance, DesiredState.DRAINED, "drain", actor, reason)
+    _set_desired(instance, DesiredState.DRAINED, "drain", actor, reason)
     if instance.state == State.READY:
-        # Out of routing now, not at the reconciler's next look.
-        move(instance, State.DRAINING, _because(f"drained by {actor}", reason), actor=actor)
+        # Out of routing now, not at the next reconcile step.
+        move(instance, State.DRAINING, _with_reason(f"drained by {actor}", reason), actor=actor)
         publish_fleet(instance.pool.name)
     return instance
 
@@ -170,63 +170,65 @@ def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
     instance = selectors.instance(instance_name)
     if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it instead")
-    _wish(instance, DesiredState.RUNNING, "undrain", actor, reason)
+    _set_desired(instance, DesiredState.RUNNING, "undrain", actor, reason)
     return instance
 
 
 def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Drain, stop, start: at once where nothing runs, and without waiting for the end of a back-off."""
+    """Drain, stop and start, without waiting for a back-off."""
     instance = selectors.instance(instance_name)
     if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it instead")
-    asked = _because(f"restart asked by {actor}", reason)[:300]
-    _wish(instance, instance.desired, "restart", actor, reason, restart_asked=asked, failures=0, next_start_at=None)
+    asked = _with_reason(f"restart asked by {actor}", reason)[:300]
+    _set_desired(
+        instance, instance.desired, "restart", actor, reason, restart_asked=asked, failures=0, next_start_at=None
+    )
     return instance
 
 
 def stop(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Drain, stop, and leave it so."""
+    """Drain and stop until it is started again."""
     instance = selectors.instance(instance_name)
-    _wish(instance, DesiredState.STOPPED, "stop", actor, reason)
+    _set_desired(instance, DesiredState.STOPPED, "stop", actor, reason)
     return instance
 
 
 def start(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Run it again, without waiting for the end of a back-off."""
+    """Start it, without waiting for a back-off."""
     instance = selectors.instance(instance_name)
-    _wish(instance, DesiredState.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
+    _set_desired(instance, DesiredState.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
     return instance
 
 
 def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> Instance:
-    """Drain, then free the GPU's memory without ending the process. Level 1 keeps the weights in host memory."""
+    """Drain, then free the GPU's memory; the process stays. Level 1 keeps the weights in host memory."""
     instance = selectors.instance(instance_name)
     if not can_sleep(instance):
-        raise NotPossible(f"{instance_name} has no sleep: its kind or its options do not offer it")
+        raise NotPossible(f"{instance_name} cannot sleep: its kind or its options do not support it")
     if instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _wish(instance, DesiredState.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
+    _set_desired(instance, DesiredState.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
     return instance
 
 
 def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
-    """Take the GPU's memory again, then requests."""
+    """Reload the GPU's memory, then take requests."""
     instance = selectors.instance(instance_name)
     if instance.desired != DesiredState.ASLEEP:
         raise NotPossible(f"{instance_name} is not asleep")
-    _wish(instance, DesiredState.RUNNING, "wake", actor, reason, ordered_at=None)
+    _set_desired(instance, DesiredState.RUNNING, "wake", actor, reason, ordered_at=None)
     return instance
 
 
 def can_sleep(instance: Instance) -> bool:
-    """Whether its kind, with the options that it runs with, offers it."""
+    """Whether its kind supports sleep with its current options."""
     config = instance.config or {"kind": instance.pool.kind, "engine": instance.pool.engine}
     kind = KINDS.get(config["kind"])
     return kind is not None and kind.can_sleep(build(kind.spec, config["engine"]))
 
 
 def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:
-    """So many from now on; an autoscaler goes on from there. Pool.DoesNotExist; NotPossible beyond the limits."""
+    """Set the replicas; an autoscaler continues from there. Pool.DoesNotExist; NotPossible beyond the limits."""
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
     most = min(MAX_REPLICAS, kind.max_replicas(build(kind.spec, pool.engine)) or MAX_REPLICAS)
@@ -239,26 +241,26 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
     return pool
 
 
-def _wish(instance: Instance, wish: str, kind: str, actor: str, reason: str, **fields: Any) -> None:
-    Instance.objects.filter(pk=instance.pk).update(desired=wish, **fields)
-    instance.desired = wish
+def _set_desired(instance: Instance, desired: str, kind: str, actor: str, reason: str, **fields: Any) -> None:
+    Instance.objects.filter(pk=instance.pk).update(desired=desired, **fields)
+    instance.desired = desired
     for name, value in fields.items():
         setattr(instance, name, value)
     events.record(instance, kind, f"{kind} asked by {actor}", actor, reason)
 
 
-def _because(text: str, reason: str) -> str:
+def _with_reason(text: str, reason: str) -> str:
     return f"{text}: {reason}" if reason else text
 
 
 def create_ephemeral_pool(
     name: str, like: Pool, *, replicas: int | None = None, engine_overrides: Mapping[str, Any] | None = None, owner: str
 ) -> Pool:
-    """A pool for one experiment, as another one with other options. InvalidFleet when they do not fit the kind."""
+    """A pool for one experiment: a copy of `like` with other options. InvalidFleet when the kind rejects them."""
     if not is_ephemeral(name):
-        raise NotPossible(f"{name}: the name of an experiment's pool begins with {EPHEMERAL_PREFIX}")
+        raise NotPossible(f"{name}: the name of an ephemeral pool must begin with {EPHEMERAL_PREFIX}")
     if Pool.objects.filter(name=name).exists():
-        raise NotPossible(f"{name}: there is such a pool already")
+        raise NotPossible(f"{name}: the pool exists already")
     engine = {**like.engine, **(engine_overrides or {})}
     problems = check_engine(KINDS[like.kind], engine, "engine")
     if problems:
@@ -277,5 +279,5 @@ def create_ephemeral_pool(
 
 
 def delete_ephemeral_pool(name: str, actor: str) -> bool:
-    """Stop its instances and forget it; False when there is none of that name."""
+    """Mark it for removal; False when it does not exist."""
     return bool(Pool.objects.filter(name=name).exclude(ephemeral_owner="").update(removed=True))

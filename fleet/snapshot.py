@@ -1,4 +1,4 @@
-"""From rows and samples to the values that the pure parts (fleet/plan/reconcile.py, fleet/plan/drift.py) work on."""
+"""Rows and samples as the values that fleet/plan works on."""
 
 import datetime as dt
 import logging
@@ -21,8 +21,8 @@ from fleet.spec.versions import VersionStatus, version_statuses
 from router.contract import codec, redis_keys
 from router.contract.staleness import NODE_GONE_S
 
-IDLE_AFTER_S = 1.0  # figures younger than the drain by that much already show what routers did until then
-POD_S = 600.0  # to find a machine and to pull an image, before an engine begins to load
+IDLE_AFTER_S = 1.0  # a sample that much younger than the drain covers every request that routers sent before it
+POD_S = 600.0  # to find a machine and pull an image before an engine loads
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +55,7 @@ def pool_spec(pool: Pool) -> PoolSpec:
 
 
 def scale_of(pool: Pool, now: dt.datetime) -> Scale:
-    """How many instances it should have now, and why."""
+    """The current number of instances, with the reason."""
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
     scale = current_scale(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
     kind = KINDS.get(pool.kind)
@@ -64,7 +64,7 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]:
-    """Of pools whose kinds are known."""
+    """Needs pools of known kinds."""
     found = list(pools)
     hashes = {pool.name: config_hash(pool_spec(pool)) for pool in found}
     status = version_statuses(found, hashes)

@@ -1,4 +1,4 @@
-"""Celery's side of the fleet: the steps on their queues, one at a time, and the orders to the nodes."""
+"""Celery tasks of the fleet: periodic steps, one at a time, and orders to the nodes."""
 
 import functools
 import threading
@@ -20,7 +20,7 @@ from fleet.redis import connect
 from router.contract import redis_keys
 
 LOCAL = "local"
-LOCK_MS = 10_000  # a step that takes longer has died or hangs; the next one may go on
+LOCK_MS = 10_000  # a step that takes longer has died or hangs, so the next one may run
 # Delete the lock only while it is still ours.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 _TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake")}
@@ -29,14 +29,14 @@ _watching = threading.Lock()
 
 
 @contextmanager
-def alone(name: str) -> Iterator[bool]:
-    """Whether nobody else is at it (SET NX PX); a tick that finds it taken does nothing."""
+def exclusively(name: str) -> Iterator[bool]:
+    """Whether this process holds the lock (SET NX PX); otherwise the step is skipped."""
     client, key, token = connect(), redis_keys.lock_key(name), uuid.uuid4().hex
-    taken = bool(client.set(key, token, nx=True, px=LOCK_MS))
+    acquired = bool(client.set(key, token, nx=True, px=LOCK_MS))
     try:
-        yield taken
+        yield acquired
     finally:
-        if taken:
+        if acquired:
             client.eval(_RELEASE, 1, key, token)
 
 
@@ -46,15 +46,15 @@ def send(order: str, node: str, instance: str, epoch: int) -> None:
 
 @shared_task(name="fleet.reconcile")
 def reconcile() -> None:
-    with alone("fleet.reconcile") as taken:
-        if taken:
+    with exclusively("fleet.reconcile") as acquired:
+        if acquired:
             reconcile_step(timezone.now(), send)
 
 
 @shared_task(name="fleet.watch_silent")
 def watch_silent() -> None:
-    with alone("fleet.watch_silent") as taken:
-        if taken and _watching.acquire(blocking=False):
+    with exclusively("fleet.watch_silent") as acquired:
+        if acquired and _watching.acquire(blocking=False):
             try:
                 failover_probe().step(timezone.now())
             finally:
@@ -68,9 +68,9 @@ def failover_probe() -> FailoverProbe:
 
 @shared_task(name="fleet.scrape")
 def scrape(node: str = LOCAL) -> None:
-    with alone(f"fleet.scrape.{node}") as taken:
-        # The lock in Redis may run out under a step that hangs; its event loop cannot be entered twice.
-        if taken and _scraping.acquire(blocking=False):
+    with exclusively(f"fleet.scrape.{node}") as acquired:
+        # The lock in Redis may expire under a hanging step, whose event loop cannot be entered twice.
+        if acquired and _scraping.acquire(blocking=False):
             try:
                 scraper().step(timezone.now(), node)
             finally:
@@ -79,7 +79,7 @@ def scrape(node: str = LOCAL) -> None:
 
 @functools.cache
 def scraper() -> Scraper:
-    """One per process, with its connections and its memory."""
+    """One per process, with its connections and state."""
     return Scraper()
 
 
@@ -91,8 +91,8 @@ def publish() -> None:
 
 @shared_task(name="fleet.autoscale")
 def autoscale() -> None:
-    with alone("fleet.autoscale") as taken:
-        if taken:
+    with exclusively("fleet.autoscale") as acquired:
+        if acquired:
             scale_step(timezone.now())
 
 

@@ -1,4 +1,4 @@
-"""Moving one instance to another state: by a conditional UPDATE, so that of two who try only one does."""
+"""State changes by conditional UPDATE: of two concurrent attempts, one succeeds."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fleet.models import Instance, State
 
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
-    """True when this call moved it; False when it was no longer in the state (and epoch) that the caller has seen."""
+    """False when the row no longer has the caller's state and epoch."""
     before, now = instance.since, timezone.now()
     changes: dict[str, Any] = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)

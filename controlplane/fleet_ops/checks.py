@@ -42,14 +42,14 @@ def check(pool: PoolSpec) -> StartPreview:
     pod = _as_pod(pool)
     if pod is not None:
         return pod
-    made = preview(pool)
+    prepared = preview(pool)
     elsewhere = pool.node if pool.node not in ("", HERE) else ""
-    found = () if elsewhere or not KINDS[pool.kind].launched else tuple(_look(pool, made))
-    return replace(_as_process(pool, made), findings=found, elsewhere=elsewhere)
+    found = () if elsewhere or not KINDS[pool.kind].launched else tuple(_look(pool, prepared))
+    return replace(_as_process(pool, prepared), findings=found, elsewhere=elsewhere)
 
 
-def _as_process(pool: PoolSpec, made: PreparedStart) -> StartPreview:
-    return StartPreview(pool.name, shell_line(made), made.files)
+def _as_process(pool: PoolSpec, prepared: PreparedStart) -> StartPreview:
+    return StartPreview(pool.name, shell_line(prepared), prepared.files)
 
 
 def _as_pod(pool: PoolSpec) -> StartPreview | None:
@@ -57,10 +57,10 @@ def _as_pod(pool: PoolSpec) -> StartPreview | None:
     return None if pod is None else StartPreview(pool.name, pod.command, elsewhere=pod.node, pod=pod)
 
 
-def _look(pool: PoolSpec, made: PreparedStart) -> list[Prerequisite]:
+def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
     held = Port.objects.filter(instance__name=f"{pool.name}-0")
     ports = {port.use: port.number for port in held.filter(instance__pid=None)}
-    return prerequisites.check(made.requires, ports)
+    return prerequisites.check(prepared.requires, ports)
 
 
 def check_all(spec: FleetSpec) -> list[StartPreview]:

@@ -19,7 +19,7 @@ from controlplane.up.plan import Options
 from fleet import selectors, services
 from fleet.control.shutdown import stop_all
 from fleet.kinds import KINDS
-from fleet.node.launcher import LaunchError
+from fleet.node.launcher import LaunchFailed
 from fleet.spec import document, fleet_spec
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
@@ -84,4 +84,4 @@ def stop_engines() -> None:
     finally:
         connections.close_all()
     if left:
-        raise LaunchError("; ".join(f"{name}: {why}" for name, why in left.items()))
+        raise LaunchFailed("; ".join(f"{name}: {why}" for name, why in left.items()))

@@ -1,4 +1,4 @@
-"""The autoscaler's step: look at each pool that has one, keep the figures in Redis, say or do what they ask for."""
+"""The autoscaler's step: record the load of each autoscaled pool in Redis, then advise or scale."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ TTL_S = 120
 
 
 def scale_step(now: dt.datetime) -> dict[str, Advice]:
-    """By pool. In automatic mode the advice has been followed."""
+    """The advice by pool; automatic mode also applies it."""
     pools = Pool.objects.filter(removed=False).exclude(autoscale={})
     return {pool.name: _scale(pool, autoscale_of(pool.autoscale), now) for pool in pools}
 
@@ -61,7 +61,7 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
 
 
 def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
-    """By class, over what every router has seen in the last minute."""
+    """By class, over all routers and the last minute."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     states = (
@@ -76,7 +76,7 @@ def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
 
 
 def latest(pool_names: list[str]) -> dict[str, dict[str, Any]]:
-    """What was last advised for each of the pools; without Redis nothing."""
+    """The latest advice by pool; empty without Redis."""
     if not pool_names:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Forgetting a node that is gone for good: its row, and that what rests was there."""
+"""Forgetting a node that is gone for good."""
 
 import datetime as dt
 
@@ -12,18 +12,18 @@ from fleet.plan.desired import AT_REST
 from fleet.services import NotPossible
 from router.contract.staleness import NODE_GONE_S
 
-_SHOWN = 4  # instances that a refusal names
+_SHOWN = 4  # instances named in a refusal
 
 
 def forget(name: str, actor: str, reason: str = "") -> Node:
-    """Node.DoesNotExist; NotPossible, with what to do first, while it reports or an instance may still run there."""
+    """Node.DoesNotExist; NotPossible while it reports or an instance may still run there."""
     node = Node.objects.get(name=name)
     refusal = why_not(node, timezone.now())
     if refusal:
         raise NotPossible(refusal)
     with transaction.atomic():
         if not Node.objects.filter(pk=node.pk, last_seen=node.last_seen).delete()[0]:
-            raise NotPossible(f"{name} has reported in this very moment; end its worker first")
+            raise NotPossible(f"{name} has just reported; end its worker first")
         Instance.objects.filter(node=name).update(node="")
         Port.objects.filter(node=name).delete()
     events.record_node(name, "forgotten", f"forgotten by {actor}", actor, reason, nodes.age_s(node))
@@ -31,7 +31,7 @@ def forget(name: str, actor: str, reason: str = "") -> Node:
 
 
 def why_not(node: Node, now: dt.datetime) -> str:
-    """Why it cannot be forgotten now, and what to do; empty when it can."""
+    """Why it cannot be forgotten, and what to do; empty: it can."""
     if node.last_seen is not None and now - node.last_seen < dt.timedelta(seconds=NODE_GONE_S):
         heard_s = nodes.age_s(node) or 0.0
         return (
@@ -44,6 +44,6 @@ def why_not(node: Node, now: dt.datetime) -> str:
         return ""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (
-        f"{node.name} still holds {', '.join(names[:_SHOWN])}{more}. What is out of reach is started elsewhere after a "
-        f"while, where its pool may be on another node; else stop it, or place its pool elsewhere"
+        f"{node.name} still holds {', '.join(names[:_SHOWN])}{more}. Unreachable instances start on another node "
+        f"after a while if their placement allows one; otherwise stop them or change the placement"
     )

@@ -1,4 +1,4 @@
-"""Which launcher this process has: its settings say whether its node is a host or a namespace of a cluster."""
+"""The launcher of this process: for a host, or for a Kubernetes namespace when the settings name one."""
 
 import functools
 
@@ -16,7 +16,7 @@ def current() -> Launcher:
 
 @functools.cache
 def _pods(namespace: str, context: str, file: str) -> Launcher:
-    from fleet.kubernetes.pods import Pods  # the client takes half a second to load, and most nodes are hosts
+    from fleet.kubernetes.pods import Pods  # the client takes half a second to load
 
     return Pods.of(namespace, context, file)
 

@@ -1,7 +1,7 @@
-"""What a node does for its instances: launch one, end one. Short, and safe to repeat.
+"""Orders to a node: launch an instance, end it. Safe to repeat.
 
-A task carries the epoch that it was made for. It acts only while the record still says so, and what it launched but
-could not record is ended: there are never two processes for one instance.
+An order is void unless its epoch is current. A process that was launched but could not be recorded is ended, so an
+instance never has two processes.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from fleet.transitions import move
 
 
 def start_instance(name: str, epoch: int) -> bool:
-    """Launch it; False when the start has been overtaken or the launch failed (the record says why)."""
+    """False when the order is void or the launch failed; the record says why."""
     instance = _claimed(name, epoch)
     if instance is None:
         return False
@@ -30,22 +30,17 @@ def start_instance(name: str, epoch: int) -> bool:
     try:
         started = launcher.claim(instance)
         return _refused(instance, started) if started is not None else _launch(instance, launcher)
-    except StartDeferred as waits:
-        return _waits(instance, str(waits))
-    except (
-        OSError,
-        NoPort,
-        DependencyNotReady,
-        LookupError,
-    ) as error:  # LookupError: scaled beyond what the options name
+    except StartDeferred as deferred:
+        return _deferred(instance, str(deferred))
+    except (OSError, NoPort, DependencyNotReady, LookupError) as error:  # LookupError: more replicas than GPUs or URLs
         return _failed(instance, f"could not be launched: {error}")
 
 
 def _refused(instance: Instance, started: int) -> bool:
-    """An order that came twice is dropped; a database that is behind this node (restored?) catches up with it."""
+    """Drop a repeated order. A database behind this node, for example after a restore, catches up with its epoch."""
     if started > instance.epoch:
         same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
-        reason = f"node {instance.node} has started epoch {started} of it already; the next start comes after that"
+        reason = f"node {instance.node} has already started epoch {started} of it; the next start continues from there"
         if same.update(epoch=started, state=State.STOPPED, reason=reason, since=timezone.now()):
             events.record(instance, "refused", reason)
     return False
@@ -61,12 +56,12 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
     recorded = move(
         instance,
         State.LOADING,
-        started.words,
+        started.text,
         **{"pid": None, "pid_started": None, **started.fields},
         boot_id=process.boot_id(),
-        url=started.made.url,
-        command=started.made.argv,
-        wire=started.made.wire,
+        url=started.prepared.url,
+        command=started.prepared.argv,
+        wire=started.prepared.wire,
         started_at=timezone.now(),
         kv_blocks=None,
         block_size=None,
@@ -79,12 +74,12 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
-    """Somebody else has started it, and ends it."""
-    made = prepare(instance.config, instance, {}, peers_of(instance.config))
-    return StartedInstance(made, f"started elsewhere, at {made.url}")
+    """Not started or ended by Weir."""
+    prepared = prepare(instance.config, instance, {}, peers_of(instance.config))
+    return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
 
-def _waits(instance: Instance, reason: str) -> bool:
+def _deferred(instance: Instance, reason: str) -> bool:
     same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
     same.update(reason=reason)
     return False
@@ -97,7 +92,7 @@ def _failed(instance: Instance, reason: str) -> bool:
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:
-    """Ask it to end, or end it; False when it is not there any more."""
+    """SIGTERM or SIGKILL; False when it is already gone."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STOPPING).first()
     if instance is None or not launched(instance):
         return False
@@ -106,12 +101,12 @@ def signal_instance(name: str, epoch: int, kill: bool) -> bool:
 
 def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
     if not launched(instance):
-        return ProcessStatus(instance.state != State.STOPPING)  # whoever started it ends it; we only stop looking
+        return ProcessStatus(instance.state != State.STOPPING)  # Weir does not end it, only stops probing it
     return launcher.status(instance)
 
 
 def launched(instance: Instance) -> bool:
-    """Whether it is ours to start and to end."""
+    """Whether Weir starts and ends it."""
     kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
     return kind is None or kind.launched
 

@@ -1,4 +1,4 @@
-"""Nodes: telling that one is there and what it has, and keeping instances off it."""
+"""Nodes: heartbeats, inventory, cordon and drain."""
 
 import datetime as dt
 import functools
@@ -20,12 +20,12 @@ from fleet.redis import connect
 from router.contract import codec, redis_keys
 
 INVENTORY_S = 60.0
-SILENT_S = 12.0  # without a heartbeat for so long: its instances are looked at from the control host
+SILENT_S = 12.0  # without a heartbeat for so long: the control host probes its instances
 log = logging.getLogger(__name__)
 
 
 def record_heartbeat(name: str, now: dt.datetime) -> Node:
-    """Called by the node's own worker every few seconds."""
+    """The node's own worker calls it every few seconds."""
     launcher = current()
     values = {
         "hostname": socket.gethostname(),
@@ -46,22 +46,22 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
 
 @functools.lru_cache(maxsize=1)
 def _inventory(launcher: Launcher, period: int) -> dict[str, Any]:
-    """Looked at once in each period: NVML takes its time."""
+    """Cached for one period: NVML is slow."""
     return launcher.inventory()
 
 
 def cordon(name: str, actor: str, reason: str = "") -> Node:
-    """Start nothing new there; what runs stays. Node.DoesNotExist."""
+    """Start no new instances there; running ones stay. Node.DoesNotExist."""
     return _set(name, "cordoned", actor, reason, cordoned=True, draining=False)
 
 
 def drain(name: str, actor: str, reason: str = "") -> Node:
-    """Start nothing new there and move what runs to other nodes, where its pool may be on others."""
+    """Cordon it, and move instances whose placement allows another node."""
     return _set(name, "drained", actor, reason, cordoned=True, draining=True)
 
 
 def uncordon(name: str, actor: str, reason: str = "") -> Node:
-    """Take instances again."""
+    """Allow new instances again."""
     return _set(name, "open again", actor, reason, cordoned=False, draining=False)
 
 
@@ -76,13 +76,13 @@ def _set(name: str, word: str, actor: str, reason: str, *, cordoned: bool, drain
 
 
 def _closed_for_s(node: Node) -> float | None:
-    """Since it was cordoned or drained; None when it is open."""
+    """Time since it was cordoned or drained; None: it is open."""
     latest = InstanceEvent.objects.filter(node=node.name, kind__in=("cordoned", "drained")).first()
     return (timezone.now() - latest.at).total_seconds() if latest and node.cordoned else None
 
 
 def silent(now: dt.datetime) -> list[str]:
-    """Names of nodes that have not been heard of for a while."""
+    """Names of nodes without a recent heartbeat."""
     return list(_silent(now).values_list("name", flat=True))
 
 
@@ -91,27 +91,27 @@ def _silent(now: dt.datetime) -> "QuerySet[Node]":
 
 
 def record_silent(now: dt.datetime) -> list[str]:
-    """Names of nodes that have fallen silent since the last look; said once, until they report again."""
+    """Record the nodes that fell silent since the last call; returns their names."""
     fallen = [
         node
         for node in _silent(now).filter(missed_at=None)
-        # One that reports in this very moment is not missed.
+        # A node that has just reported is not silent.
         if Node.objects.filter(pk=node.pk, missed_at=None, last_seen=node.last_seen).update(missed_at=node.last_seen)
     ]
     for node in fallen:
-        text = f"has not reported for {SILENT_S:.0f} s; its engines are looked at from the control host"
+        text = f"has not reported for {SILENT_S:.0f} s; the control host probes its engines"
         events.record_node(node.name, "silent", text)
     return [node.name for node in fallen]
 
 
 def publish(now: dt.datetime) -> None:
-    """For the pages that look at Redis alone; without it they say so themselves."""
-    told = [
+    """For pages that read Redis only."""
+    published = [
         {"name": node.name, "last_seen": _unix(node.last_seen), "missed_at": _unix(node.missed_at)}
         for node in Node.objects.order_by("name")
     ]
     try:
-        connect().set(redis_keys.NODES, codec.encode({"at": now.timestamp(), "nodes": told}))
+        connect().set(redis_keys.NODES, codec.encode({"at": now.timestamp(), "nodes": published}))
     except redis.RedisError as error:
         log.warning("nodes not published: %s", error)
 
@@ -125,5 +125,5 @@ def known() -> list[str]:
 
 
 def age_s(node: Node) -> float | None:
-    """Since its last heartbeat."""
+    """Time since its last heartbeat."""
     return None if node.last_seen is None else max(0.0, (timezone.now() - node.last_seen).total_seconds())

@@ -1,4 +1,4 @@
-"""What routers know of the fleet: weir:fleet:<pool>, written when it changed and again when Redis has lost it."""
+"""The fleet as routers read it: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
 from typing import Any
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's instances for the routers if they differ from what is there; True when something was written.
+    """Write the pool's instances to Redis if they differ; True when written.
 
-    Two writers may race with an older and a newer view. Whoever writes looks at the database again afterwards, so
-    the last word is the newest. Without Redis nothing is written; the net (fleet.publish) does it later.
+    Two writers may race with an older and a newer view, so each reads the database again after writing and the newest
+    view wins. Without Redis, the periodic fleet.publish task writes them later.
     """
     try:
         return _publish(pool_name)
@@ -42,7 +42,7 @@ def _publish(pool_name: str) -> bool:
 
 
 def remove_fleet(pool_name: str) -> None:
-    """The pool is no more: routers forget it, and what it was routed by."""
+    """Remove a deleted pool and its policy from the routers."""
     pipe = connect().pipeline()
     pipe.srem(redis_keys.POOLS, pool_name)
     for key in (redis_keys.fleet_key(pool_name), redis_keys.policy_key(pool_name)):

@@ -1,6 +1,6 @@
-"""The reconciler's step: read what should run and what does, plan, claim each action by a conditional UPDATE, hand out.
+"""The reconciler's step: read desired and observed state, plan, claim each action by conditional UPDATE, send orders.
 
-`reconcile_step` is called each second by a Celery task and directly by tests; `send` carries orders to the nodes.
+A Celery task calls `reconcile_step` each second; tests call it directly. `send` carries orders to the nodes.
 """
 
 import datetime as dt
@@ -31,21 +31,21 @@ Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); o
 
 
 def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
-    """One look and one step; the actions that were carried out."""
+    """One step; returns the executed actions."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
     desired = desired_of_all(pools.values(), now)
     samples = samples_of(_need_samples(rows.values(), desired))
     observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
-    wanted = plan(desired, observed, now.timestamp(), node_views(now))
-    done = tuple(action for action in wanted if _APPLY[action.kind](_Step(action, pools, rows, now, send)))
+    actions = plan(desired, observed, now.timestamp(), node_views(now))
+    done = tuple(action for action in actions if _APPLY[action.kind](_Step(action, pools, rows, now, send)))
     for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
         publish_fleet(name)
     return done
 
 
 def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
-    """Whose figures matter to the plan: those that drain, and all of a pool that must choose who goes."""
+    """Rows whose samples the plan uses: draining ones, and all of a pool that must choose which to remove."""
     there = [row for row in rows if row.state not in AT_REST]
     staying = Counter(row.pool.name for row in there if not row.retired)
     choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}
@@ -53,7 +53,7 @@ def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> l
 
 
 class _Step:
-    """One action with the rows that it is about."""
+    """One action with its rows."""
 
     def __init__(
         self, action: Action, pools: dict[str, Pool], rows: dict[str, Instance], now: dt.datetime, send: Send
@@ -66,7 +66,7 @@ class _Step:
 
     @property
     def instance(self) -> Instance:
-        assert self.row is not None  # noqa: S101 - only `create` and what is about the pool come without a row
+        assert self.row is not None  # noqa: S101 - only `create` and pool actions have no row
         return self.row
 
 
@@ -81,7 +81,7 @@ def _create(order: _Step) -> bool:
                 ordinal=order.action.ordinal,
                 node="",
                 reason=order.action.reason,
-                # Epochs of a name go on where they were: a router must not take the new process for the old one.
+                # Epochs of a name continue, so routers can tell the new process from the old one.
                 epoch=latest.epoch if latest else 0,
             )
     except IntegrityError:
@@ -94,7 +94,7 @@ def _start(order: _Step) -> bool:
     row, epoch = order.instance, order.instance.epoch + 1
     config = _config(order.pool, row, order.action.config_hash)
     if config is None:
-        return False  # the pool has been changed since the plan was made
+        return False  # the pool changed after the plan was made
     claimed = move(
         row,
         State.STARTING,
@@ -172,13 +172,13 @@ def _wake(order: _Step) -> bool:
     return _send_order(order, "wake")
 
 
-def _send_order(order: _Step, what: str) -> bool:
+def _send_order(order: _Step, verb: str) -> bool:
     row = order.instance
     same = Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=row.state, ordered_at=row.ordered_at)
     if not same.update(ordered_at=order.now):
         return False
-    events.record(row, what, order.action.reason)
-    order.send(what, row.node, row.name, row.epoch)
+    events.record(row, verb, order.action.reason)
+    order.send(verb, row.node, row.name, row.epoch)
     return True
 
 
@@ -254,12 +254,12 @@ _APPLY: dict[str, Callable[[_Step], bool]] = {
 
 
 def publish_step() -> list[str]:
-    """What Redis has lost or holds otherwise is written again; the pools that were."""
+    """Write every pool that Redis has lost or holds differently; returns their names."""
     return [name for name in Pool.objects.values_list("name", flat=True) if publish_fleet(name)]
 
 
 def expire_step(now: dt.datetime) -> int:
-    """Pools of experiments that nobody has removed, and old events."""
+    """Remove leftover ephemeral pools and old events."""
     InstanceEvent.objects.filter(at__lt=now - EVENTS_KEPT).delete()
     old = Pool.objects.exclude(ephemeral_owner="").filter(created_at__lt=in_seconds(now, -EPHEMERAL_S), removed=False)
     return old.update(removed=True)

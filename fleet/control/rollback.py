@@ -1,4 +1,4 @@
-"""Going back to an earlier configuration of a pool: on request, or when a change has failed."""
+"""Rollback of a pool's configuration, on request or after a failed change."""
 
 import datetime as dt
 
@@ -12,9 +12,9 @@ from fleet.spec import versions
 
 
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
-    """A new version that says what the earlier one said. `number`: which; else the latest other one that worked.
+    """A new version with the content of version `number`, or else of the latest other one that worked.
 
-    Pool.DoesNotExist; NotPossible when there is no such version or the pool has that configuration already.
+    Pool.DoesNotExist; NotPossible when the version does not exist or is current.
     """
     with transaction.atomic():
         pool = Pool.objects.get(name=pool_name, removed=False)
@@ -43,7 +43,7 @@ def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> Pool
 
 
 def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
-    """Go on with a change that was halted. Pool.DoesNotExist; NotPossible when none is."""
+    """Continue a halted change. Pool.DoesNotExist; NotPossible when no change is halted."""
     pool = Pool.objects.get(name=pool_name, removed=False)
     if not Pool.objects.filter(pk=pool.pk).exclude(halted="").update(halted=""):
         raise NotPossible(f"{pool_name}: no change is halted")
@@ -54,7 +54,7 @@ def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
 
 
 def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
-    """Stop a change that has failed; what has not been changed stays as it is."""
+    """Halt a failed change; unchanged instances stay."""
     if not Pool.objects.filter(pk=pool.pk, halted="").update(halted=reason):
         return False
     lasted = _mark_failed(pool, reason, now)
@@ -63,7 +63,7 @@ def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
 
 
 def rollback_failed(pool: Pool, reason: str, now: dt.datetime) -> bool:
-    """The automatic way back. Where there is nothing to go back to, the change is halted."""
+    """Roll back automatically; without a target, halt the change."""
     _mark_failed(pool, reason, now)
     try:
         rollback_pool(pool.name, "weir", reason)
@@ -73,7 +73,7 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime) -> bool:
 
 
 def _mark_failed(pool: Pool, reason: str, now: dt.datetime) -> float | None:
-    """How long the change had been under way, in seconds."""
+    """Returns the seconds since the change began."""
     latest = pool.versions.first()
     if latest is None:
         return None

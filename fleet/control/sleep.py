@@ -1,4 +1,4 @@
-"""Putting an engine to sleep and waking it, as vLLM offers it: POST /sleep?level=N and /wake_up."""
+"""Sleep and wake-up of an engine over vLLM's endpoints: POST /sleep?level=N and /wake_up."""
 
 import urllib.request
 
@@ -10,7 +10,7 @@ TIMEOUT_S = 120.0  # weights move between GPU and host
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
-    """False when it is no longer to sleep, or the engine refuses (its history says why)."""
+    """False when the order is void or the engine refuses; its history says why."""
     instance = _found(name, epoch, "asleep")
     if instance is None:
         return False
@@ -25,9 +25,9 @@ def wake_instance(name: str, epoch: int) -> bool:
     return _post(instance, "/wake_up") and _note(instance, None, "awake again")
 
 
-def _found(name: str, epoch: int, wish: str) -> Instance | None:
+def _found(name: str, epoch: int, desired: str) -> Instance | None:
     rows = Instance.objects.select_related("pool")
-    return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=wish).first()
+    return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=desired).first()
 
 
 def _post(instance: Instance, path: str) -> bool:

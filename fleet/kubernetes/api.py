@@ -1,13 +1,13 @@
-"""The few requests that a node makes of its cluster's API server, through the official client (kubernetes).
+"""Requests to the API server of a cluster, through the official client (kubernetes).
 
-The client brings what is hard: kubeconfig and in-cluster configuration, credentials that are renewed, TLS, proxies.
-Objects stay the JSON that the server sends: a server newer than the client may say what the client's models refuse.
+The client handles kubeconfig and in-cluster configuration, renewal of credentials, TLS and proxies. Objects stay JSON,
+as the client's models may reject objects of a newer server.
 
 KubernetesError
-├── NotReached   no answer, or one that says to come back later
-├── Forbidden    not allowed; the message names the verb and the resource
-├── Absent       there is no such object (404)
-├── Exists       there is such an object already (409)
+├── NotReached   no answer, or a temporary error
+├── Forbidden    the message names the verb and the resource (403)
+├── Absent       no such object (404)
+├── Exists       the object exists already (409)
 └── Expired      a watch from a version that the server no longer has (410)
 """
 
@@ -25,15 +25,20 @@ from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from fleet.node.launcher import LaunchError
+from fleet.node.launcher import LaunchFailed
 
 Json = dict[str, Any]
 CONNECT_S = 3.0
 READ_S = 10.0
+NEEDED_RIGHTS = (
+    *(("pods", verb, "") for verb in ("get", "list", "watch", "create", "delete")),
+    ("pods", "get", "log"),
+    ("secrets", "create", ""),
+)
 _LATER = frozenset({429, 500, 502, 503, 504})
 
 
-class KubernetesError(LaunchError):
+class KubernetesError(LaunchFailed):
     pass
 
 
@@ -59,13 +64,13 @@ class Expired(KubernetesError):
 
 _ERRORS: Mapping[int, type[KubernetesError]] = {403: Forbidden, 404: Absent, 409: Exists, 410: Expired}
 _ADVICE = {
-    401: "the credentials are not taken: renew the kubeconfig or the service account's token",
+    401: "the credentials are rejected: renew the kubeconfig or the service account's token",
     403: "give the role that docs/kubernetes.md lists",
 }
 
 
 class KubernetesApi:
-    """One namespace of one cluster. Safe to use from several threads."""
+    """One namespace of one cluster; safe for several threads."""
 
     def __init__(self, namespace: str, context: str = "") -> None:
         self.namespace = namespace
@@ -77,12 +82,12 @@ class KubernetesApi:
         return str(self._json("GET", "/version").get("gitVersion", "?"))
 
     def list_pods(self, selector: str) -> tuple[list[Json], str]:
-        """The Pods with these labels, and the version from which a watch goes on."""
+        """The Pods with these labels, and the version for a watch."""
         found = self._json("GET", self._path("pods"), {"labelSelector": selector})
         return found["items"], found["metadata"]["resourceVersion"]
 
     def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[Json]:
-        """Events {type, object} from that version on, until the server ends it after `timeout_s`. Expired."""
+        """Events {type, object} from that version, until the server ends the watch after `timeout_s`. Expired."""
         query = {"labelSelector": selector, "watch": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(timeout_s)), "allowWatchBookmarks": "true"}
         response = self._send("GET", self._path("pods"), query, read_s=timeout_s + CONNECT_S)
@@ -107,7 +112,7 @@ class KubernetesApi:
         return self._json("GET", self._path("pods", name))
 
     def delete_pod(self, name: str, grace_s: float) -> bool:
-        """Tell it to end, and to be killed after the grace; False when it is not there."""
+        """Delete it, with a kill after the grace; False when it does not exist."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": max(1, int(grace_s))}
         try:
             self._json("DELETE", self._path("pods", name), body=options)
@@ -129,7 +134,7 @@ class KubernetesApi:
         return found
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
-        """Whether these credentials may, as the server itself says (SelfSubjectAccessReview)."""
+        """Whether the server allows it (SelfSubjectAccessReview)."""
         asked = {"namespace": self.namespace, "verb": verb, "resource": resource, "subresource": part}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -138,6 +143,14 @@ class KubernetesApi:
         }
         said = self._json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
         return bool(said["status"]["allowed"])
+
+    def missing_rights(self) -> list[str]:
+        """Rights that a node needs and does not have, such as "create pods"."""
+        return [
+            f"{verb} {resource}{part and f'/{part}'}"
+            for resource, verb, part in NEEDED_RIGHTS
+            if not self.may(verb, resource, part)
+        ]
 
     def close(self) -> None:
         self._client.rest_client.pool_manager.clear()
@@ -151,7 +164,7 @@ class KubernetesApi:
         try:
             return dict(json.loads(response.data))
         except (ValueError, TypeError):
-            raise KubernetesError(f"{self.server}{path} answered with something that is no object") from None
+            raise KubernetesError(f"{self.server}{path} did not answer with a JSON object") from None
 
     def _send(
         self,
@@ -163,7 +176,7 @@ class KubernetesApi:
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "weir"}
         try:
-            self._client.update_params_for_auth(headers, [], ["BearerToken"])  # renews a token that has run out
+            self._client.update_params_for_auth(headers, [], ["BearerToken"])  # renews an expired token
             response: urllib3.BaseHTTPResponse = self._client.rest_client.pool_manager.request(
                 method,
                 f"{self.server}{path}?{urlencode(query)}" if query else f"{self.server}{path}",
@@ -173,16 +186,16 @@ class KubernetesApi:
                 preload_content=False,
             )
         except MaxRetryError as error:
-            raise NotReached(f"the API server {self.server} is not reached: {error.reason}") from None
+            raise NotReached(f"the API server {self.server} cannot be reached: {error.reason}") from None
         except (HTTPError, ConfigException, OSError) as error:
-            raise NotReached(f"the API server {self.server} is not reached: {_first_line(error)}") from None
+            raise NotReached(f"the API server {self.server} cannot be reached: {_first_line(error)}") from None
         return response
 
 
 def configuration(context: str) -> client.Configuration:
-    """Of the cluster that this runs in, or of the kubeconfig (its current context, or the one named)."""
+    """For the surrounding cluster, or from the kubeconfig (its current context, or the given one)."""
     found = client.Configuration()
-    # Names are unique and carry the epoch, so asking again never starts or ends anything twice.
+    # Names contain the epoch, so a retry never starts or ends anything twice.
     found.retries = urllib3.Retry(
         total=4, connect=1, read=1, status=3, backoff_factor=0.2, status_forcelist=_LATER,
         allowed_methods=None, raise_on_status=False, retry_after_max=5,
@@ -204,7 +217,7 @@ def _in_cluster() -> bool:
 
 
 def _check(response: urllib3.BaseHTTPResponse) -> None:
-    """Raises when the answer does not say yes."""
+    """Raise the error of an unsuccessful response."""
     if response.status < 300:
         return
     text = response.data.decode(errors="replace")

@@ -1,6 +1,6 @@
-"""What a cluster has, as the inventory of one node: of its machines together, or a quota, or what its file says. Pure.
+"""The capacity of a cluster as the inventory of one node: the sum of its machines, a quota, or its file. Pure.
 
-The cluster's own scheduler decides which machine takes a Pod; the sums keep Weir from asking for more than there is.
+The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from requesting more than exists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ _GIB = 2**30
 
 
 def quantity(text: str | int | float) -> float:
-    """`500m` → 0.5, `2Gi` → 2147483648. ValueError when it is none."""
+    """`500m` → 0.5, `2Gi` → 2147483648. ValueError when invalid."""
     written = str(text)
     for suffix, factor in (*_BINARY.items(), *_DECIMAL.items()):
         number = written.removesuffix(suffix) if suffix else written
@@ -24,11 +24,11 @@ def quantity(text: str | int | float) -> float:
             return float(number) * factor
         except ValueError:
             continue
-    raise ValueError(f"{written!r} is no quantity")
+    raise ValueError(f"{written!r} is not a quantity")
 
 
 def of_machines(machines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of those that take Pods."""
+    """The sum over schedulable machines."""
     open_ = [one for one in machines if not one.get("spec", {}).get("unschedulable")]
     offered = [one["status"].get("allocatable", {}) for one in open_]
     return {
@@ -50,7 +50,7 @@ def _gpus(machine: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def of_quotas(quotas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the namespace may take, as far as quotas say; the least of several."""
+    """The limits of the namespace; the lowest of several quotas."""
     hard = [one["spec"].get("hard", {}) for one in quotas]
     found: dict[str, Any] = {}
     for name, keys in _QUOTAS.items():

@@ -1,8 +1,8 @@
-"""From what starting an instance consists of to the objects that start it in a cluster: a Pod, and a Secret. Pure.
+"""The objects that start an instance in a cluster: a Pod, and a Secret. Pure.
 
-The Pod's name carries the epoch, so that a start that is asked for twice is one start. Secret values and files are in
-a Secret of the same name, which goes with the Pod. The engine listens on the Pod's own address, which its command line
-names as $(WEIR_POD_IP): it is known only once the Pod is somewhere.
+The Pod's name contains the epoch, so a repeated order starts nothing twice. Secret values and files are in a Secret of
+the same name, owned by the Pod. The engine listens on the Pod's address, which is known only after scheduling; its
+command line contains $(WEIR_POD_IP).
 """
 
 import hashlib
@@ -14,18 +14,18 @@ from typing import Any
 
 from fleet.kinds.kind import Kind
 from fleet.kinds.serving import NVIDIA
-from fleet.kubernetes.overlay import laid_over
+from fleet.kubernetes.overlay import merged
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.node.prepare import LaunchSite, PreparedStart
 from fleet.spec.masking import is_secret
 from fleet.spec.sections import Placement
 
 Json = dict[str, Any]
-POD_IP = "pod-ip.invalid"  # stands for the Pod's address until that is known
-FOLDER = "/var/lib/weir"  # in the container: where an instance writes
-BASE = "/opt/weir"  # in the container: what paths of the document that begin with ./ are taken from
+POD_IP = "pod-ip.invalid"  # placeholder for the Pod's address
+FOLDER = "/var/lib/weir"  # in the container, for output of the instance
+BASE = "/opt/weir"  # in the container, for paths of the document that begin with ./
 ENGINE = "engine"  # the container's name
-USER = 10001  # as in deploy/Dockerfile; every other image is told to run as it
+USER = 10001  # as in deploy/Dockerfile; other images run as this user too
 PROBE_S = 5
 _IP = "WEIR_POD_IP"
 _LABEL_MOST = 63
@@ -34,18 +34,18 @@ IN_POD = LaunchSite(host=POD_IP, python="python3", base=BASE, folder=FOLDER)
 
 @dataclass(frozen=True, slots=True)
 class PodStart:
-    """One start of one instance, as the cluster is told of it."""
+    """One start of one instance."""
 
     instance: str
     pool: str
     node: str
     epoch: int
-    born: str  # of its pool: a database that begins anew counts its epochs anew
+    born: str  # creation time of its pool, as a new database counts epochs from the start
     kind: Kind
     options: Any
     placement: Placement
     ports: Mapping[str, int]
-    made: PreparedStart
+    prepared: PreparedStart
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class PodStart:
 
 
 def in_image(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they are inside an image: what lies in Weir's folder is on the path there, devices are its own."""
+    """Options inside an image: programs of Weir's folder are on its path, and it sees its own devices."""
     inside = {name: value for name, value in engine.items() if name not in ("gpus", "cores")}
     if str(inside.get("python", "")).startswith("./"):
         inside["python"] = IN_POD.python
@@ -62,20 +62,20 @@ def in_image(engine: Mapping[str, Any]) -> dict[str, Any]:
     return inside
 
 
-def pod(start: PodStart, place: PodSettings) -> Json:
-    """LookupError when no image is known for its kind."""
-    metadata = laid_over(place.template.get("metadata", {}), _metadata(start, place))
-    spec = laid_over(_spec(start, place), place.template.get("spec", {}))
+def pod(start: PodStart, settings: PodSettings) -> Json:
+    """LookupError when its kind has no image."""
+    metadata = merged(settings.template.get("metadata", {}), _metadata(start, settings))
+    spec = merged(_spec(start, settings), settings.template.get("spec", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def secret(start: PodStart, place: PodSettings, owner: Mapping[str, Any] | None = None) -> Json | None:
-    """What the Pod must not show, and its files; None when there is neither. `owner`: the Pod that takes it along."""
+def secret(start: PodStart, settings: PodSettings, owner: Mapping[str, Any] | None = None) -> Json | None:
+    """Secret variables and files; None when there are none. `owner`: the metadata of the Pod."""
     values = {f"env.{name}": value for name, value in _secrets(start).items()}
-    values |= {f"file.{_file(path)}": text for path, text in start.made.files.items()}
+    values |= {f"file.{_file(path)}": text for path, text in start.prepared.files.items()}
     if not values:
         return None
-    metadata: Json = {"name": start.name, "namespace": place.namespace, "labels": labels(start)}
+    metadata: Json = {"name": start.name, "namespace": settings.namespace, "labels": labels(start)}
     if owner is not None:
         reference = {"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}
         metadata["ownerReferences"] = [reference]
@@ -83,12 +83,12 @@ def secret(start: PodStart, place: PodSettings, owner: Mapping[str, Any] | None 
 
 
 def shown(argv: Iterable[str]) -> list[str]:
-    """To be read: the address as the Pod has it."""
+    """For display: the address as the variable of the Pod."""
     return [word.replace(POD_IP, f"$({_IP})") for word in argv]
 
 
 def selector(node: str, instance: str = "") -> str:
-    """Of the Pods of a node, or of one instance on it."""
+    """Label selector for the Pods of a node, or of one instance on it."""
     wanted = {"app.kubernetes.io/managed-by": "weir", "weir/node": label(node)}
     if instance:
         wanted["weir/instance"] = label(instance)
@@ -108,29 +108,29 @@ def labels(start: PodStart) -> dict[str, str]:
 
 
 def label(text: str) -> str:
-    """As it is, or shortened to what a label's value may hold."""
+    """The text, shortened to the length of a label value."""
     if len(text) <= _LABEL_MOST:
         return text
     return f"{text[:50]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _metadata(start: PodStart, place: PodSettings) -> Json:
+def _metadata(start: PodStart, settings: PodSettings) -> Json:
     return {
         "name": start.name,
-        "namespace": place.namespace,
+        "namespace": settings.namespace,
         "labels": labels(start),
         "annotations": {
             "weir/instance": start.instance,
             "weir/epoch": str(start.epoch),
             "weir/born": start.born,
-            # With the address filled in they are what routers are told.
-            "weir/url": start.made.url,
-            "weir/wire": json.dumps(start.made.wire, sort_keys=True),
+            # For routers, once the address is filled in.
+            "weir/url": start.prepared.url,
+            "weir/wire": json.dumps(start.prepared.wire, sort_keys=True),
         },
     }
 
 
-def _spec(start: PodStart, place: PodSettings) -> Json:
+def _spec(start: PodStart, settings: PodSettings) -> Json:
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(max(start.kind.grace_s, start.kind.drain_timeout_s)),
@@ -144,17 +144,17 @@ def _spec(start: PodStart, place: PodSettings) -> Json:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(start, place)],
+        "containers": [_container(start, settings)],
         "volumes": _volumes(start),
     }
 
 
-def _container(start: PodStart, place: PodSettings) -> Json:
+def _container(start: PodStart, settings: PodSettings) -> Json:
     kind = start.kind
     found: Json = {
         "name": ENGINE,
-        "image": place.image(kind.name, getattr(start.options, "image", None)),
-        "command": [_expanded(word) for word in start.made.argv],
+        "image": settings.image(kind.name, getattr(start.options, "image", None)),
+        "command": [_expanded(word) for word in start.prepared.argv],
         "env": _environment(start),
         "ports": [{"name": use, "containerPort": number} for use, number in start.ports.items()],
         "startupProbe": _probe(kind, failures=math.ceil(kind.load_timeout_s / PROBE_S)),
@@ -167,13 +167,13 @@ def _container(start: PodStart, place: PodSettings) -> Json:
 
 
 def _expanded(text: str) -> str:
-    """For Kubernetes, which replaces $(NAME): only the address is to be replaced, whatever else stands there."""
+    """Kubernetes replaces $(NAME); escape everything but the address."""
     return text.replace("$", "$$").replace(POD_IP, f"$({_IP})")
 
 
 def _environment(start: PodStart) -> list[Json]:
     secrets = _secrets(start)
-    plain = {"HOME": FOLDER, "USER": "weir", "PYTHONUNBUFFERED": "1", **start.made.environment}
+    plain = {"HOME": FOLDER, "USER": "weir", "PYTHONUNBUFFERED": "1", **start.prepared.environment}
     plain |= {"WEIR_INSTANCE": start.instance, "WEIR_NODE": start.node, "WEIR_EPOCH": str(start.epoch)}
     found: list[Json] = [{"name": _IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     found += [{"name": name, "value": _expanded(value)} for name, value in plain.items() if name not in secrets]
@@ -183,7 +183,7 @@ def _environment(start: PodStart) -> list[Json]:
 
 
 def _secrets(start: PodStart) -> dict[str, str]:
-    return {name: value for name, value in start.made.environment.items() if is_secret(name) and value}
+    return {name: value for name, value in start.prepared.environment.items() if is_secret(name) and value}
 
 
 def _probe(kind: Kind, failures: int) -> Json:
@@ -192,18 +192,18 @@ def _probe(kind: Kind, failures: int) -> Json:
 
 
 def _resources(start: PodStart) -> Json:
-    wanted = start.placement
+    placement = start.placement
     limits: dict[str, str] = _devices(start)
-    if wanted.memory_gib:
-        limits["memory"] = f"{math.ceil(wanted.memory_gib * 1024)}Mi"
-    # CPUs are asked for but not limited: an engine that is throttled is slow for everybody.
-    requests = {"cpu": f"{wanted.cpus:g}"} if wanted.cpus else {}
+    if placement.memory_gib:
+        limits["memory"] = f"{math.ceil(placement.memory_gib * 1024)}Mi"
+    # CPUs are requested but not limited, as throttling slows every request.
+    requests = {"cpu": f"{placement.cpus:g}"} if placement.cpus else {}
     requests |= limits
     return {name: part for name, part in {"requests": requests, "limits": limits}.items() if part}
 
 
 def _devices(start: PodStart) -> dict[str, str]:
-    """Accelerators: as many as its placement names, else as it spans."""
+    """Accelerators: as many as in its placement, else its tensor-parallel size."""
     count = start.placement.gpus or start.kind.devices(start.options)
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 
@@ -211,13 +211,13 @@ def _devices(start: PodStart) -> dict[str, str]:
 def _volumes(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if start.kind.device:
-        # Workers of one engine share memory; 64 MB, as containers have, is too little for that.
+        # Workers of one engine share memory; the 64 MB of containers are too little.
         found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    if start.made.volume:
+    if start.prepared.volume:
         size = math.ceil(getattr(start.options, "disk_gib", 0) * 1024)
         found.append({"name": "kv", "emptyDir": {"sizeLimit": f"{size}Mi"} if size else {}})
-    if start.made.files:
-        items = [{"key": f"file.{_file(path)}", "path": _file(path)} for path in start.made.files]
+    if start.prepared.files:
+        items = [{"key": f"file.{_file(path)}", "path": _file(path)} for path in start.prepared.files]
         found.append({"name": "files", "secret": {"secretName": start.name, "items": items}})
     return found
 
@@ -226,10 +226,10 @@ def _mounts(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "mountPath": FOLDER}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
     if start.kind.device:
         found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
-    if start.made.volume:
-        found.append({"name": "kv", "mountPath": start.made.volume})
+    if start.prepared.volume:
+        found.append({"name": "kv", "mountPath": start.prepared.volume})
     files = (
-        {"name": "files", "mountPath": path, "subPath": _file(path), "readOnly": True} for path in start.made.files
+        {"name": "files", "mountPath": path, "subPath": _file(path), "readOnly": True} for path in start.prepared.files
     )
     return [*found, *files]
 

@@ -1,7 +1,7 @@
-"""The Pods of one node as the API server last told them: one list, then one watch that goes on where the last ended.
+"""A local copy of the Pods of one node: one list, then watches that continue from it.
 
-Several threads read it; one keeps it up to date. While the server is away it says so and keeps what it knew: a Pod
-that cannot be asked about is not a Pod that is gone.
+One thread updates it, others read it. While the API server is unreachable it keeps its Pods and reports the trouble,
+as missing information does not mean that a Pod is gone.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fleet.kubernetes.api import Expired, Json, KubernetesError
 
-WATCH_S = 10.0  # a server that is away, and never said so, is noticed within that time
+WATCH_S = 10.0  # a silently unreachable server is noticed within that time
 _AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ class Mirror:
         self._source, self._selector = source, selector
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self._pods: dict[str, Json] = {}
-        self._version = ""  # to watch from; empty: everything has to be listed
-        self.trouble = "its Pods have not been listed yet"  # why what is known may be old; empty: it is not
+        self._version = ""  # to watch from; empty: list first
+        self.trouble = "its Pods have not been listed yet"  # why the copy may be stale; empty: it is current
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="pods", daemon=True).start()
 
     def stop(self) -> None:
-        """Its thread ends with the watch that is under way."""
+        """Its thread ends with the current watch."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -42,14 +42,14 @@ class Mirror:
             try:
                 self.step()
             except Exception as error:
-                # Whatever the server sends, the next list sets it right; without this thread the node is blind.
+                # The next list recovers from any response; without this thread the copy would stay stale.
                 log.exception("the watch of Pods %s failed", self._selector)
-                self._blind(str(error))
+                self._set_trouble(str(error))
             if self.trouble:
                 self._stopping.wait(_AGAIN_S)
 
     def step(self) -> None:
-        """List, when that is due, then watch until the server ends it."""
+        """List if necessary, then watch until the server ends the watch."""
         try:
             if not self._version:
                 self._list()
@@ -59,7 +59,7 @@ class Mirror:
         except Expired:
             self._version = ""
         except KubernetesError as error:
-            self._blind(str(error))
+            self._set_trouble(str(error))
 
     def pods(self) -> dict[str, Json]:
         with self._lock:
@@ -70,12 +70,12 @@ class Mirror:
             return self._pods.get(name)
 
     def note(self, pod: Json) -> None:
-        """One that was just created: the watch may take a moment to tell of it."""
+        """Add a Pod that was just created, before the watch reports it."""
         with self._lock:
             self._pods.setdefault(pod["metadata"]["name"], pod)
 
     def forget(self, name: str) -> None:
-        """One of which the server says that it is not there."""
+        """The API server reports that this Pod no longer exists."""
         with self._lock:
             self._pods.pop(name, None)
 
@@ -95,7 +95,7 @@ class Mirror:
             elif event["type"] != "BOOKMARK":
                 self._pods[name] = pod
 
-    def _blind(self, why: str) -> None:
+    def _set_trouble(self, why: str) -> None:
         if self.trouble != why:
             log.warning("Pods %s: %s", self._selector, why)
         self.trouble = why

@@ -1,7 +1,4 @@
-"""Laying a template over an object: mappings are merged, lists of named things by their names. Pure.
-
-As strategic merges of Kubernetes do it, for the lists that a Pod has.
-"""
+"""Merging a template into an object, like the strategic merge of Kubernetes for the lists of a Pod. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,17 +12,17 @@ _KEYS: Mapping[str, str] = {
     "ports": "containerPort",
     "imagePullSecrets": "name",
 }
-_DEEP = ("containers", "initContainers")  # of the others one takes the place of the other: a volume has one source
+_DEEP = ("containers", "initContainers")  # items of the other lists are replaced: a volume has one source
 
 
-def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """What `over` names it decides; everything else stays as it is in `base`."""
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins; everything else stays as in `base`."""
     return {**base, **{name: _value(name, base.get(name), value) for name, value in over.items()}}
 
 
 def _value(name: str, base: Any, over: Any) -> Any:
     if isinstance(base, Mapping) and isinstance(over, Mapping):
-        return laid_over(base, over)
+        return merged(base, over)
     if name in _KEYS and isinstance(base, list) and isinstance(over, list):
         return _named(base, over, _KEYS[name], deep=name in _DEEP)
     return over
@@ -35,5 +32,5 @@ def _named(base: Sequence[Any], over: Sequence[Any], key: str, *, deep: bool) ->
     found = {one.get(key): one for one in base}
     for one in over:
         there = found.get(one.get(key))
-        found[one.get(key)] = laid_over(there, one) if deep and there is not None else one
+        found[one.get(key)] = merged(there, one) if deep and there is not None else one
     return list(found.values())

@@ -1,4 +1,4 @@
-"""How the Pods of a node look: images, what the node has, and what is laid over each Pod. Read from a YAML file. Pure.
+"""Settings of the Pods of a node: images, capacity and a template, read from a YAML file. Pure.
 
 images: {vllm: vllm/vllm-openai:v0.32.0}
 capacity: {cpus: 64, memory_gib: 512, gpus: 8}
@@ -15,7 +15,7 @@ from fleet.spec.masking import hidden
 from router.contract.problem import Problem
 
 _CAPACITY = ("cpus", "memory_gib", "gpus")
-_MINE = ("restartPolicy",)  # of the Pod's spec: the plan relies on it
+_FIXED = ("restartPolicy",)  # the plan relies on it
 
 
 class BadPodSettings(ValueError):
@@ -27,24 +27,24 @@ class BadPodSettings(ValueError):
 class PodSettings:
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)  # kind → image
-    capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: as the cluster says
-    template: Mapping[str, Any] = field(default_factory=dict)  # metadata and spec, laid over each Pod
+    capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: from the cluster
+    template: Mapping[str, Any] = field(default_factory=dict)  # metadata and spec, merged into each Pod
 
     def image(self, kind: str, asked: str | None) -> str:
-        """LookupError when nobody has said which."""
+        """LookupError when the kind has none."""
         found = asked or self.images.get(kind) or KINDS[kind].image
         if not found:
             raise LookupError(f"no image for the kind {kind}: set engine.image, or images.{kind} of the node's file")
         return found
 
 
-def public_settings(place: PodSettings) -> dict[str, Any]:
-    """As the node's worker tells the pages; secrets hidden."""
-    return {"namespace": place.namespace, "images": place.images, "template": hidden(place.template)}
+def public_settings(settings: PodSettings) -> dict[str, Any]:
+    """For the pages, without secrets."""
+    return {"namespace": settings.namespace, "images": settings.images, "template": hidden(settings.template)}
 
 
 def read(text: str, namespace: str) -> PodSettings:
-    """BadPodSettings or UnreadableDocument, with every problem."""
+    """BadPodSettings, with every problem, or UnreadableDocument."""
     given = document.load(text)
     given = {} if given is None else given
     problems = _problems(given)
@@ -102,8 +102,8 @@ def _template(given: Mapping[str, Any]) -> list[Problem]:
     spec = parts.get("spec")
     if isinstance(spec, Mapping):
         found += [
-            Problem(f"template.spec.{name}", spec[name], "is not to be set: what has ended is started by the plan")
-            for name in _MINE
+            Problem(f"template.spec.{name}", spec[name], "must not be set: Weir restarts ended instances")
+            for name in _FIXED
             if name in spec
         ]
         found += _containers(spec.get("containers", []))
@@ -113,4 +113,6 @@ def _template(given: Mapping[str, Any]) -> list[Problem]:
 def _containers(given: Any) -> list[Problem]:
     if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
         return []
-    return [Problem("template.spec.containers", given, "must be a list of containers with names; Weir's is engine")]
+    return [
+        Problem("template.spec.containers", given, "must be a list of containers with names; the engine's is engine")
+    ]

@@ -1,7 +1,7 @@
 """Instances as Pods: the launcher of a node that is a namespace of a cluster.
 
-An instance's Pod is named after it and its epoch. The API server refuses a second one of that name, so a start that is
-told twice is one start; Pods of earlier epochs are gone before a new one is made, and the fence ends strays.
+The name of a Pod contains instance and epoch. The API server rejects a second Pod of that name, so a repeated order
+starts nothing twice. Pods of earlier epochs end before a new one starts, and the fence ends strays.
 """
 
 import logging
@@ -22,35 +22,33 @@ from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
 from fleet.node import logs, process
 from fleet.node.fencing import PRESENT
-from fleet.node.launcher import LaunchError, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
+from fleet.node.launcher import LaunchFailed, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
-CLEAR_S = 5.0  # earlier Pods of an instance are given so long to go before a start is put off
-TOLD_S = 5.0  # the watch may take so long to tell of a Pod that was just created
+CLEAR_S = 5.0  # time for earlier Pods to end before a start is deferred
+WATCH_DELAY_S = 5.0  # the watch may report a new Pod that late
 _POLL_S = 0.2
-_AT_ONCE = 1  # s of grace; 0 would take the Pod off the server's books while it still runs
+_AT_ONCE = 1  # s of grace; 0 would remove the Pod from the server while it still runs
 log = logging.getLogger(__name__)
 
 
 class Pods:
-    def __init__(self, api: KubernetesApi, where: PodSettings) -> None:
-        self._api, self._place = api, where
-        self._mirrors: dict[str, Mirror] = {}  # one for each node that this process is: one
+    def __init__(self, api: KubernetesApi, settings: PodSettings) -> None:
+        self._api, self._settings = api, settings
+        self._mirrors: dict[str, Mirror] = {}  # by node
 
     @classmethod
     def of(cls, namespace: str, context: str, file: str) -> "Pods":
-        """OSError or ValueError when the file or the configuration of the client cannot be used."""
-        where = pod_settings.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
-        return cls(KubernetesApi(namespace, context), where)
+        """OSError or ValueError when the file or the client configuration is invalid."""
+        settings = pod_settings.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
+        return cls(KubernetesApi(namespace, context), settings)
 
     def close(self) -> None:
         for mirror in self._mirrors.values():
             mirror.stop()
         self._api.close()
 
-    # What the node does each second
-
     def refresh(self, node: str) -> None:
-        """Fill in the addresses that have become known."""
+        """Record the addresses of new Pods."""
         mirror = self.mirror(node)
         new = Instance.objects.filter(node=node, state=State.LOADING, url="").exclude(pod="")
         for row in new:
@@ -68,7 +66,7 @@ class Pods:
         strays = [pod for pod in pods if not _is_present(pod, node) and status.deletion_of(pod) is None]
         for pod in strays:
             name = pod["metadata"]["name"]
-            log.warning("deleting Pod %s: that epoch of it is no longer to run on node %s", name, node)
+            log.warning("deleting Pod %s: its epoch must no longer run on node %s", name, node)
             self._delete(name, _AT_ONCE)
         return [status.instance_of(pod) for pod in strays]
 
@@ -77,30 +75,28 @@ class Pods:
         pod = mirror.get(instance.pod)
         if pod is not None:
             return status.process_status(pod, time.time(), waited_s)
-        told = not mirror.trouble and waited_s >= TOLD_S
-        return ProcessStatus(False, ended="its Pod is gone") if told else ProcessStatus(True)
+        gone = not mirror.trouble and waited_s >= WATCH_DELAY_S
+        return ProcessStatus(False, end_text="its Pod is gone") if gone else ProcessStatus(True)
 
     def failure_cause(self, instance: Instance) -> str:
         pod = self.mirror(instance.node).get(instance.pod)
         if pod is None:
-            return "it was deleted by somebody else, or with its machine"
+            return "it was deleted from outside, or with its machine"
         return status.failure_cause(pod, self._keep_log(instance))
 
     def inventory(self) -> dict[str, Any]:
         found: dict[str, Any] = {"cpus": None, "memory_bytes": None, "disks": [], "gpus": None}
-        found["pods"] = pod_settings.public_settings(self._place)
+        found["pods"] = pod_settings.public_settings(self._settings)
         try:
             found["system"] = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
             found |= self._machines() | capacity.of_quotas(self._quotas())
         except KubernetesError as error:
             found["gpus_why"] = str(error)
-        return found | capacity.of_file(self._place.capacity)
+        return found | capacity.of_file(self._settings.capacity)
 
     def live_inventory(self) -> dict[str, Any]:
-        """Why nothing can be started or told just now; empty: it can."""
+        """Why Pods cannot be started or watched now; empty: they can."""
         return {"trouble": next((mirror.trouble for mirror in self._mirrors.values()), "")}
-
-    # Starting and ending
 
     def claim(self, instance: Instance) -> int | None:
         born = born_of(instance.pool)
@@ -113,20 +109,20 @@ class Pods:
         return None
 
     def start(self, instance: Instance) -> StartedInstance:
-        wanted = start_of(instance)
+        start = start_of(instance)
         try:
-            pod = self._create(wanted)
-            self._create_secret(wanted, pod)
+            pod = self._create(start)
+            self._create_secret(start, pod)
         except NotReached as error:
             raise StartDeferred(str(error)) from None
         except Forbidden as error:
             if "exceeded quota" in str(error):
-                raise StartDeferred(f"waits for room in the namespace: {error}") from None
+                raise StartDeferred(f"waits for capacity in the namespace: {error}") from None
             raise
         self.mirror(instance.node).note(pod)
-        made = replace(wanted.made, url="", wire={}, argv=manifests.shown(wanted.made.argv))
-        logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(made.argv))
-        return StartedInstance(made, f"started as Pod {wanted.name}", {"pod": wanted.name})
+        prepared = replace(start.prepared, url="", wire={}, argv=manifests.shown(start.prepared.argv))
+        logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
+        return StartedInstance(prepared, f"started as Pod {start.name}", {"pod": start.name})
 
     def revoke(self, started: StartedInstance) -> None:
         self._delete(started.fields["pod"], _AT_ONCE)
@@ -139,14 +135,14 @@ class Pods:
         return there
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
-        """Its Pods, those too that no record names."""
+        """End its Pods, including those without a record."""
         running: dict[str, str] = {}  # Pod → instance
         try:
             running = self._running(node)
             for name in running:
                 self._api.delete_pod(name, grace_s)
             there = self._after(node, set(running), grace_s + CLEAR_S)
-            left = {running[name]: f"its Pod {name} was told to end and is still there" for name in there}
+            left = {running[name]: f"its Pod {name} was deleted and is still there" for name in there}
         except KubernetesError as error:
             known = running or dict(Instance.objects.filter(node=node).exclude(pod="").values_list("pod", "name"))
             left = {instance: f"its Pod {name} may still run: {error}" for name, instance in known.items()}
@@ -158,18 +154,18 @@ class Pods:
             self._mirrors[node].start()
         return self._mirrors[node]
 
-    def _create(self, wanted: manifests.PodStart) -> Json:
-        """The Pod; that of the same start, when it is there already."""
+    def _create(self, start: manifests.PodStart) -> Json:
+        """The new Pod, or the existing one of the same start."""
         try:
-            return self._api.create("pods", manifests.pod(wanted, self._place))
+            return self._api.create("pods", manifests.pod(start, self._settings))
         except Exists:
-            there = self._api.read_pod(wanted.name)
-        if (status.born_of(there), status.epoch_of(there)) != (wanted.born, wanted.epoch):
-            raise LaunchError(f"there is a Pod {wanted.name} already that is not of this fleet: delete it")
+            there = self._api.read_pod(start.name)
+        if (status.born_of(there), status.epoch_of(there)) != (start.born, start.epoch):
+            raise LaunchFailed(f"a Pod {start.name} of another fleet exists: delete it")
         return there
 
-    def _create_secret(self, wanted: manifests.PodStart, pod: Json) -> None:
-        secret = manifests.secret(wanted, self._place, pod["metadata"])
+    def _create_secret(self, start: manifests.PodStart, pod: Json) -> None:
+        secret = manifests.secret(start, self._settings, pod["metadata"])
         if secret is None:
             return
         try:
@@ -177,7 +173,7 @@ class Pods:
         except Exists:
             return
         except KubernetesError:
-            self._delete(wanted.name, _AT_ONCE)
+            self._delete(start.name, _AT_ONCE)
             raise
 
     def _of(self, instance: Instance) -> list[Json]:
@@ -188,7 +184,7 @@ class Pods:
         return [pod for pod in found if status.instance_of(pod) == instance.name]
 
     def _clear(self, instance: Instance, earlier: Iterable[Json]) -> None:
-        """End them; Unready when one is still there after a while."""
+        """End them; StartDeferred when one is still there after CLEAR_S."""
         names = {pod["metadata"]["name"] for pod in earlier}
         for name in names:
             self._delete(name, _AT_ONCE)
@@ -206,7 +202,7 @@ class Pods:
         return {pod["metadata"]["name"]: status.instance_of(pod) for pod in running}
 
     def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
-        """Those of them that still run when the time is up."""
+        """The Pods that still run after the limit."""
         end = time.monotonic() + limit_s
         while (there := names & self._running(node).keys()) and time.monotonic() < end:
             time.sleep(_POLL_S)
@@ -217,7 +213,7 @@ class Pods:
             return self._api.delete_pod(name, grace_s)
         except KubernetesError as error:
             log.warning("Pod %s could not be deleted: %s", name, error)
-            return True  # as far as anybody knows; whoever wanted it gone asks again
+            return True  # it may still exist, and the order is repeated
 
     def _keep_log(self, instance: Instance) -> list[str]:
         try:
@@ -231,8 +227,8 @@ class Pods:
         try:
             return capacity.of_machines(self._api.nodes())
         except Forbidden:
-            # Machines belong to the cluster: a node worker may well be kept to its namespace.
-            return {"gpus_why": "the machines of the cluster may not be listed, and its file names no capacity"}
+            # A worker may have rights in its namespace only.
+            return {"gpus_why": "no right to list the machines of the cluster, and its file has no capacity"}
 
     def _quotas(self) -> list[Json]:
         try:

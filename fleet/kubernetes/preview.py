@@ -1,4 +1,4 @@
-"""What the next start of a pool's first instance makes where its node is a namespace: to be read beforehand."""
+"""A preview of the next Pod of a pool's first instance."""
 
 import shlex
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from fleet.spec.sections import placement_of
 class PodPreview:
     node: str
     image: str = ""
-    command: str = ""  # of the container, one line for a shell
-    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as the Pod has them
+    command: str = ""  # of the container, as a shell command
+    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the Pod
     manifests: str = ""  # YAML, secrets hidden
-    lacks: str = ""  # why there is none of these
+    lacks: str = ""  # why there is no preview
 
 
 def preview_pod(pool: PoolSpec) -> PodPreview | None:
-    """None: it may run on a host as well, or on no node that reports."""
-    home = _home(pool)
-    if home is None:
+    """None: it may also run on a host, or on no reporting node."""
+    found_node = _namespace_node(pool)
+    if found_node is None:
         return None
-    node, place = home
+    node, place = found_node
     epoch = Instance.objects.filter(name=f"{pool.name}-0").values_list("epoch", flat=True).first() or 0
     try:
         found = render.objects_of(pool, 0, place, node, epoch + 1)
@@ -42,12 +42,12 @@ def preview_pod(pool: PoolSpec) -> PodPreview | None:
     return PodPreview(node, engine["image"], shlex.join(words), engine.get("resources", {}), render.as_yaml(found))
 
 
-def _home(pool: PoolSpec) -> tuple[str, PodSettings] | None:
-    wanted = placement_of(pool.placement, pool.node)
-    allowed = [view.name for view in node_views(timezone.now()) if not not_allowed(wanted, view)]
+def _namespace_node(pool: PoolSpec) -> tuple[str, PodSettings] | None:
+    placement = placement_of(pool.placement, pool.node)
+    allowed = [view.name for view in node_views(timezone.now()) if not not_allowed(placement, view)]
     found = Node.objects.filter(name__in=allowed).order_by("name").values_list("name", "inventory")
-    told = {name: inventory.get("pods") for name, inventory in found}
-    if not told or not all(told.values()):
+    pods_of = {name: inventory.get("pods") for name, inventory in found}
+    if not pods_of or not all(pods_of.values()):
         return None
-    name, pods = next(iter(told.items()))
+    name, pods = next(iter(pods_of.items()))
     return name, PodSettings(pods["namespace"], pods["images"], {}, pods["template"])

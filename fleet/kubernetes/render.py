@@ -1,4 +1,4 @@
-"""The objects that a fleet document comes to, without a cluster: to read, to review, to compare."""
+"""The Kubernetes objects of a fleet document, for reading, without a cluster."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,23 +14,23 @@ from fleet.node.prepare import known_peers
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config
 from fleet.spec.masking import HIDDEN, hidden
 
-NODE = "kubernetes"  # named where the document names none
+NODE = "kubernetes"  # default node name
 
 
-def objects(spec: FleetSpec, place: PodSettings) -> Iterator[dict[str, Any]]:
-    """Of the first start of each instance; values of secrets hidden. LookupError when an image is not known."""
+def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[dict[str, Any]]:
+    """Of the first start of each instance, without secrets. LookupError when a kind has no image."""
     for pool in spec.pools:
         if KINDS[pool.kind].launched:
             for ordinal in range(pool.replicas):
-                yield from objects_of(pool, ordinal, place)
+                yield from objects_of(pool, ordinal, settings)
 
 
 def objects_of(
-    pool: PoolSpec, ordinal: int, place: PodSettings, node: str = "", epoch: int = 1
+    pool: PoolSpec, ordinal: int, settings: PodSettings, node: str = "", epoch: int = 1
 ) -> list[dict[str, Any]]:
     start = described(_of(pool, ordinal, node or _named(pool), epoch), config(pool), known_peers(config(pool)), "0")
-    found = [hidden(manifests.pod(start, place))]
-    secret = manifests.secret(start, place)
+    found = [hidden(manifests.pod(start, settings))]
+    secret = manifests.secret(start, settings)
     if secret is not None:
         shown = {key: HIDDEN if key.startswith("env.") else text for key, text in secret["stringData"].items()}
         found.append({**secret, "stringData": shown})

@@ -1,4 +1,4 @@
-"""From an instance's record and configuration to what its start in a cluster consists of (manifests.Start)."""
+"""The start of an instance in a cluster (manifests.PodStart), from its record and configuration."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from fleet.spec.sections import placement_of
 
 
 def start_of(instance: Instance) -> manifests.PodStart:
-    """What its next start consists of. NotReady when a pool that it needs is not there."""
+    """Its next start. DependencyNotReady when a needed pool is not ready."""
     return described(instance, instance.config, peers_of(instance.config), born_of(instance.pool))
 
 
@@ -29,7 +29,7 @@ def described(instance: Instance, config: dict[str, Any], peers: dict[str, str],
         options=build(kind.spec, engine),
         placement=placement_of(instance.pool.placement, instance.pool.node),
         ports=ports,
-        made=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
+        prepared=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
     )
 
 

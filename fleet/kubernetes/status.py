@@ -1,4 +1,4 @@
-"""What a Pod's status says of the instance in it, in the fleet's words. Pure: the Pod as the server sends it in."""
+"""The status of a Pod, translated for its instance. Pure."""
 
 import datetime as dt
 import json
@@ -9,31 +9,32 @@ from fleet.kubernetes.manifests import ENGINE, POD_IP
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
-PATIENCE_S = 60.0  # an image that cannot be pulled for so long, or a container that cannot be made: it failed
-LOST_S = 30.0  # past its end for so long and still there: nobody answers on its machine
+PATIENCE_S = 60.0  # an image pull or container creation that fails for so long has failed
+LOST_S = 30.0  # so long past its deadline: its machine is lost
 _FINAL = ("Failed", "Succeeded")
+_PULL = "its image cannot be pulled: correct engine.image, or set imagePullSecrets in the node's template"
 _TROUBLE: Mapping[str, str] = {
-    "ErrImagePull": "its image cannot be pulled: correct engine.image, or name imagePullSecrets in the node's template",
-    "ImagePullBackOff": "its image cannot be pulled: correct engine.image, or name imagePullSecrets in the template",
-    "ErrImageNeverPull": "its image is not on the machine, and is never pulled",
-    "InvalidImageName": "its image has no valid name: correct engine.image",
-    "CreateContainerConfigError": "its container cannot be made: something that it refers to is missing",
-    "CreateContainerError": "its container cannot be made",
-    "RunContainerError": "its container cannot be run",
+    "ErrImagePull": _PULL,
+    "ImagePullBackOff": _PULL,
+    "ErrImageNeverPull": "its image is not on the machine, and pulling is off",
+    "InvalidImageName": "its image name is invalid: correct engine.image",
+    "CreateContainerConfigError": "its container cannot be created: a referenced object is missing",
+    "CreateContainerError": "its container cannot be created",
+    "RunContainerError": "its container cannot run",
 }
 _CAUSES: Mapping[str, str] = {
     "OOMKilled": "the container exceeded its memory limit: raise placement.memory_gib",
     "Evicted": "evicted by its machine",
-    "ContainerCannotRun": "its command cannot be run in that image: correct engine.image",
-    "StartError": "its command cannot be run in that image: correct engine.image",
+    "ContainerCannotRun": "its command cannot run in that image: correct engine.image",
+    "StartError": "its command cannot run in that image: correct engine.image",
     "NodeShutdown": "its machine was shut down",
     "Terminated": "its machine was shut down",
-    "Preempting": "it had to give way to a Pod of higher priority",
+    "Preempting": "preempted by a Pod of higher priority",
 }
 
 
 def epoch_of(pod: Mapping[str, Any]) -> int:
-    """0 for one that is not ours."""
+    """0 for a foreign Pod."""
     text = _annotation(pod, "weir/epoch")
     return int(text) if text.isdecimal() else 0
 
@@ -47,7 +48,7 @@ def born_of(pod: Mapping[str, Any]) -> str:
 
 
 def located(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """(URL, what routers are told), once its address is known."""
+    """(URL, wire facts for routers), once its address is known."""
     address = str(pod.get("status", {}).get("podIP") or "")
     if not address:
         return None
@@ -57,19 +58,19 @@ def located(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
 
 
 def process_status(pod: Mapping[str, Any], at: float, waited_s: float) -> ProcessStatus:
-    """`at`: Unix seconds; `waited_s`: since it was told to start."""
+    """`at`: Unix seconds; `waited_s`: since the start order."""
     if is_over(pod, at):
-        return ProcessStatus(False, ended="its Pod ended")
+        return ProcessStatus(False, end_text="its Pod ended")
     if deletion_of(pod) is not None:
-        return ProcessStatus(True, away=f"its Pod is being deleted: {_why_deleted(pod)}")
+        return ProcessStatus(True, suspended_why=f"its Pod is being deleted: {_why_deleted(pod)}")
     reason, message = _waiting(pod)
     if reason in _TROUBLE and waited_s >= PATIENCE_S:
-        return ProcessStatus(False, ended="its Pod did not start")
-    return ProcessStatus(True, waits=_waits(pod, reason, message))
+        return ProcessStatus(False, end_text="its Pod did not start")
+    return ProcessStatus(True, waits_for=_waits_for(pod, reason, message))
 
 
 def is_over(pod: Mapping[str, Any], at: float) -> bool:
-    """Nothing runs in it any more, or nobody can tell."""
+    """It has ended, or its machine is lost."""
     if pod.get("status", {}).get("phase") in _FINAL or _terminated(pod):
         return True
     deadline = deletion_of(pod)
@@ -77,13 +78,13 @@ def is_over(pod: Mapping[str, Any], at: float) -> bool:
 
 
 def deletion_of(pod: Mapping[str, Any]) -> float | None:
-    """Until when it has time to end (Unix seconds); None: it is not being deleted."""
+    """Deadline of its deletion (Unix seconds); None: it is not being deleted."""
     text = pod["metadata"].get("deletionTimestamp")
     return dt.datetime.fromisoformat(text).timestamp() if text else None
 
 
 def failure_cause(pod: Mapping[str, Any], log: Sequence[str]) -> str:
-    """Why it ended, and what to do about it."""
+    """Why it ended, with advice."""
     status = pod.get("status", {})
     ended, (reason, message) = _terminated(pod), _waiting(pod)
     if status.get("phase") == "Failed" and status.get("reason"):
@@ -94,34 +95,36 @@ def failure_cause(pod: Mapping[str, Any], log: Sequence[str]) -> str:
         return f"exit status {ended.get('exitCode', '?')}: {failure.failure_cause(log)}"
     if reason in _TROUBLE:
         return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
-    return f"its machine {pod.get('spec', {}).get('nodeName', '')} does not say that it has ended".replace("  ", " ")
+    return f"its machine {pod.get('spec', {}).get('nodeName', '')} does not report its end".replace("  ", " ")
 
 
 def _with_cause(reason: str, message: str) -> str:
     cause = _CAUSES.get(reason, "")
-    told = f"{reason}{message and f': {message[:300]}'}"
-    return f"{cause} ({told})" if cause else told
+    detail = f"{reason}{message and f': {message[:300]}'}"
+    return f"{cause} ({detail})" if cause else detail
 
 
-def _waits(pod: Mapping[str, Any], reason: str, message: str) -> str:
-    """Why it does not run yet; empty once it does."""
+def _waits_for(pod: Mapping[str, Any], reason: str, message: str) -> str:
+    """Why it does not run yet; empty: it runs."""
     if pod.get("status", {}).get("phase", "Pending") != "Pending":
         return ""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return f"waits for room in the cluster ({scheduled.get('reason')}: {str(scheduled.get('message', ''))[:300]})"
+        return (
+            f"waits for capacity in the cluster ({scheduled.get('reason')}: {str(scheduled.get('message', ''))[:300]})"
+        )
     if reason in _TROUBLE:
         return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
     if not _container(pod):
         return "its Pod waits for a machine"
-    return f"its container is being made ({reason or 'Pending'}): images may take minutes"
+    return f"its container is being created ({reason or 'Pending'}); an image pull may take minutes"
 
 
 def _why_deleted(pod: Mapping[str, Any]) -> str:
     target = _condition(pod, "DisruptionTarget")
     if target.get("status") == "True":
         return f"{target.get('reason')}: {str(target.get('message', ''))[:300]}"
-    return "somebody else asked for it"
+    return "requested from outside"
 
 
 def _container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,7 +137,7 @@ def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _waiting(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """(reason, message) of a container that has not run yet."""
+    """(reason, message) of a container that does not run yet."""
     found = _container(pod).get("state", {}).get("waiting") or {}
     return str(found.get("reason", "")), str(found.get("message", ""))
 

@@ -1,7 +1,7 @@
-"""Nothing is started twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
+"""Nothing starts twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
 
-The database says which epoch of an instance is the present one and on which node. A node that was cut off may have
-processes of earlier epochs that were started elsewhere meanwhile: it ends them before it does anything else.
+The database holds the current epoch of an instance and its node. A node that was cut off may run earlier epochs of
+instances that started elsewhere meanwhile; it ends them before anything else.
 """
 
 import fcntl
@@ -15,13 +15,13 @@ from django.conf import settings
 from fleet.models import Instance, State
 from fleet.node import process
 
-AGAIN_S = 30.0  # between two looks, and a pause in a node's steps after which the next begins with one
+AGAIN_S = 30.0  # between two checks, and the pause in a node's steps after which the next one begins with a check
 PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
 log = logging.getLogger(__name__)
 
 
 def markers(name: str, node: str) -> dict[str, str]:
-    """Variables by which a process is known as ours even when nobody wrote its pid down."""
+    """Environment variables that identify a process of ours whose pid was not recorded."""
     return {"WEIR_INSTANCE": name, **fleet_markers(node)}
 
 
@@ -30,7 +30,7 @@ def fleet_markers(node: str) -> dict[str, str]:
 
 
 def claim(instance: Instance) -> int | None:
-    """None: this epoch may be started, and is now remembered. Else the epoch that was started already."""
+    """None: this epoch may start and is now remembered. Else the epoch already started."""
     path = _record(instance)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -47,7 +47,7 @@ def claim(instance: Instance) -> int | None:
 
 
 def _record(instance: Instance) -> Path:
-    """Of that instance of that pool: a database that begins anew counts its epochs anew."""
+    """One file per pool and instance; a new database counts epochs from the start."""
     born = int(instance.pool.created_at.timestamp() * 1000)
     return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{born}"
 
@@ -59,7 +59,7 @@ def _forget_earlier(path: Path, name: str) -> None:
 
 
 def fence(node: str) -> list[str]:
-    """End the processes of this node that are not what the database says should be there; names of theirs."""
+    """End processes of this node that the database does not expect; names of their instances."""
     found = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
     if not found:
         return []
@@ -70,7 +70,7 @@ def fence(node: str) -> list[str]:
     for pid, started, held in found:
         name, epoch = held.get("WEIR_INSTANCE", ""), held.get("WEIR_EPOCH", "")
         if (name, epoch) not in present:
-            log.warning("ending process %d: %s of epoch %s is no longer to run on node %s", pid, name, epoch, node)
+            log.warning("ending process %d: epoch %s of %s must no longer run on node %s", pid, epoch, name, node)
             process.stop(pid, started, grace_s=0)
             ended.append(name)
     return ended
@@ -86,7 +86,7 @@ def _variables(pid: int) -> dict[str, str]:
 
 
 class Fence:
-    """Fences a node at its first step, after each pause, and now and then."""
+    """Fences a node at its first step, after each pause, and periodically."""
 
     def __init__(self, end: Callable[[str], list[str]] = fence) -> None:
         self._end = end

@@ -1,4 +1,4 @@
-"""Instances as processes of this host: sessions of their own that outlive whoever started them (node/process.py)."""
+"""Instances as processes of this host, in their own sessions, so they outlive their launcher (node/process.py)."""
 
 import signal
 import time
@@ -34,13 +34,13 @@ class Processes:
 
     def start(self, instance: Instance) -> StartedInstance:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
-        made = prepare(instance.config, instance, ports, peers_of(instance.config))
-        write_files(made, folder_of(instance.name))
-        log = logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(made.argv))
+        prepared = prepare(instance.config, instance, ports, peers_of(instance.config))
+        write_files(prepared, folder_of(instance.name))
+        log = logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
-        env = process.environment(settings.BASE_DIR, markers, made.environment)
-        pid, pid_started = process.start(made.argv, env, log)
-        return StartedInstance(made, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
+        env = process.environment(settings.BASE_DIR, markers, prepared.environment)
+        pid, pid_started = process.start(prepared.argv, env, log)
+        return StartedInstance(prepared, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
 
     def revoke(self, started: StartedInstance) -> None:
         process.stop(started.fields["pid"], started.fields["pid_started"], grace_s=0)
@@ -78,7 +78,7 @@ class Processes:
         pass
 
     def live_inventory(self) -> dict[str, Any]:
-        """Of GPUs, where there are any: their use."""
+        """GPU utilization."""
         gpus, _ = read_gpus()
         return {} if gpus is None else {"gpus": gpus}
 
@@ -87,7 +87,7 @@ PROCESSES = Processes()
 
 
 def runs(instance: Instance) -> bool:
-    """Whether the recorded process is there: same pid, same start time, same boot."""
+    """Whether the recorded process runs: same pid, start time and boot."""
     return instance.boot_id == process.boot_id() and process.is_alive(instance.pid, instance.pid_started)
 
 

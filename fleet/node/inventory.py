@@ -1,4 +1,4 @@
-"""What this host has: CPUs, memory, disks, GPUs. What cannot be read is None, with the reason for the GPUs."""
+"""CPUs, memory, disks and GPUs of this host. Unknown values are None, for GPUs with the reason."""
 
 import importlib
 import os
@@ -11,7 +11,7 @@ MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def inventory(folder: Path) -> dict[str, Any]:
-    """`folder`: whose disk is looked at, where logs and files of instances are written."""
+    """`folder`: where instances write logs and files."""
     gpus, why = read_gpus()
     return {
         "cpus": len(os.sched_getaffinity(0)),
@@ -25,7 +25,7 @@ def inventory(folder: Path) -> dict[str, Any]:
 
 
 def memory_bytes() -> int | None:
-    """Of the host, or of the container's limit where that is less."""
+    """Of the host, or the lower limit of the container."""
     limits = [limit for limit in (_meminfo(), _cgroup()) if limit is not None]
     return min(limits, default=None)
 
@@ -48,7 +48,7 @@ def _cgroup() -> int | None:
 
 
 def disks(folder: Path) -> list[dict[str, Any]]:
-    """The root's and the folder's, once when they are the same."""
+    """The disks of / and of the folder, without repetition."""
     found: dict[int, dict[str, Any]] = {}
     for path in (Path("/"), folder):
         try:
@@ -60,7 +60,7 @@ def disks(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_gpus() -> tuple[list[dict[str, Any]] | None, str]:
-    """By NVML (the package nvidia-ml-py); None and why where it does not answer."""
+    """From NVML (the package nvidia-ml-py); None with the reason when it does not answer."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -85,5 +85,5 @@ def _gpu(nvml: Any, number: int) -> dict[str, Any]:
         "name": name.decode() if isinstance(name, bytes) else name,
         "memory_bytes": int(memory.total),
         "memory_used_bytes": int(memory.used),
-        "use": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,  # share of the last moments in which it computed
+        "use": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,  # share of recent time in which it computed
     }

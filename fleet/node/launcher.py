@@ -1,6 +1,6 @@
-"""What a node starts its instances as: processes of its host (fleet/node/host_launcher.py), or Pods (fleet/kubernetes).
+"""The interface for starting instances: as processes (fleet/node/host_launcher.py) or as Pods (fleet/kubernetes).
 
-The plan, the states, the events and the pages are the same for both; only this differs.
+Plan, states, events and pages are the same for both.
 """
 
 from collections.abc import Hashable, Mapping
@@ -11,71 +11,71 @@ from fleet.models import Instance
 from fleet.node.prepare import PreparedStart
 
 
-class LaunchError(OSError):
-    """It could not be started; the message says why, and the start is tried again after a back-off."""
+class LaunchFailed(OSError):
+    """The start failed; it is tried again after a back-off."""
 
 
 class StartDeferred(Exception):
-    """It cannot be started yet, and that is nobody's failure: the same order comes again (fleet/plan/reconcile.py)."""
+    """It cannot start yet. This is no failure: the order is sent again (fleet/plan/reconcile.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedInstance:
-    made: PreparedStart
-    words: str  # "launched as process 12"
-    fields: dict[str, Any] = field(default_factory=dict)  # of the record: by what it is known again
+    prepared: PreparedStart
+    text: str  # "launched as process 12"
+    fields: dict[str, Any] = field(default_factory=dict)  # of the record, to identify the process or Pod later
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What is seen of an instance without asking its endpoints."""
+    """The process or Pod of an instance, without its endpoints."""
 
     alive: bool
-    away: str = ""  # why it gets no requests although it is alive: suspended, being evicted
-    waits: str = ""  # for what, before it runs at all: an image, room
-    ended: str = "the process ended"  # how its end is told
+    suspended_why: str = ""  # why it must get no requests although alive
+    waits_for: str = ""  # before it runs: an image, capacity
+    end_text: str = "the process ended"  # first words of the failure reason
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownReport:
-    """What became of a node's instances when all of them were to end."""
+    """The result of ending all instances of a node."""
 
-    names: tuple[str, ...]  # of those that ran and are gone
-    left: Mapping[str, str] = field(default_factory=dict)  # of those that may still run, and why
+    names: tuple[str, ...]  # instances that were running and are gone
+    left: Mapping[str, str] = field(default_factory=dict)  # instances that may still run → why
 
 
 class Launcher(Hashable, Protocol):
     def refresh(self, node: str) -> None:
-        """Before the node looks at its instances."""
+        """Called before each step of the node."""
 
     def fence(self, node: str) -> list[str]:
-        """End what runs on the node and is not what the database says should be there; names of instances."""
+        """End processes or Pods on the node that the database does not expect; names of instances."""
 
     def claim(self, instance: Instance) -> int | None:
-        """None: nothing of it runs, and this epoch may be started. Else the epoch that was started already. Unready."""
+        """None: nothing of it runs and this epoch may start. Else the epoch already started. StartDeferred."""
 
     def start(self, instance: Instance) -> StartedInstance:
-        """OSError, NoPort, NotReady or LookupError when it cannot be."""
+        """Raises OSError, NoPort, DependencyNotReady or LookupError."""
 
     def revoke(self, started: StartedInstance) -> None:
-        """End what was just started: its record had moved on."""
+        """End a start that could not be recorded."""
 
     def signal(self, instance: Instance, kill: bool) -> bool:
-        """Tell it to end, or end it; False when it is not there any more."""
+        """Ask it to end, or kill it; False when it is already gone."""
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
-        """Tell everything on the node to end, kill what is left after the grace, and wait until it is gone."""
+        """End everything on the node: ask, kill after the grace, and wait."""
 
     def status(self, instance: Instance) -> ProcessStatus: ...
 
     def failure_cause(self, instance: Instance) -> str:
-        """Why it ended, in words an operator can act on."""
+        """The cause of its end, with advice for the operator."""
 
     def inventory(self) -> dict[str, Any]:
-        """What the node has; asked once a minute."""
+        """Resources of the node; read once a minute."""
 
     def close(self) -> None:
-        """Let go of connections and threads; what runs runs on."""
+        """Close connections and threads; instances keep running."""
 
     def live_inventory(self) -> dict[str, Any]:
-        """What of the inventory changes with each heartbeat."""
+        """The part of the inventory that is read with each heartbeat."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-TAIL = 200  # lines that are looked through for the cause of a failure
+TAIL = 200  # lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
 
@@ -21,7 +21,7 @@ def path_of(instance_name: str) -> Path:
 
 
 def prepare(instance_name: str) -> Path:
-    """The file to append to; a large one is put aside first (one old file is kept)."""
+    """The file to append to, after rotation when large (one old file is kept)."""
     path = path_of(instance_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > ROTATE_BYTES:
@@ -41,7 +41,7 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
         return []
     found = text.splitlines()
     if begin > start:
-        found = found[1:]  # cut in the middle
+        found = found[1:]  # a partial line
     return found[-lines:]
 
 
@@ -49,12 +49,12 @@ _HEADER = "== weir: epoch "
 
 
 def header(epoch: int, at: dt.datetime, command_line: str) -> str:
-    """The line that begins each start in the log."""
+    """First line of each start in the log."""
     return f"{_HEADER}{epoch} at {at:%Y-%m-%d %H:%M:%S} UTC: {command_line}\n"
 
 
 def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) -> Path:
-    """The file to append to, with the header of this start written."""
+    """The file to append to, with the header of this start."""
     path = prepare(instance_name)
     with path.open("a") as file:
         file.write(header(epoch, at, command_line))
@@ -62,12 +62,12 @@ def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) ->
 
 
 def append(instance_name: str, lines: Sequence[str]) -> None:
-    """What somebody else has kept of its output."""
+    """Add output that was kept elsewhere."""
     with prepare(instance_name).open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def of_latest_start(lines: list[str]) -> list[str]:
-    """Without what earlier processes wrote."""
+    """Without the output of earlier processes."""
     starts = [index for index, line in enumerate(lines) if line.startswith(_HEADER)]
     return lines[starts[-1] + 1 :] if starts else lines

@@ -1,4 +1,4 @@
-"""Ports of a node: remembered in the database, and checked to be free before each start."""
+"""Ports of a node: recorded in the database, and checked before each start."""
 
 import random
 import socket
@@ -9,11 +9,11 @@ from django.db import IntegrityError, transaction
 
 from fleet.models import Instance, Port
 
-POD_PORT = 8000  # the first of a Pod: each has an address of its own, so all have the same ports
+POD_PORT = 8000  # first port of a Pod; each Pod has its own address, so all use the same ports
 
 
 class NoPort(Exception):
-    """The range is used up; the message names it."""
+    """No port is free in the range."""
 
 
 def in_pod(uses: Iterable[str]) -> dict[str, int]:
@@ -21,7 +21,7 @@ def in_pod(uses: Iterable[str]) -> dict[str, int]:
 
 
 def ports_for(instance: Instance, uses: Iterable[str]) -> dict[str, int]:
-    """One free port for each use: those it had before where they are still free."""
+    """One free port for each use, if possible the previous one."""
     wanted = tuple(uses)
     held = {port.use: port for port in instance.ports.all()}
     for use in wanted:
@@ -42,7 +42,7 @@ def _take(instance: Instance, use: str) -> int:
 
 
 def _shuffled_from(first: int, last: int) -> list[int]:
-    # In order they would be tidier, but two fleets on one host that start together would fight for each of them.
+    # In order, two fleets that start together on one host would compete for each port.
     numbers = list(range(first, last + 1))
     begin = random.randrange(len(numbers))  # noqa: S311 - not a secret
     return numbers[begin:] + numbers[:begin]
@@ -59,10 +59,10 @@ def _claim(instance: Instance, use: str, number: int) -> bool:
 
 def is_free(number: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: a port in TIME_WAIT is free, one that somebody listens on is not.
+        # Like servers: a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0", number))  # noqa: S104 - whoever listens on any address is in the way
+            probe.bind(("0.0.0.0", number))  # noqa: S104 - a listener on any address blocks the port
         except OSError:
             return False
     return True

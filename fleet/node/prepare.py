@@ -1,6 +1,6 @@
-"""What starting one instance consists of: its command line, environment and files, as the kind makes them.
+"""The command line, environment and files of one start, made by the kind.
 
-The same for a start and for showing it beforehand; then ports that nobody holds yet are named instead of numbered.
+Starts and previews share it; a preview shows names in place of ports that are not allocated yet.
 """
 
 import shlex
@@ -23,13 +23,13 @@ from fleet.spec.masking import masked
 
 
 class DependencyNotReady(Exception):
-    """A pool that this one needs has no instance ready; the message names it."""
+    """A pool that this one needs has no ready instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStart:
     argv: list[str]
-    environment: dict[str, str]  # what the kind sets, without what the process inherits
+    environment: dict[str, str]  # set by the kind, without inherited variables
     files: dict[str, str]  # path → text
     url: str
     wire: dict[str, Any]
@@ -39,13 +39,13 @@ class PreparedStart:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSite:
-    """What a command line takes from the place where it will run."""
+    """The values of a command line that depend on where it runs."""
 
-    host: str  # address that the engine listens on
-    python: str  # interpreter with Weir's own modules
-    base: str  # Weir's folder there
-    folder: str  # the instance's own there
-    gpus: tuple[str, ...] = ()  # to be told to the engine; empty: it has those that it sees
+    host: str  # address to listen on
+    python: str  # interpreter with Weir's modules
+    base: str  # Weir's folder
+    folder: str  # of the instance
+    gpus: tuple[str, ...] = ()  # for the engine; empty: all visible ones
 
 
 def this_host(instance: Instance) -> LaunchSite:
@@ -55,7 +55,7 @@ def this_host(instance: Instance) -> LaunchSite:
 
 
 def folder_of(instance_name: str) -> Path:
-    """The instance's own: its configuration files, and what it writes when the document names no other folder."""
+    """Folder for its configuration files, and for its output unless the document names another folder."""
     return Path(settings.DATA_DIR) / "instances" / instance_name
 
 
@@ -66,7 +66,7 @@ def prepare(
     peers: Mapping[str, str],
     where: LaunchSite | None = None,
 ) -> PreparedStart:
-    """Of a kind, a model and options (`fleet.spec.config`), to run on this host or elsewhere."""
+    """`given`: kind, model and engine options (`fleet_spec.config`)."""
     kind = KINDS[given["kind"]]
     options = build(kind.spec, given["engine"])
     wanted = _launch(given["model"], instance, ports, peers, where or this_host(instance))
@@ -100,20 +100,20 @@ def _launch(
 
 
 def volume_of(instance: Instance) -> str:
-    """The folder of its KV tier on disk, on this host; empty when it has none."""
+    """The folder of its KV tier on this host's disk; empty: none."""
     if instance.pod:
-        return ""  # its disk is elsewhere
+        return ""  # not on this host
     kind = KINDS.get(instance.config.get("kind", ""))
     if kind is None:
-        return ""  # started by a version that kept no configuration, or knew another kind
-    anywhere = dict.fromkeys(kind.ports, 0)  # ports have no say in it
+        return ""  # started by another version of Weir
+    anywhere = dict.fromkeys(kind.ports, 0)  # the folder does not depend on ports
     return kind.volume(
         build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}, this_host(instance))
     )
 
 
 def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """Pool that it needs → address of that pool's service. NotReady when there is none yet."""
+    """Needed pool → address of its service. DependencyNotReady when there is none yet."""
     kind = KINDS[given["kind"]]
     return {pool: _service(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
 
@@ -124,7 +124,7 @@ def _service(pool: str) -> str:
         port = _service_port(row)
         if port is not None:
             return f"{address_of(row)}:{port}"
-    raise DependencyNotReady(f"pool {pool}, which it needs, has no instance ready")
+    raise DependencyNotReady(f"the pool {pool}, which it needs, has no ready instance")
 
 
 def _service_port(row: Instance) -> int | None:
@@ -135,12 +135,12 @@ def _service_port(row: Instance) -> int | None:
 
 
 def address_of(row: Instance) -> str:
-    """The host under which its node is reached, as its URL has it."""
+    """The host of its URL."""
     return urlsplit(row.url).hostname or settings.NODE_ADDRESS
 
 
 def write_files(prepared: PreparedStart, folder: Path) -> None:
-    """Into the instance's folder, for our own eyes; the folder of its KV tier must be there as well."""
+    """Write the files, readable by this user only, and make the folder of the KV tier."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if prepared.volume:
         Path(prepared.volume).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -151,19 +151,19 @@ def write_files(prepared: PreparedStart, folder: Path) -> None:
 
 
 def known_peers(given: Mapping[str, Any]) -> dict[str, str]:
-    """As `peers_of`, to show: what has no address yet is named in angle brackets."""
+    """Like `peers_of`, for a preview: unknown addresses are names in angle brackets."""
     kind = KINDS[given["kind"]]
     return {pool: _known(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
 
 
 def preview(pool: PoolSpec, ordinal: int = 0) -> PreparedStart:
-    """The next start of that instance, secrets hidden; what is only known then is named in angle brackets."""
+    """The next start of that instance, without secrets; unknown values are names in angle brackets."""
     kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
     instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
     held = dict(Port.objects.filter(instance__name=name).values_list("use", "number"))
     ports = {use: held.get(use, f"<{use} port>") for use in kind.ports}
-    made = prepare(config(pool), instance, cast("dict[str, int]", ports), known_peers(config(pool)))
-    return replace(made, environment=masked(made.environment))
+    prepared = prepare(config(pool), instance, cast("dict[str, int]", ports), known_peers(config(pool)))
+    return replace(prepared, environment=masked(prepared.environment))
 
 
 def _known(pool: str) -> str:
@@ -174,6 +174,6 @@ def _known(pool: str) -> str:
 
 
 def shell_line(prepared: PreparedStart) -> str:
-    """To be read, and to be pasted: the environment in front of the command line."""
+    """A shell command: the environment, then the command line."""
     env = [f"{name}={shlex.quote(value)}" for name, value in sorted(prepared.environment.items())]
     return " ".join([*env, shlex.join(prepared.argv)]) if prepared.argv else ""

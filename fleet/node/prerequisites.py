@@ -1,7 +1,7 @@
-"""Whether this host has what an instance needs, and what to do about what is missing.
+"""Checks of what an instance needs on this host, with advice on what is missing.
 
-Looks at programs, at modules in the engine's own Python (a process of its own, with a time limit and no shell), at free
-disk space, at GPU memory, at ports and at the limit of open files. `check` says it of one prepared start.
+`check` looks at programs, modules of the engine's own Python (in a subprocess with a time limit), free disk space, GPU
+memory, ports and the limit of open files.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from fleet.kinds.kind import Requirement
 from fleet.node.ports import is_free
 
-ASK_S = 20.0  # importing nothing, an interpreter answers in 0.1 s; the disk may be cold
+ASK_S = 20.0  # an interpreter answers in 0.1 s, from a cold disk later
 FILES_WANTED = 4096
 GB = 1e9
 
@@ -47,23 +47,23 @@ print(json.dumps({"modules": {name: found(name) for name in sys.argv[1:]}, "gpus
 class Prerequisite:
     subject: str  # "vllm", "port http 18100", "disk /data"
     good: bool
-    text: str  # what was found
-    advice: str = ""  # what to do when it is not good
+    text: str  # the finding
+    advice: str = ""  # if not good
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
-    """Of an interpreter, asked what it can import and which GPUs it sees."""
+class PythonReport:
+    """The modules and GPUs that an interpreter finds."""
 
     modules: Mapping[str, bool]
-    gpus: Mapping[str, object]  # id → free bytes, or "error" → why they cannot be seen
+    gpus: Mapping[str, object]  # id → free bytes, or "error" → why they are unknown
     error: str = ""
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """`ports`: that it would listen on and nobody should; not those of an instance that runs."""
+    """`ports`: that must be free, so not those of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
-    found = [_LOOKS[one.kind](one, answers) for one in requires]
+    found = [_CHECKS[one.kind](one, answers) for one in requires]
     found += [_port(use, number) for use, number in ports.items()]
     return [*found, open_files()]
 
@@ -76,7 +76,7 @@ def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
     return asked
 
 
-def ask(python: str, modules: list[str]) -> CheckResult:
+def ask(python: str, modules: list[str]) -> PythonReport:
     try:
         done = subprocess.run(
             [python, "-I", "-c", _FIND, *modules],
@@ -88,58 +88,58 @@ def ask(python: str, modules: list[str]) -> CheckResult:
         )
         said = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return CheckResult({}, {}, f"{python} did not answer within {ASK_S:g} s")
+        return PythonReport({}, {}, f"{python} did not answer within {ASK_S:g} s")
     except (OSError, ValueError) as error:
-        return CheckResult({}, {}, f"{python} could not be asked: {error}")
-    return CheckResult(said["modules"], said["gpus"])
+        return PythonReport({}, {}, f"{python} could not be run: {error}")
+    return PythonReport(said["modules"], said["gpus"])
 
 
-def _program(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
+def _program(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
     path = shutil.which(one.name)
     return Prerequisite(one.name, path is not None, path or "not found, or not executable", one.advice)
 
 
-def _module(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
+def _module(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
     answer = answers[one.of]
     there = answer.modules.get(one.name, False)
     text = f"in {one.of}" if there else answer.error or f"not installed in {one.of}"
     return Prerequisite(f"module {one.name}", there, text, one.advice)
 
 
-def _gpu(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
+def _gpu(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
     answer, subject = answers[one.of], f"GPU {one.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
-        # Not a fault: the engine may well see what we cannot.
-        return Prerequisite(subject, True, f"not looked at: {error}")
+        # No fault: the engine may see GPUs that this process cannot.
+        return Prerequisite(subject, True, f"not checked: {error}")
     free = answer.gpus.get(one.name)
     if not isinstance(free, int):
         return Prerequisite(
-            subject, False, f"not there; there are {', '.join(answer.gpus) or 'none'}", "correct engine.gpus"
+            subject, False, f"not found; present: {', '.join(answer.gpus) or 'none'}", "correct engine.gpus"
         )
     return Prerequisite(subject, free >= one.need_gb * GB, f"{free / GB:.1f} GB free", one.advice)
 
 
-def _folder(one: Requirement, answers: Mapping[str, CheckResult]) -> Prerequisite:
+def _folder(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
     subject = f"folder {one.name}"
     if not one.need_gb:
         there = Path(one.name).exists()
-        return Prerequisite(subject, there, "there" if there else "not there", one.advice)
-    place = _existing(Path(one.name))
-    if not os.access(place, os.W_OK):
-        return Prerequisite(subject, False, f"{place} cannot be written", one.advice)
-    free = shutil.disk_usage(place).free / GB
-    return Prerequisite(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} wanted", one.advice)
+        return Prerequisite(subject, there, "present" if there else "missing", one.advice)
+    existing = _existing(Path(one.name))
+    if not os.access(existing, os.W_OK):
+        return Prerequisite(subject, False, f"{existing} is not writable", one.advice)
+    free = shutil.disk_usage(existing).free / GB
+    return Prerequisite(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} needed", one.advice)
 
 
 def _existing(path: Path) -> Path:
-    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
 
 
 def _port(use: str, number: int) -> Prerequisite:
     free = is_free(number)
     return Prerequisite(
-        f"port {use} {number}", free, "free" if free else "in use", "the next start takes another one, if any is free"
+        f"port {use} {number}", free, "free" if free else "in use", "the next start takes another free port"
     )
 
 
@@ -150,7 +150,7 @@ def open_files() -> Prerequisite:
     )
 
 
-_LOOKS: dict[str, Callable[[Requirement, Mapping[str, CheckResult]], Prerequisite]] = {
+_CHECKS: dict[str, Callable[[Requirement, Mapping[str, PythonReport]], Prerequisite]] = {
     "program": _program,
     "module": _module,
     "gpu": _gpu,

@@ -1,7 +1,7 @@
-"""Processes of our own making that outlive us: started in their own session, known again by pid and start time.
+"""Processes that outlive their launcher: started in their own sessions, recognised by pid and start time.
 
-A pid alone is not an identity: it is given out again. Pid, start time (field 22 of /proc/<pid>/stat) and boot id are.
-psutil's create_time does not serve here: it moves when the clock is set.
+Pids are reused, so the identity is pid, start time (field 22 of /proc/<pid>/stat) and boot id.
+psutil's create_time is no substitute: it moves when the clock is set.
 """
 
 import functools
@@ -16,20 +16,20 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
 _children: set[int] = set()
-# An ignored signal stays ignored across exec, and Celery's workers ignore some.
+# Ignored signals stay ignored across exec, and Celery's workers ignore some.
 _RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What the kernel says of one pid."""
+    """The kernel's view of one pid."""
 
-    letter: str  # R, S, D, T (stopped by a signal), Z (dead, not yet collected)
+    letter: str  # R, S, D, T (stopped), Z (zombie)
     started: float  # seconds after boot
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
-    """Start in a new session with all output appended to the log. OSError when the program cannot be run."""
+    """Start in a new session, with output appended to the log. OSError when the program cannot run."""
     collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -54,7 +54,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
 
 
 def collect_ended() -> None:
-    """Collect our own children that have ended, so that they do not stay behind as zombies."""
+    """Wait for ended children, which would otherwise stay as zombies."""
     for pid in tuple(_children):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
@@ -66,7 +66,7 @@ def collect_ended() -> None:
 
 def inspect(pid: int) -> ProcessState | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # asked hundreds of times a second: a Path costs as much again
+        with open(f"/proc/{pid}/stat", "rb") as file:  # called hundreds of times a second; a Path would double the cost
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -75,7 +75,7 @@ def inspect(pid: int) -> ProcessState | None:
 
 
 def is_alive(pid: int | None, pid_started: float | None) -> bool:
-    """Whether that very process runs; a zombie, or another process under the same number, does not count."""
+    """Whether that process runs, and not a zombie or another process with its pid."""
     if not pid or pid_started is None:
         return False
     state = inspect(pid)
@@ -83,7 +83,7 @@ def is_alive(pid: int | None, pid_started: float | None) -> bool:
 
 
 def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
-    """Signal that process and all of its session; False when it is no longer there."""
+    """Signal the process and its group; False when it is gone."""
     if not pid or not is_alive(pid, pid_started):
         return False
     try:
@@ -94,7 +94,7 @@ def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> 
 
 
 def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
-    """SIGTERM, then SIGKILL after the grace; returns once it is gone (True: it went by itself within the grace)."""
+    """SIGTERM, then SIGKILL after the grace; returns once it is gone (True: within the grace)."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
     if _gone_within(pid, pid_started, grace_s):
@@ -120,7 +120,7 @@ def boot_id() -> str:
 
 
 def environment(base_dir: Path, markers: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """What an engine inherits: where programs and home are, nothing of the control plane's secrets."""
+    """The environment of an engine: paths and locale, none of the control plane's secrets."""
     kept = {
         name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
     }
@@ -132,27 +132,27 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """Our user's processes that carry these variables: what a launcher left that died before it wrote the pid down.
+    """Processes of this user with these variables, which a launcher started and died before recording the pid.
 
-    Of a session the leader alone; where the leader is gone (killed), what it left behind.
+    Only session leaders, or the remaining processes of a session without a leader.
     """
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
-    return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _carrying(entry, wanted)]
+    return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _matching(entry, wanted)]
 
 
-def _carrying(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
+def _matching(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
     try:
         held = set((entry / "environ").read_bytes().split(b"\0"))
     except OSError:
-        return []  # another user's, or gone in the meantime
+        return []  # of another user, or gone
     pid = int(entry.name)
     state = inspect(pid) if wanted <= held else None
     if state is None or state.letter in "ZX":
         return []
-    return [(pid, state.started)] if _stands_for_its_session(pid) else []
+    return [(pid, state.started)] if _represents_session(pid) else []
 
 
-def _stands_for_its_session(pid: int) -> bool:
+def _represents_session(pid: int) -> bool:
     try:
         leader = os.getsid(pid)
     except ProcessLookupError:

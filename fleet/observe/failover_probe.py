@@ -1,7 +1,7 @@
-"""Looking at the instances of a node whose worker is silent, from the control host.
+"""Probes of the instances of a silent node, from the control host.
 
-A worker that died is not a node that died: while an engine answers, it keeps its requests. One that does not answer
-either is out of reach, and after a while it is started on another node (fleet/plan/reconcile.py).
+A dead worker does not mean a dead node: an engine that answers keeps its requests. An engine that does not answer
+either becomes unreachable, and later starts on another node (fleet/plan/reconcile.py).
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from fleet.plan.state import Health, Observation, next_move
 from router.contract.probe import ProbeError, Prober, Slow
 
 PROBE_S = 2.0
-PATIENCE_S = 5.0  # without an answer for so long: out of routing; a look from afar is a weaker sign than the node's own
-_LOOKED_AT = (State.READY, State.DRAINING, State.UNREACHABLE)
+PATIENCE_S = 5.0  # without an answer for so long: out of routing; remote probes are less reliable than the node's own
+_PROBED = (State.READY, State.DRAINING, State.UNREACHABLE)
 
 
 class FailoverProbe:
-    """Keeps when each instance last answered, for one process and loop."""
+    """Remembers the latest answer of each instance, for one process and event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,12 +35,12 @@ class FailoverProbe:
 
     def close(self) -> None:
         self._prober.keep_only(set())
-        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
+        self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
         self._loop.close()
 
     def step(self, now: dt.datetime) -> list[str]:
-        """One look; the names of those that moved."""
-        # After a start of everything the nodes' workers may only just be on their way.
+        """One round of probes; returns the names of instances that changed state."""
+        # After a start of the whole system, the workers need time for their first heartbeat.
         if time.monotonic() - self._began >= nodes.SILENT_S:
             nodes.record_silent(now)
         nodes.publish(now)
@@ -57,7 +57,7 @@ class FailoverProbe:
         silent = nodes.silent(now)
         if not silent:
             return []
-        found = Instance.objects.select_related("pool").filter(node__in=silent, state__in=_LOOKED_AT)
+        found = Instance.objects.select_related("pool").filter(node__in=silent, state__in=_PROBED)
         return [row for row in found.exclude(url="") if row.pool.kind in KINDS]
 
     async def _ask(self, rows: list[Instance]) -> list[tuple[Health, str]]:

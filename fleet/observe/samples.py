@@ -1,4 +1,4 @@
-"""From one look's figures to the sample that everybody reads (weir:inst:<id>, router/contract/wire.py). Pure."""
+"""The sample of an instance, from one scrape of its metrics (weir:inst:<id>, router/contract/wire.py). Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ WINDOW_S = 60.0  # of rates
 
 @dataclass(slots=True)
 class SampleWindow:
-    """Counters over the last minute: (Unix seconds, their values)."""
+    """Counter values over the last minute: (Unix seconds, values)."""
 
     points: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
 
@@ -20,13 +20,13 @@ class SampleWindow:
         if len(values) < len(counters):
             return
         if self.points and values[0] < self.points[-1][1][0]:
-            self.points.clear()  # counters begin at nought again
+            self.points.clear()  # counters were reset
         self.points.append((at, values))
         while len(self.points) > 2 and self.points[1][0] <= at - WINDOW_S:
             self.points.popleft()
 
     def grown(self) -> tuple[float, ...]:
-        """(seconds, by how much each counter grew); empty when it has been looked at less than twice."""
+        """(seconds, growth of each counter); empty with fewer than two points."""
         if len(self.points) < 2:
             return ()
         (begin, first), (end, last) = self.points[0], self.points[-1]
@@ -35,9 +35,9 @@ class SampleWindow:
 
 @dataclass(slots=True)
 class History:
-    """What rates are made of."""
+    """Counter windows for the rates in a sample."""
 
-    cache: SampleWindow = field(default_factory=SampleWindow)  # tokens asked for, tokens found
+    cache: SampleWindow = field(default_factory=SampleWindow)  # tokens queried, tokens hit
     moved: SampleWindow = field(default_factory=SampleWindow)  # bytes of KV
 
     def add(self, at: float, seen: EngineMetrics) -> None:
@@ -45,7 +45,7 @@ class History:
         self.moved.add(at, seen.transfers.get("bytes"))
 
     def hit_rate(self) -> float | None:
-        """Share of the asked tokens that were cached; None when nothing was asked."""
+        """Share of queried tokens that were cached; None without queries."""
         _, asked, found = self.cache.grown() or (0.0, 0.0, 0.0)
         return min(1.0, max(0.0, found / asked)) if asked > 0 else None
 

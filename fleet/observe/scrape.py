@@ -1,6 +1,6 @@
-"""The node's step: look at each of its instances, write the samples, move the states that changed.
+"""The node's step: probe each of its instances, write samples, change states.
 
-`Scraper` keeps what must live between two looks (connections, counters of the last minute) for one process and loop.
+`Scraper` keeps connections and the counters of the last minute between steps, for one process and event loop.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from router.contract.engine_metrics import EngineMetrics, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
 
 PROBE_S = 1.0
-AGAIN_S = 0.5  # a probe that failed is tried once more, so that one hiccup does not take an instance out
-LOST_PROBE_S = 0.8  # of one that is known to be out of reach: it must not hold up the step
+AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
+LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
 HEARTBEAT_S = 5.0
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
@@ -46,20 +46,20 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Memory:
-    """Of one instance in one epoch."""
+class InstanceMemory:
+    """State kept between steps for one epoch of an instance."""
 
     epoch: int
-    sign_of_life: float  # Unix seconds
+    answered_at: float  # Unix seconds
     volume: str = ""  # folder of its KV tier
-    disk: tuple[int, int] | None = None  # (free, total) bytes there at the latest look
+    disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
     history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedAnswer:
-    """What the endpoints said in one look."""
+    """The answers of the endpoints in one step."""
 
     health: Health
     serves_model: bool
@@ -71,28 +71,28 @@ class Scraper:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._prober = Prober()
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, InstanceMemory] = {}
         self._launcher = current()
         self._fence = Fence(self._launcher.fence)
         self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
 
     def close(self) -> None:
         self._prober.keep_only(set())
-        self._loop.run_until_complete(asyncio.sleep(0))  # lets the transports close
+        self._loop.run_until_complete(asyncio.sleep(0))  # let the transports close
         self._loop.close()
 
     def step(self, now: dt.datetime, node: str = "local") -> list[str]:
-        """One look at every instance of the node; the names of those that moved."""
+        """Probe every instance of the node; returns the names of instances that changed state."""
         self._launcher.refresh(node)
         self._fence.step(node)
         self._heartbeat(now, node)
         rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
-        sights = {row.name: status_of(row, self._launcher) for row in rows}
-        answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, sights), sights))
+        statuses = {row.name: status_of(row, self._launcher) for row in rows}
+        answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
         self._write(rows, answers, at)
-        moved = [row for row in rows if self._advance(row, sights[row.name], answers.get(row.name), at)]
+        moved = [row for row in rows if self._advance(row, statuses[row.name], answers.get(row.name), at)]
         for pool in sorted({row.pool.name for row in moved}):
             publish_fleet(pool)
         return [row.name for row in moved]
@@ -103,16 +103,16 @@ class Scraper:
         nodes.record_heartbeat(node, now)
         self._seen_at[node] = time.monotonic()
 
-    def _to_be_asked(self, rows: Iterable[Instance], sights: Mapping[str, ProcessStatus]) -> list[Instance]:
-        return [row for row in rows if sights[row.name].alive and row.state in _PROBED and row.url]
+    def _to_be_asked(self, rows: Iterable[Instance], statuses: Mapping[str, ProcessStatus]) -> list[Instance]:
+        return [row for row in rows if statuses[row.name].alive and row.state in _PROBED and row.url]
 
-    async def _ask(self, asked: list[Instance], sights: Mapping[str, ProcessStatus]) -> dict[str, ScrapedAnswer]:
-        answers = await asyncio.gather(*(self._ask_one(row, bool(sights[row.name].away)) for row in asked))
+    async def _ask(self, asked: list[Instance], statuses: Mapping[str, ProcessStatus]) -> dict[str, ScrapedAnswer]:
+        answers = await asyncio.gather(*(self._ask_one(row, bool(statuses[row.name].suspended_why)) for row in asked))
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
-    async def _ask_one(self, row: Instance, away: bool) -> ScrapedAnswer:
+    async def _ask_one(self, row: Instance, suspended_why: bool) -> ScrapedAnswer:
         kind = KINDS[row.pool.kind]
-        lost = row.state == State.UNREACHABLE or away
+        lost = row.state == State.UNREACHABLE or suspended_why
         (health, error), record = await asyncio.gather(
             self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S)
         )
@@ -140,7 +140,7 @@ class Scraper:
         return parse_metrics(page, kind.scrape) if status == 200 else None
 
     async def _serves_model(self, row: Instance, kind: Kind) -> bool:
-        """Asked until it was true once in an epoch: what an engine serves does not change while it runs."""
+        """Asked until true once per epoch: the models of an engine do not change while it runs."""
         known = self._memory.get(row.name)
         if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
             return True
@@ -157,7 +157,7 @@ class Scraper:
         for row in rows:
             known = previous.get(row.name)
             if known is None or known.epoch != row.epoch:
-                known = Memory(row.epoch, at, volume_of(row))
+                known = InstanceMemory(row.epoch, at, volume_of(row))
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
             urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
@@ -166,10 +166,10 @@ class Scraper:
                 self._note(known, answer, at)
         self._prober.keep_only(urls)
 
-    def _note(self, known: Memory, answer: ScrapedAnswer, at: float) -> None:
+    def _note(self, known: InstanceMemory, answer: ScrapedAnswer, at: float) -> None:
         known.serves_model |= answer.serves_model
         if answer.health == "ok" or (answer.health == "slow" and answer.metrics is not None):
-            known.sign_of_life = at
+            known.answered_at = at
         if answer.metrics is not None:
             known.history.add(at, answer.metrics)
 
@@ -226,28 +226,28 @@ def record_of(row: Instance) -> InstanceRecord:
     )
 
 
-def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, known: Memory) -> Observation:
-    said = answer or ScrapedAnswer("refused", False, None, "")
+def _observe(status: ProcessStatus, answer: ScrapedAnswer | None, at: float, known: InstanceMemory) -> Observation:
+    answer = answer or ScrapedAnswer("refused", False, None, "")
     return Observation(
         at=at,
         alive=status.alive,
-        suspended=bool(status.away),
-        health=said.health,
-        serves_model=said.serves_model,
-        has_metrics=said.metrics is not None,
-        silent_s=at - known.sign_of_life,
-        error=said.error,
+        suspended=bool(status.suspended_why),
+        health=answer.health,
+        serves_model=answer.serves_model,
+        has_metrics=answer.metrics is not None,
+        silent_s=at - known.answered_at,
+        error=answer.error,
         failure_cause="",
-        suspended_why=status.away,
-        waits_for=status.waits,
-        end_text=status.ended,
+        suspended_why=status.suspended_why,
+        waits_for=status.waits_for,
+        end_text=status.end_text,
         full_folder=known.volume if status.alive and is_full(known.disk) else "",
     )
 
 
 def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | None) -> bool:
     if step.to == row.state:
-        # Only the words change: no event, and the time since which it is in that state stays.
+        # Only the reason changes: no event, and `since` stays.
         return bool(Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).update(reason=step.reason))
     now = dt.datetime.fromtimestamp(at, dt.UTC)
     return move(row, State(step.to), step.reason, **_fields(row, step, now, answer))

@@ -1,19 +1,19 @@
-"""The disk under an instance's KV tier: how much room is left, and whether it is as good as full."""
+"""Free space on the disk of an instance's KV tier."""
 
 import os
 from pathlib import Path
 
-FULL_SHARE = 0.02  # of the disk left: blocks are written in files of several MB, which no longer fit
+FULL_SHARE = 0.02  # free share of the disk below which files of several MB no longer fit
 
 
 def free_space(folder: str) -> tuple[int, int] | None:
-    """(free, total) bytes of the disk that holds the folder, or will; None when it cannot be asked."""
+    """(free, total) bytes of the disk of the folder, which need not exist yet; None when unknown."""
     if not folder:
         return None
     path = Path(folder).absolute()
-    place = next((each for each in (path, *path.parents) if each.exists()), path)
+    existing = next((each for each in (path, *path.parents) if each.exists()), path)
     try:
-        stat = os.statvfs(place)
+        stat = os.statvfs(existing)
     except OSError:
         return None
     return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize

@@ -1,6 +1,6 @@
-"""What engines write to their logs when they cannot start or go on, as a cause and what to do about it. Pure.
+"""Known log messages of failing engines, each with its cause and what to do. Pure.
 
-The texts are those of vLLM 0.32, NIXL 1.5, Mooncake 0.3 and of what they stand on (PyTorch, Hugging Face, the kernel).
+The messages are those of vLLM 0.32, NIXL 1.5, Mooncake 0.3, PyTorch, Hugging Face and the kernel.
 """
 
 import re
@@ -12,7 +12,7 @@ _KNOWN = (
     ),
     (
         r"Free memory on device .*(less than|Desired GPU memory)|less than desired GPU memory utilization",
-        "the GPU is in use by something else: free it, or lower gpu_memory_utilization",
+        "another process uses the GPU: free it, or lower gpu_memory_utilization",
     ),
     (
         r"on kv cache allocation is less than requested memory|DefaultCPUAllocator: can't allocate",
@@ -20,19 +20,19 @@ _KNOWN = (
     ),
     (
         r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|HIP out of memory",
-        "the GPU has too little memory: lower max_num_seqs or max_model_len, or spread it over more GPUs",
+        "the GPU has too little memory: lower max_num_seqs or max_model_len, or use more GPUs",
     ),
     (
         r"User-specified max_model_len .* is greater",
-        "max_model_len is more than the model allows: lower it",
+        "max_model_len exceeds the limit of the model: lower it",
     ),
     (
         r"must be divisible by tensor parallel size|tensor.parallel.size .* (exceeds|larger)|World size .* is larger",
-        "tensor_parallel does not go with the model or the GPUs: choose a size that divides its attention heads",
+        "tensor_parallel does not fit the model or the GPUs: choose a divisor of its attention heads",
     ),
     (
         r"gated repo|401 Client Error|403 Client Error|RepositoryNotFoundError",
-        "the model may not be read by this account: set HF_TOKEN in engine.environment, or name a local folder",
+        "this account may not read the model: set HF_TOKEN in engine.environment, or name a local folder",
     ),
     (
         r"not a valid model identifier|does not appear to have a file named|Repo id must|HFValidation"
@@ -41,15 +41,15 @@ _KNOWN = (
     ),
     (
         r"couldn't connect to 'https?://\S+' to load|Cannot reach https?://|LocalEntryNotFoundError|MaxRetryError.*hugg",
-        "the model could not be downloaded: give this host a way there, or name a local folder in engine.model",
+        "the model could not be downloaded: check the network, or name a local folder in engine.model",
     ),
     (
         r"trust_remote_code=True|contains custom code which must be executed",
-        "the model brings code of its own: read it, then add --trust-remote-code to engine.arguments",
+        "the model contains its own code: review it, then add --trust-remote-code to engine.arguments",
     ),
     (
         r"Model architectures .* are not supported|Model architectures .* failed to be inspected",
-        "this build does not know the model: take a newer vLLM, or another model",
+        "this build does not support the model: use a newer vLLM or another model",
     ),
     (
         r"Error while deserializing header|InvalidHeader|SafetensorError|incomplete metadata",
@@ -58,7 +58,7 @@ _KNOWN = (
     (
         r"Unsupported connector type|Unsupported kv_role|is not available for (nixl|mooncake)"
         r"|requires? .{0,40}connector|kv_buffer is not supported|kv_buffer_device",
-        "the KV connector does not go with this build: choose another engine.kv",
+        "this build does not support the KV connector: choose another engine.kv",
     ),
     (
         r"NIXL is not available|No module named 'nixl",
@@ -70,15 +70,15 @@ _KNOWN = (
     ),
     (
         r"NIXL compatibility hash mismatch|Failed to decode Nixl|kv_cache_layout \(local",
-        "prefill and decode instances do not go together: give both the same vLLM, model and options",
+        "prefill and decode instances are incompatible: give both the same vLLM, model and options",
     ),
     (
         r"Failed to (connect|setup).{0,40}(master|mooncake)|master.{0,30}(unreachable|refused)",
-        "the Mooncake master was not reached: look at the pool named in engine.master",
+        "the Mooncake master could not be reached: check the pool named in engine.master",
     ),
     (
         r"Failed to register .* with the Mooncake bootstrap server",
-        "the Mooncake bootstrap server was not reached: look at the prefill instances and the network to them",
+        "the Mooncake bootstrap server could not be reached: check the prefill instances and the network",
     ),
     (
         r"MOONCAKE_CONFIG_PATH' is not set",
@@ -86,29 +86,29 @@ _KNOWN = (
     ),
     (
         r"no RDMA devices found|No available RNIC|ibv_open_device|ibv_get_device_list",
-        "the host has no RDMA device that it may use: correct rdma_device, or set protocol to tcp",
+        "the host has no usable RDMA device: correct rdma_device, or set protocol to tcp",
     ),
     (
         r"Failed to infer device type|no NVIDIA driver|CUDA driver version is insufficient|libcuda\.so\.1: cannot open"
         r"|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|no kernel image is available",
-        "no GPU that this build can use was found: look at the driver and engine.gpus, or set engine.device to cpu",
+        "this build found no usable GPU: check the driver and engine.gpus, or set engine.device to cpu",
     ),
     (
         r"Sleep mode is not supported",
-        "sleep mode is not offered on this device: turn sleep_mode off",
+        "this device does not support sleep mode: turn sleep_mode off",
     ),
     (
         r"address already in use|errno 98\b",
-        "its port is in use: end what listens there, or change WEIR_ENGINE_PORTS",
+        "its port is in use: end the process that listens there, or change WEIR_ENGINE_PORTS",
     ),
     (
         r"cannot assign requested address|errno 99\b",
-        "the node's address is not one of this host: correct --address of manage.py node",
+        "the node's address does not belong to this host: correct --address of manage.py node",
     ),
-    (r"Too many open files|errno 24\b", "it may open too few files: raise the limit (ulimit -n)"),
+    (r"Too many open files|errno 24\b", "too many open files: raise the limit (ulimit -n)"),
     (
         r"MemoryError|cannot allocate memory|errno 12\b|std::bad_alloc",
-        "the host has too little memory: free some, or lower what it takes",
+        "the host has too little memory: free some, or lower the use of the engine",
     ),
     (
         r"unrecognized arguments|invalid choice|expected one argument|invalid \w+ value",
@@ -116,9 +116,9 @@ _KNOWN = (
     ),
     (
         r"No module named|command not found|error while loading shared libraries",
-        "a program is not installed: manage.py doctor says which",
+        "a program is missing: run manage.py doctor",
     ),
     (r"No space left on device|errno 28\b", "the disk is full: free space, or name another folder"),
-    (r"Permission denied|errno 13\b", "a permission is missing: look at the owner of the file that it names"),
+    (r"Permission denied|errno 13\b", "permission denied: check the owner of the file"),
 )
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple((re.compile(text, re.I), cause) for text, cause in _KNOWN)

@@ -1,4 +1,4 @@
-"""Why an instance failed, in words an operator can act on, and what a failure does to its record. Pure."""
+"""The cause of a failure, with advice for the operator, and its effect on the record. Pure."""
 
 import datetime as dt
 import re
@@ -15,22 +15,22 @@ _GENERAL = re.compile(r"Engine core initialization failed")
 
 def failure_cause(lines: Sequence[str]) -> str:
     """The known cause and the last line of the log: `its port is in use: OSError: [Errno 98] …`."""
-    said = [line.strip() for line in lines if line.strip()]
-    if not said:
+    written = [line.strip() for line in lines if line.strip()]
+    if not written:
         return "it wrote nothing to its log (killed?)"
-    for line in reversed(said):
+    for line in reversed(written):
         for pattern, cause in CAUSES:
             if pattern.search(line):
                 return f"{cause}: {line[:300]}"
-    return f"its log ends with: {_telling(said)[:300]}"
+    return f"its log ends with: {_latest_error(written)[:300]}"
 
 
-def _telling(said: Sequence[str]) -> str:
-    """The latest error that says what it is; Python's tracebacks and warnings go on below it."""
-    return next((line for line in reversed(said) if _ERROR.search(line) and not _GENERAL.search(line)), said[-1])
+def _latest_error(written: Sequence[str]) -> str:
+    """The latest specific error; tracebacks and warnings may follow it."""
+    return next((line for line in reversed(written) if _ERROR.search(line) and not _GENERAL.search(line)), written[-1])
 
 
 def failure_fields(instance: Instance, now: dt.datetime) -> dict[str, Any]:
-    """What a failure changes in the record: one more in a row, and when to try again."""
+    """Updates of the record: the failure count and the end of the back-off."""
     failures = instance.failures + 1
     return {"failures": failures, "next_start_at": now + dt.timedelta(seconds=backoff_s(failures))}

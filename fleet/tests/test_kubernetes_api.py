@@ -26,17 +26,17 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def server(cluster: Cluster) -> Iterator[KubernetesApi]:
-    made = KubernetesApi("weir")
-    yield made
-    made.close()
+    prepared = KubernetesApi("weir")
+    yield prepared
+    prepared.close()
 
 
 def test_a_pod_is_made_listed_read_and_deleted(server: KubernetesApi, cluster: Cluster) -> None:
-    made = server.create("pods", POD)
-    assert made["metadata"]["uid"]
+    prepared = server.create("pods", POD)
+    assert prepared["metadata"]["uid"]
     pods, version = server.list_pods(SELECTOR)
     assert [pod["metadata"]["name"] for pod in pods] == ["p-0-e1"]
-    assert version == made["metadata"]["resourceVersion"]
+    assert version == prepared["metadata"]["resourceVersion"]
     assert server.read_pod("p-0-e1")["status"]["phase"] == "Pending"
     assert server.list_pods("weir/node=other")[0] == []
     assert server.delete_pod("p-0-e1", 5) is True
@@ -68,7 +68,7 @@ def test_what_is_not_allowed_names_verb_resource_and_who(server: KubernetesApi, 
 def test_credentials_that_are_not_taken_say_what_to_renew(cluster: Cluster) -> None:
     cluster.kubeconfig(token="old")
     server = KubernetesApi("weir")
-    with pytest.raises(KubernetesError, match="Unauthorized; the credentials are not taken: renew"):
+    with pytest.raises(KubernetesError, match="Unauthorized; the credentials are rejected: renew"):
         server.version()
     server.close()
 
@@ -94,7 +94,7 @@ def test_a_server_that_goes_on_saying_later_is_not_reached(server: KubernetesApi
 
 def test_a_server_that_is_away_is_named(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.stop()
-    with pytest.raises(NotReached, match=rf"API server http://127.0.0.1:{cluster.port} is not reached: .*refused"):
+    with pytest.raises(NotReached, match=rf"API server http://127.0.0.1:{cluster.port} cannot be reached: .*refused"):
         server.version()
 
 
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_answer_in_time_is_not_reached(
 def test_an_answer_that_is_no_object_is_refused(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 200, "")
     cluster.refusals[0].raw = "<html>"
-    with pytest.raises(KubernetesError, match="/version answered with something that is no object"):
+    with pytest.raises(KubernetesError, match="/version did not answer with a JSON object"):
         server.version()
 
 

@@ -35,9 +35,9 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def there(cluster: Cluster, on_kubernetes: None, db: None, live_redis: object) -> Iterator[ClusterWorld]:
     nodes.record_heartbeat(NODE, timezone.now())
-    made = ClusterWorld()
-    yield made
-    made.close()
+    prepared = ClusterWorld()
+    yield prepared
+    prepared.close()
 
 
 def document(replicas: int = 1, **engine: object) -> dict[str, object]:

@@ -70,18 +70,18 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("kind", POOLS)
 def test_a_start_is_what_its_golden_file_says(kind: str) -> None:
-    made = yaml.safe_dump_all(objects_of(POOLS[kind], 0, PLACE), sort_keys=False, width=120)
-    assert made == (GOLDEN / f"{kind}.yaml").read_text()
+    prepared = yaml.safe_dump_all(objects_of(POOLS[kind], 0, PLACE), sort_keys=False, width=120)
+    assert prepared == (GOLDEN / f"{kind}.yaml").read_text()
 
 
 @pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize("place", [PLACE, PodSettings("weir", PLACE.images, {}, TEMPLATE)], ids=["plain", "template"])
 def test_the_types_of_the_official_api_take_every_field(kind: str, place: PodSettings) -> None:
     client = ApiClient()
-    for made in objects_of(POOLS[kind], 0, place):
-        read = client.deserialize(Answer(json.dumps(made)), f"V1{made['kind']}")
+    for prepared in objects_of(POOLS[kind], 0, place):
+        read = client.deserialize(Answer(json.dumps(prepared)), f"V1{prepared['kind']}")
         # A field that the type does not know is lost on the way, and one of another type comes back as that.
-        assert client.sanitize_for_serialization(read) == made
+        assert client.sanitize_for_serialization(read) == prepared
 
 
 class Answer:
@@ -116,11 +116,11 @@ def start(epoch: int = 3, **engine: Any) -> manifests.PodStart:
 
 
 def test_the_secret_holds_the_values_and_goes_with_its_pod() -> None:
-    made = manifests.secret(start(environment={"HF_TOKEN": "hunter2"}), PLACE, {"name": "chat-0-e3", "uid": "u-1"})
-    assert made is not None
-    assert made["stringData"] == {"env.HF_TOKEN": "hunter2"}
+    prepared = manifests.secret(start(environment={"HF_TOKEN": "hunter2"}), PLACE, {"name": "chat-0-e3", "uid": "u-1"})
+    assert prepared is not None
+    assert prepared["stringData"] == {"env.HF_TOKEN": "hunter2"}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "chat-0-e3", "uid": "u-1"}
-    assert made["metadata"]["ownerReferences"] == [owner]
+    assert prepared["metadata"]["ownerReferences"] == [owner]
     assert manifests.secret(start(), PLACE) is None
 
 

@@ -17,9 +17,9 @@ SETTINGS = ("WEIR_KUBERNETES_NAMESPACE", "WEIR_KUBERNETES_CONTEXT", "WEIR_KUBERN
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for name in (*SETTINGS, "WEIR_NODE_ADDRESS", "WEIR_NODE_LABELS"):
         monkeypatch.setenv(name, "")  # the command sets them for the worker that it becomes
-    made: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, argv: made.append(argv))
-    return made
+    prepared: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, argv: prepared.append(argv))
+    return prepared
 
 
 @pytest.mark.parametrize(

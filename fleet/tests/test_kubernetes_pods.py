@@ -32,9 +32,9 @@ def cluster(clusters: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def here(cluster: Cluster) -> Iterator[Pods]:
-    made = launchers.current()
-    assert isinstance(made, Pods)
-    yield made
+    prepared = launchers.current()
+    assert isinstance(prepared, Pods)
+    yield prepared
     cluster.cut()
 
 
@@ -45,8 +45,8 @@ def row(epoch: int = 1, state: State = State.STARTING, **fields: Any) -> Instanc
     config = {"model": "m", "kind": "sim", "engine": {}}
     since = timezone.now() - dt.timedelta(seconds=fields.pop("age_s", 0))
     values = {"node": NODE, "epoch": epoch, "state": state, "config": config, "since": since, **fields}
-    made, _ = Instance.objects.update_or_create(name="p-0", defaults={"pool": pool, "ordinal": 0, **values})
-    return made
+    prepared, _ = Instance.objects.update_or_create(name="p-0", defaults={"pool": pool, "ordinal": 0, **values})
+    return prepared
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -70,12 +70,12 @@ def started(epoch: int = 1) -> Instance:
 
 
 def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster) -> None:
-    made = started()
-    assert (made.state, made.pod, made.pid, made.url) == (State.LOADING, "p-0-e1", None, "")
-    assert made.reason == "started as Pod p-0-e1"
+    prepared = started()
+    assert (prepared.state, prepared.pod, prepared.pid, prepared.url) == (State.LOADING, "p-0-e1", None, "")
+    assert prepared.reason == "started as Pod p-0-e1"
     assert set(cluster.pods()) == {"p-0-e1"}
-    assert here.status(made).alive is True
-    assert observed_of(made, None).allowance_s > 0
+    assert here.status(prepared).alive is True
+    assert observed_of(prepared, None).allowance_s > 0
 
 
 def test_an_order_that_comes_twice_takes_over_the_pod_of_the_first(here: Pods, cluster: Cluster) -> None:
@@ -133,7 +133,7 @@ def test_a_database_that_is_behind_the_cluster_catches_up(here: Pods, cluster: C
     assert node_agent.start_instance("p-0", 2) is False
     behind = Instance.objects.get()
     assert (behind.epoch, behind.state) == (5, State.STOPPED)
-    assert "has started epoch 5 of it already" in behind.reason
+    assert "has already started epoch 5 of it" in behind.reason
 
 
 def test_a_pod_of_an_earlier_life_of_the_pool_is_not_taken_over(here: Pods, cluster: Cluster) -> None:
@@ -150,13 +150,13 @@ def test_a_pod_of_that_name_that_is_not_ours_is_left_alone(here: Pods, cluster: 
     assert node_agent.start_instance("p-0", 1) is False
     failed = Instance.objects.get()
     assert (failed.state, failed.failures) == (State.FAILED, 1)
-    assert "there is a Pod p-0-e1 already that is not of this fleet" in failed.reason
+    assert "a Pod p-0-e1 of another fleet exists" in failed.reason
 
 
 @pytest.mark.parametrize(
     ("status", "message", "state", "words"),
     [
-        (403, 'pods "p-0-e1" is forbidden: exceeded quota: q', State.STARTING, "waits for room in the namespace"),
+        (403, 'pods "p-0-e1" is forbidden: exceeded quota: q', State.STARTING, "waits for capacity in the namespace"),
         (
             403,
             'pods is forbidden: cannot create resource "pods"',
@@ -197,9 +197,9 @@ def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monk
     start = Pods.start
 
     def slowly(self: Pods, instance: Instance) -> Any:
-        made = start(self, instance)
+        prepared = start(self, instance)
         Instance.objects.update(epoch=9)
-        return made
+        return prepared
 
     monkeypatch.setattr(Pods, "start", slowly)
     row(1)
@@ -223,21 +223,21 @@ def test_its_address_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -
 
 def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(here: Pods, cluster: Cluster) -> None:
     started()
-    made = row(1, State.READY, pod="p-0-e1", age_s=100)
+    prepared = row(1, State.READY, pod="p-0-e1", age_s=100)
     cluster.set_status("p-0-e1", phase="Running")
     until(known(here, "p-0-e1", "Running"))
     cluster.stop()
     until(lambda: here.mirror(NODE).trouble != "")
     here.mirror(NODE).forget("p-0-e1")
-    assert here.status(made).alive is True
+    assert here.status(prepared).alive is True
     assert f"http://127.0.0.1:{cluster.port}" in here.live_inventory()["trouble"]
     cluster.objects.clear()
     cluster.oldest = 10**9  # what it knew before it went away is forgotten
     cluster.start()
     until(lambda: here.mirror(NODE).trouble == "")
-    found = here.status(made)
-    assert (found.alive, found.ended) == (False, "its Pod is gone")
-    assert here.failure_cause(made) == "it was deleted by somebody else, or with its machine"
+    found = here.status(prepared)
+    assert (found.alive, found.end_text) == (False, "its Pod is gone")
+    assert here.failure_cause(prepared) == "it was deleted from outside, or with its machine"
 
 
 def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pods, cluster: Cluster) -> None:
@@ -250,12 +250,12 @@ def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pod
 
 
 def test_last_words_take_the_log_along(here: Pods, cluster: Cluster) -> None:
-    made = started()
+    prepared = started()
     cluster.logs["p-0-e1"] = "loading\nValueError: bad option --x\n"
     cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
     until(known(here, "p-0-e1", "Failed"))
-    assert here.status(made).alive is False
-    assert here.failure_cause(made) == "exit status 2: its log ends with: ValueError: bad option --x"
+    assert here.status(prepared).alive is False
+    assert here.failure_cause(prepared) == "exit status 2: its log ends with: ValueError: bad option --x"
     assert logs.of_latest_start(logs.tail(logs.path_of("p-0"), 50)) == ["loading", "ValueError: bad option --x"]
 
 
@@ -317,11 +317,13 @@ def test_a_pod_that_no_record_names_ends_with_the_others(here: Pods, cluster: Cl
 
 
 def test_pods_that_nobody_can_be_told_to_end_are_named(here: Pods, cluster: Cluster) -> None:
-    made = started()
+    prepared = started()
     cluster.stop()
-    with pytest.raises(CommandError, match=r"^p-0 was not ended: its Pod p-0-e1 may still run: the API server .* is"):
+    with pytest.raises(
+        CommandError, match=r"^p-0 was not ended: its Pod p-0-e1 may still run: the API server .* cannot"
+    ):
         call_command("fleet_stop_all", "--node", NODE)
-    assert Instance.objects.get().state == made.state
+    assert Instance.objects.get().state == prepared.state
     cluster.start()
     assert set(cluster.pods()) == {"p-0-e1"}
 
@@ -341,7 +343,7 @@ def test_a_pod_that_takes_longer_than_its_grace_is_named(
     started()
     scheduled(cluster, "p-0-e1")
     ended = here.end_all(NODE, 0)
-    assert ended.left == {"p-0": "its Pod p-0-e1 was told to end and is still there"}
+    assert ended.left == {"p-0": "its Pod p-0-e1 was deleted and is still there"}
 
 
 def test_a_pod_that_has_ended_already_is_not_ended_again(here: Pods, cluster: Cluster) -> None:
@@ -384,6 +386,6 @@ def test_what_may_not_be_listed_is_not_known(here: Pods, cluster: Cluster) -> No
     cluster.forbidden |= {("list", "nodes"), ("list", "resourcequotas")}
     found = here.inventory()
     assert (found["cpus"], found["gpus"]) == (None, None)
-    assert "may not be listed" in found["gpus_why"]
+    assert "no right to list the machines" in found["gpus_why"]
     nodes.record_heartbeat(NODE, timezone.now())
     assert Node.objects.get().inventory["trouble"] == ""

@@ -42,24 +42,27 @@ def ended(reason: str = "Error", code: int = 1) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("seen", "waits"),
+    ("seen", "waits_for"),
     [
         (pod("Pending"), "its Pod waits for a machine"),
         (
             pod("Pending", conditions=[UNSCHEDULABLE]),
-            "waits for room in the cluster (Unschedulable: 0/3 nodes: no GPU)",
+            "waits for capacity in the cluster (Unschedulable: 0/3 nodes: no GPU)",
         ),
-        (waiting("ContainerCreating"), "its container is being made (ContainerCreating): images may take minutes"),
+        (
+            waiting("ContainerCreating"),
+            "its container is being created (ContainerCreating); an image pull may take minutes",
+        ),
         (waiting("ImagePullBackOff", "no such tag"), "its image cannot be pulled: correct engine.image"),
         (pod("Running", {"running": {}}), ""),
         (pod("Unknown"), ""),
     ],
 )
-def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits: str) -> None:
+def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits_for: str) -> None:
     found = status.process_status(seen, NOW, 5)
-    assert (found.alive, found.away) == (True, "")
-    assert found.waits.startswith(waits)
-    assert bool(found.waits) == bool(waits)
+    assert (found.alive, found.suspended_why) == (True, "")
+    assert found.waits_for.startswith(waits_for)
+    assert bool(found.waits_for) == bool(waits_for)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_what_cannot_start_has_failed_after_a_while(reason: str) -> None:
     seen = waiting(reason, "manifest unknown")
     assert status.process_status(seen, NOW, PATIENCE_S - 1).alive is True
     found = status.process_status(seen, NOW, PATIENCE_S)
-    assert (found.alive, found.ended) == (False, "its Pod did not start")
+    assert (found.alive, found.end_text) == (False, "its Pod did not start")
     assert f"({reason}: manifest unknown)" in status.failure_cause(seen, [])
 
 
@@ -80,7 +83,7 @@ def test_room_is_waited_for_without_an_end() -> None:
 @pytest.mark.parametrize("seen", [ended(), ended("Completed", 0), pod("Failed", reason="Evicted"), pod("Succeeded")])
 def test_what_has_ended_is_not_alive(seen: Any) -> None:
     found = status.process_status(seen, NOW, 5)
-    assert (found.alive, found.ended) == (False, "its Pod ended")
+    assert (found.alive, found.end_text) == (False, "its Pod ended")
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,13 @@ def test_what_has_ended_is_not_alive(seen: Any) -> None:
     [
         (ended(), "exit status 1: the GPU has too little memory: "),
         (ended("OOMKilled", 137), "the container exceeded its memory limit: raise placement.memory_gib (OOMKilled)"),
-        (ended("StartError", 128), "its command cannot be run in that image: correct engine.image (StartError)"),
+        (ended("StartError", 128), "its command cannot run in that image: correct engine.image (StartError)"),
         (
             pod("Failed", reason="Evicted", message="The node was low on resource: memory."),
             "evicted by its machine (Evicted: The node was low on resource: memory.)",
         ),
         (pod("Failed", reason="OutOfnvidia.com/gpu", message="none left"), "OutOfnvidia.com/gpu: none left"),
-        (pod("Running", {"running": {}}, deleted_s=-60), "its machine m1 does not say that it has ended"),
+        (pod("Running", {"running": {}}, deleted_s=-60), "its machine m1 does not report its end"),
     ],
 )
 def test_why_it_ended_is_told_with_what_to_do(seen: Any, words: str) -> None:
@@ -102,11 +105,11 @@ def test_why_it_ended_is_told_with_what_to_do(seen: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "who"), [([PREEMPTED], "EvictionByEvictionAPI: by kubectl"), ([], "somebody else asked for it")]
+    ("conditions", "who"), [([PREEMPTED], "EvictionByEvictionAPI: by kubectl"), ([], "requested from outside")]
 )
 def test_what_is_being_deleted_gets_no_requests(conditions: Any, who: str) -> None:
     found = status.process_status(pod("Running", {"running": {}}, conditions, deleted_s=20), NOW, 500)
-    assert (found.alive, found.away) == (True, f"its Pod is being deleted: {who}")
+    assert (found.alive, found.suspended_why) == (True, f"its Pod is being deleted: {who}")
 
 
 def test_what_should_long_be_gone_is_given_up() -> None:

@@ -117,6 +117,6 @@ def test_a_node_that_is_alive_is_not_forgotten() -> None:
 def test_a_node_that_reports_while_it_is_being_forgotten_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     lost()
     monkeypatch.setattr("fleet.control.forget.why_not", lambda node, now: nodes.record_heartbeat("gpu-1", now) and "")
-    with pytest.raises(NotPossible, match="in this very moment"):
+    with pytest.raises(NotPossible, match="has just reported"):
         forget("gpu-1", "ada")
     assert Node.objects.exists()

@@ -153,7 +153,7 @@ def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
     Instance.objects.update(epoch=2)  # an older copy was restored
     assert node_agent.start_instance("p-0", 2) is False
     assert (world.one().epoch, world.one().state) == (5, State.STOPPED)
-    assert "has started epoch 5 of it already" in InstanceEvent.objects.get(kind="refused").text
+    assert "has already started epoch 5 of it" in InstanceEvent.objects.get(kind="refused").text
     world.until_ready(1)
     assert world.one().epoch == 6
 

@@ -70,7 +70,7 @@ def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -
 def test_what_cannot_sleep_is_said(world: World) -> None:
     world.apply(1, flavour=9)
     world.until_ready(1)
-    with pytest.raises(NotPossible, match="do not offer it"):
+    with pytest.raises(NotPossible, match="do not support it"):
         services.sleep("p-0", "ada")
     with pytest.raises(NotPossible, match="not asleep"):
         services.wake("p-0", "ada")

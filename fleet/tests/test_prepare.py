@@ -24,9 +24,14 @@ def row(kind: str, **engine: Any) -> Instance:
 
 
 def master(state: State = State.READY) -> None:
-    made = Pool.objects.create(name="m", model="x", kind="mooncake-master")
+    prepared = Pool.objects.create(name="m", model="x", kind="mooncake-master")
     instance = Instance.objects.create(
-        pool=made, name="m-0", ordinal=0, state=state, url="http://10.0.0.9:18100", config={"kind": "mooncake-master"}
+        pool=prepared,
+        name="m-0",
+        ordinal=0,
+        state=state,
+        url="http://10.0.0.9:18100",
+        config={"kind": "mooncake-master"},
     )
     Port.objects.create(instance=instance, node="local", use="rpc", number=18555)
 
@@ -55,23 +60,23 @@ def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() ->
 @pytest.mark.django_db
 def test_without_a_ready_instance_of_what_it_needs_nothing_starts() -> None:
     master(State.LOADING)
-    with pytest.raises(DependencyNotReady, match="pool m, which it needs, has no instance ready"):
+    with pytest.raises(DependencyNotReady, match="pool m, which it needs, has no ready instance"):
         peers_of({"model": "x", "kind": "vllm", "engine": STORE})
 
 
 @pytest.mark.django_db
 def test_what_is_only_known_at_the_start_is_named_in_the_preview() -> None:
-    made = preview(pool(**STORE))
-    assert "--port '<http port>'" in shell_line(made)
-    assert "<address of m>" in next(iter(made.files.values()))
+    prepared = preview(pool(**STORE))
+    assert "--port '<http port>'" in shell_line(prepared)
+    assert "<address of m>" in next(iter(prepared.files.values()))
     master()
     assert "10.0.0.9:18555" in next(iter(preview(pool(**STORE)).files.values()))
 
 
 @pytest.mark.django_db
 def test_secrets_are_hidden_in_the_preview() -> None:
-    made = preview(pool(environment={"HF_TOKEN": "hf-1", "aws_secret_id": "x", "PLAIN": "y", "API_KEY": ""}))
-    assert "HF_TOKEN='(hidden)'" in shell_line(made)
+    prepared = preview(pool(environment={"HF_TOKEN": "hf-1", "aws_secret_id": "x", "PLAIN": "y", "API_KEY": ""}))
+    assert "HF_TOKEN='(hidden)'" in shell_line(prepared)
     assert masked({"aws_secret_id": "x", "PLAIN": "y", "API_KEY": ""}) == {
         "aws_secret_id": "(hidden)",
         "PLAIN": "y",
@@ -82,8 +87,8 @@ def test_secrets_are_hidden_in_the_preview() -> None:
 @pytest.mark.django_db
 def test_files_are_for_our_own_eyes_and_the_folder_of_the_tier_is_made(tmp_path: Path, settings: Any) -> None:
     settings.DATA_DIR = tmp_path
-    made = preview(pool("mooncake-client", master="m", ssd=True))
-    write_files(made, folder_of("p-0"))
+    prepared = preview(pool("mooncake-client", master="m", ssd=True))
+    write_files(prepared, folder_of("p-0"))
     assert (tmp_path / "instances/p-0/kv").is_dir()
     write_files(preview(pool(**STORE)), folder_of("p-0"))
     assert (tmp_path / "instances/p-0/mooncake.json").stat().st_mode & 0o777 == 0o600

@@ -36,7 +36,7 @@ def test_modules_are_looked_for_in_the_engines_own_python() -> None:
     assert found[1].text == f"not installed in {sys.executable}"
 
 
-@pytest.mark.parametrize(("text", "words"), [("echo no json", "could not be asked"), ("sleep 30", "did not answer")])
+@pytest.mark.parametrize(("text", "words"), [("echo no json", "could not be run"), ("sleep 30", "did not answer")])
 def test_an_interpreter_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
@@ -54,13 +54,13 @@ def test_memory_of_a_gpu_is_said_where_it_can_be_seen(tmp_path: Path) -> None:
     )
     assert (fits.good, fits.text) == (True, "2.0 GB free")
     assert not small.good
-    assert (gone.good, gone.text) == (False, "not there; there are 0")
+    assert (gone.good, gone.text) == (False, "not found; present: 0")
 
 
 def test_a_gpu_that_nobody_can_see_is_no_fault(tmp_path: Path) -> None:
     python = script(tmp_path, """echo '{"modules": {}, "gpus": {"error": "no library"}}'""")
     (found,) = look(Requirement("gpu", "0", python))
-    assert (found.good, found.text) == (True, "not looked at: no library")
+    assert (found.good, found.text) == (True, "not checked: no library")
 
 
 def test_a_folder_must_have_room_even_before_it_is_there(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_folder_must_have_room_even_before_it_is_there(tmp_path: Path) -> None
         Requirement("folder", folder),
     )
     assert [one.good for one in (fits, large, there, gone)] == [True, False, True, False]
-    assert large.text.endswith("GB free, 1e+09 wanted")
+    assert large.text.endswith("GB free, 1e+09 needed")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -38,7 +38,7 @@ def halted(world: World) -> None:
 
 def test_a_change_that_fails_is_halted_with_the_reason_and_the_old_configuration_serves(world: World) -> None:
     halted(world)
-    assert "a program is not installed: manage.py doctor says which: ModuleNotFoundError" in pool().halted
+    assert "a program is missing: run manage.py doctor: ModuleNotFoundError" in pool().halted
     world.until_ready(2)
     assert {row.config["engine"].get("dies") for row in Instance.objects.all()} == {None}
     event = InstanceEvent.objects.get(kind="halt")

@@ -363,7 +363,7 @@ def test_options_of_an_experiment_are_checked() -> None:
     like = Pool.objects.get()
     with pytest.raises(InvalidFleet, match=r"engine\.flavour: out of range; allowed: 0 to 9"):
         services.create_ephemeral_pool("exp-1", like, engine_overrides={"flavour": 10}, owner="run 1")
-    with pytest.raises(NotPossible, match="begins with exp-"):
+    with pytest.raises(NotPossible, match="must begin with exp-"):
         services.create_ephemeral_pool("other", like, owner="run 1")
     services.create_ephemeral_pool("exp-1", like, owner="run 1")
     with pytest.raises(NotPossible, match="already"):

@@ -26,14 +26,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_of_two_at_the_same_step_one_does_nothing(live_redis: redis.Redis) -> None:
-    with tasks.alone("x") as first, tasks.alone("x") as second, tasks.alone("y") as other:
+    with tasks.exclusively("x") as first, tasks.exclusively("x") as second, tasks.exclusively("y") as other:
         assert (first, second, other) == (True, False, True)
-    with tasks.alone("x") as again:
+    with tasks.exclusively("x") as again:
         assert again is True
 
 
 def test_a_lock_that_ran_out_and_was_taken_by_another_is_left_to_them(live_redis: redis.Redis) -> None:
-    with tasks.alone("x"):
+    with tasks.exclusively("x"):
         live_redis.set("weir:lock:x", "theirs")
     assert live_redis.get("weir:lock:x") == b"theirs"
 

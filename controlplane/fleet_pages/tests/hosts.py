@@ -158,11 +158,11 @@ class Hosts:
         # `ip netns exec` becomes the program, so this is its pid.
         with (self.folder / f"{name}.log").open("wb") as log:
             command = self._in(host, argv)
-            made = subprocess.Popen(
+            prepared = subprocess.Popen(
                 command, env=self.environment(host), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
             )
-        self.processes.append(made)
-        return made
+        self.processes.append(prepared)
+        return prepared
 
     def _store(self) -> None:
         socket = self.folder / "redis.sock"
@@ -265,10 +265,10 @@ class Hosts:
         return lambda: sorted(e["node"] for e in self.entries().values() if e["routable"]) == sorted(nodes)
 
     def close(self) -> None:
-        for made in reversed(self.processes):
-            if made.poll() is None:
-                os.killpg(made.pid, signal.SIGKILL)
-                made.wait(10)
+        for prepared in reversed(self.processes):
+            if prepared.poll() is None:
+                os.killpg(prepared.pid, signal.SIGKILL)
+                prepared.wait(10)
         for node in self.addresses:
             for _, _, pid in self.engines(node):
                 os.kill(pid, signal.SIGKILL)

@@ -17,12 +17,12 @@ LARGEST = 10 + 65_550
 
 
 def opened(interface: str) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-    made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    made.bind((interface, ETH_P_ALL))
+    prepared = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    prepared.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    prepared.bind((interface, ETH_P_ALL))
     everything = struct.pack("iHH8s", socket.if_nametoindex(interface), PACKET_MR_PROMISC, 0, b"")
-    made.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, everything)
-    return made
+    prepared.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, everything)
+    return prepared
 
 
 def carry(one: socket.socket, other: socket.socket, delay_s: float) -> None:

@@ -104,11 +104,11 @@ PIDS = (
 def running() -> Iterator[Running]:
     # /tmp: the path of a socket is short.
     with tempfile.TemporaryDirectory(prefix="weir-celery-", dir="/tmp") as folder:
-        made = Running(Path(folder))
+        prepared = Running(Path(folder))
         try:
-            yield made
+            yield prepared
         finally:
-            made.close()
+            prepared.close()
 
 
 @pytest.mark.slow

@@ -28,11 +28,11 @@ def hosts() -> Iterator[Hosts]:
         pytest.skip(missing)
     # /tmp: the path of a socket is short.
     with tempfile.TemporaryDirectory(prefix="weir-hosts-", dir="/tmp") as folder:
-        made = Hosts(Path(folder), ("gpu-1", "gpu-2"))
+        prepared = Hosts(Path(folder), ("gpu-1", "gpu-2"))
         try:
-            yield made
+            yield prepared
         finally:
-            made.close()
+            prepared.close()
 
 
 @pytest.mark.slow

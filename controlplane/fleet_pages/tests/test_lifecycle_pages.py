@@ -113,9 +113,9 @@ def test_a_node_that_is_gone_is_forgotten_over_rest_once_it_holds_nothing(operat
 
 
 def test_a_document_with_a_node_that_is_not_known_is_taken_with_a_warning(operator: Client, pool: Pool) -> None:
-    made = document(2, flavour=2)
-    made["spec"]["pools"][0]["node"] = "mars"
-    answer = operator.put("/api/v1/fleet", json.dumps(made), content_type="application/json")
+    prepared = document(2, flavour=2)
+    prepared["spec"]["pools"][0]["node"] = "mars"
+    answer = operator.put("/api/v1/fleet", json.dumps(prepared), content_type="application/json")
     assert answer.status_code == 200
     assert "node mars is not known yet" in answer.json()["warnings"][0]
 
@@ -201,9 +201,9 @@ def test_a_viewer_sees_whom_to_ask_and_changes_nothing(viewer: Client, pool: Poo
 
 
 def test_the_page_for_documents_warns_of_a_node_that_is_not_known(operator: Client, pool: Pool) -> None:
-    made = document(2, flavour=2)
-    made["spec"]["pools"][0]["node"] = "mars"
-    answer = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(made)})
+    prepared = document(2, flavour=2)
+    prepared["spec"]["pools"][0]["node"] = "mars"
+    answer = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(prepared)})
     assert "It can be applied, but: pool p: node mars is not known yet" in text_of(answer)
 
 

@@ -8,7 +8,7 @@ import yaml
 from django.core.management import CommandError, call_command
 
 from fleet.kubernetes import capacity, pod_settings
-from fleet.kubernetes.overlay import laid_over
+from fleet.kubernetes.overlay import merged
 from fleet.spec.document import UnreadableDocument
 
 FLEET = """
@@ -33,7 +33,7 @@ spec: {pools: [{name: a, model: m, kind: sim, replicas: 2}]}
         ("capacity: {cpus: true}", r"capacity\.cpus: must be a number"),
         ("template: {data: {}}", r"template\.data: unknown key; allowed: metadata, spec"),
         ("template: {spec: []}", r"template\.spec: must be a mapping"),
-        ("template: {spec: {restartPolicy: Always}}", r"template\.spec\.restartPolicy: is not to be set"),
+        ("template: {spec: {restartPolicy: Always}}", r"template\.spec\.restartPolicy: must not be set"),
         ("template: {spec: {containers: [{image: x}]}}", r"template\.spec\.containers: must be a list of containers"),
     ],
 )
@@ -54,7 +54,7 @@ def test_an_empty_file_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "over", "made"),
+    ("base", "over", "prepared"),
     [
         ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
         ({"tolerations": [1]}, {"tolerations": [2]}, {"tolerations": [2]}),
@@ -75,8 +75,8 @@ def test_an_empty_file_says_nothing() -> None:
         ),
     ],
 )
-def test_what_a_template_names_it_decides_and_the_rest_stays(base: Any, over: Any, made: Any) -> None:
-    assert laid_over(base, over) == made
+def test_what_a_template_names_it_decides_and_the_rest_stays(base: Any, over: Any, prepared: Any) -> None:
+    assert merged(base, over) == prepared
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_quantities_are_read_as_kubernetes_writes_them(text: Any, value: float) 
 
 
 def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="'lots' is no quantity"):
+    with pytest.raises(ValueError, match="'lots' is not a quantity"):
         capacity.quantity("lots")
 
 
@@ -102,10 +102,10 @@ def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, caps
     (tmp_path / "pods.yaml").write_text("images: {sim: mine:1}")
     words = (str(tmp_path / "fleet.yaml"), "--namespace", "weir", "--pods", str(tmp_path / "pods.yaml"))
     call_command("fleet_render", *words)
-    made = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert [one["metadata"]["name"] for one in made] == ["a-0-e1", "a-1-e1"]
-    assert {one["metadata"]["namespace"] for one in made} == {"weir"}
-    assert {one["spec"]["containers"][0]["image"] for one in made} == {"mine:1"}
+    prepared = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [one["metadata"]["name"] for one in prepared] == ["a-0-e1", "a-1-e1"]
+    assert {one["metadata"]["namespace"] for one in prepared} == {"weir"}
+    assert {one["spec"]["containers"][0]["image"] for one in prepared} == {"mine:1"}
 
 
 @pytest.mark.parametrize(
