@@ -14,7 +14,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import jobs
 from fleet.calibration import selectors
-from fleet.calibration.words import FittedLoad, in_words, loads_of
+from fleet.calibration.describe import FittedLoad, describe_constants, fitted_loads
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
@@ -41,8 +41,8 @@ def shown(instance: Instance) -> ShownCalibration | None:
         last,
         measured,
         selectors.stale(measured, instance.pool, timezone.now()),
-        in_words(measured.constants),
-        loads_of(measured.points, measured.constants, chunk),
+        describe_constants(measured.constants),
+        fitted_loads(measured.points, measured.constants, chunk),
     )
 
 

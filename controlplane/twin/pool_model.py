@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
-from fleet.calibration.words import API, law_of
+from fleet.calibration.describe import API, law_of
 from fleet.engine.engine_model import EngineModel, Role
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import Limits

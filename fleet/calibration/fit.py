@@ -1,14 +1,13 @@
-"""From measured points to the constants of the step-time law (fleet/engine/law.py). Pure.
+"""Fits the constants of the step-time law (fleet/engine/law.py) to measured points. Pure.
 
-A request alone takes api + Σ steps of its prompt's chunks to its first token, and requests that decode together take a
-step for each token. With the knee m of the matrix products, the tokens from which arithmetic outweighs the reading of
-the weights,
+A single request takes api + Σ steps of its prompt's chunks to its first token, and concurrent decodes take one step per
+token. With the knee m of the matrix products, the number of tokens at which arithmetic outweighs reading the weights,
 
     T_lin(N) = w·(1 + (N/m)⁴)^¼,        m = weights_s / compute_s_per_token,
 
-everything but m is linear: for each m the constants are a least-squares fit that is never negative, of relative errors,
-since a tenth of a decode step and a tenth of a long prompt weigh alike; m is the one with the least sum.
-Points far off the others count less (Huber's weights).
+everything except m is linear: for each m the constants are a non-negative least-squares fit of relative errors, as 10 %
+of a decode step and 10 % of a long prompt are equally bad; the best m has the least sum. Outliers count less (Huber's
+weights).
 """
 
 import math
@@ -23,34 +22,32 @@ from fleet.engine.law import Law, chunk_pairs
 
 KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
 GOLDEN = (math.sqrt(5) - 1) / 2
-NARROWER = 24  # times that the knee's interval is cut by the golden section
-REWEIGHTED = 3  # times
-LEAST_SPREAD = 0.02  # errors up to there are noise, however good the others are
+NARROWER = 24  # golden-section steps on the knee's interval
+REWEIGHTED = 3  # rounds of weights
+LEAST_SPREAD = 0.02  # relative errors up to this are noise
 LEAST_POINTS = 4
 
-Row = tuple[list[float], float]  # what each constant counts for, seconds
+Row = tuple[list[float], float]  # factor of each constant, measured seconds
 
 
 class TooFewPoints(Exception):
-    """Nothing can be said of the law from these."""
+    """Not enough points for a fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     law: Law
-    api_s: float  # of the API, before the engine's first step
+    api_s: float  # time in the API before the engine's first step
     ttft_error: float  # mean of |fitted / measured - 1|
     tpot_error: float
-    n: int  # requests or groups of requests that were measured
+    n: int  # measured requests or groups of requests
 
 
 def fit(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted:
     """`chunk_tokens`: the engine's max_num_batched_tokens. TooFewPoints."""
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
-        raise TooFewPoints(
-            f"{len(points)} points of {len(lengths)} prompt lengths: too few to show the law; give it more time"
-        )
+        raise TooFewPoints(f"{len(points)} points of {len(lengths)} prompt lengths: too few for a fit; allow more time")
     weights = _first_weights(points)
     for _ in range(REWEIGHTED):
         knee = _best_knee(points, chunk_tokens, weights)
@@ -63,7 +60,7 @@ def fit(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted:
 
 
 def ttft_s(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> float:
-    """Of a request alone."""
+    """Of a single request on an idle engine."""
     return api_s + law.prefill_s(point.prompt_tokens, chunk=chunk_tokens)
 
 
@@ -85,7 +82,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _rows(points: Sequence[CalibrationPoint], chunk_tokens: int, knee: float) -> list[Row]:
-    """Of (api, fixed, weights, attention pair, KV token, allreduce token, decode)."""
+    """Factors of (api, fixed, weights, attention pair, KV token, allreduce token, decode)."""
     first = [(_prompt(point.prompt_tokens, chunk_tokens, knee), point.ttft_s) for point in points if point.ttft_s]
     then = [(_decode(point, knee), point.tpot_s) for point in points if point.tpot_s]
     return [*first, *then]
@@ -115,8 +112,7 @@ def _constants(rows: Sequence[Row], weights: Sequence[float]) -> list[float]:
 
 
 def _first_weights(points: Sequence[CalibrationPoint]) -> list[float]:
-    """A time per token far below the others is one that was misheard; its relative error must not draw the law there
-    before it can be told."""
+    """A time per token far below the others is a measuring error: it gets little weight until the fit can tell."""
     paces = [point.tpot_s for point in points if point.tpot_s]
     middle = statistics.median(paces)
     return [1.0 for point in points if point.ttft_s] + [min(1.0, pace / middle) ** 2 for pace in paces]
@@ -128,7 +124,7 @@ def _off(row: Row, constants: Sequence[float]) -> float:
 
 
 def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
-    """Huber's, of errors relative to the larger of fitted and measured: half as much is as far off as twice as much."""
+    """Huber's, of errors relative to the larger of fitted and measured: half counts as much as double."""
     shares = [min(1.0, 1 / max(1 + _off(row, constants), 1e-9)) for row in rows]
     off = [abs(_off(row, constants)) * share for row, share in zip(rows, shares, strict=True)]
     # 1.4826 medians of |error| are a standard deviation, 1.345 of which keep 95 % of the efficiency (Huber 1981).
@@ -147,7 +143,7 @@ def _best_knee(points: Sequence[CalibrationPoint], chunk_tokens: int, weights: S
 
 
 def _narrow(loss: Callable[[float], float], low: float, high: float) -> float:
-    """The golden section, on a logarithmic scale."""
+    """Golden-section search on a logarithmic scale."""
     left, right = math.log(low), math.log(high)
     inner = [right - GOLDEN * (right - left), left + GOLDEN * (right - left)]
     found = [loss(math.exp(at)) for at in inner]

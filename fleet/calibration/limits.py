@@ -1,20 +1,20 @@
-"""What bounds an engine: its KV cache and its scheduler, as it says itself, else as its options say. Pure."""
+"""The limits of an engine's KV cache and scheduler: as it reports them, else from its options. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.calibration.about import EngineFacts
+from fleet.calibration.engine_facts import EngineFacts
 
-# What vLLM's API server takes when it is not told: sequences, batched tokens (vllm/engine/arg_utils.py, 0.2x and 0.3x;
-# of GPUs those with 70 to 160 GB, as H100 and H200).
-_CPU = (128, 2048)  # for each CPU worker
+# Defaults of vLLM's API server: sequences, batched tokens (vllm/engine/arg_utils.py, 0.2x and 0.3x; on GPUs with 70 to
+# 160 GB, such as H100 and H200).
+_CPU = (128, 2048)  # per CPU worker
 _GPU = (1024, 8192)
 _OTHER = (256, 8192)
-WINDOW = 8192  # tokens; when neither the engine nor its options name one
+WINDOW = 8192  # tokens; if neither the engine nor its options name one
 
 
 class NoCache(Exception):
-    """The engine does not say how many KV blocks it has, and nothing else does."""
+    """The engine does not report its number of KV blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class EngineLimits:
     window: int  # tokens of prompt and answer at most
 
 
-def limits_of(spec: Any, about: EngineFacts) -> EngineLimits:
+def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:
     """`spec`: the options of the engine's kind. NoCache."""
-    blocks, size = about.kv_blocks, about.block_size
+    blocks, size = facts.kv_blocks, facts.block_size
     if not blocks or not size:
-        raise NoCache("the engine's metrics do not say how many KV blocks it has: the twin could not tell a full cache")
+        raise NoCache("the engine's metrics do not report its number of KV blocks, which the twin needs")
     sequences, batched = _defaults(spec)
-    window = about.window or getattr(spec, "max_model_len", None) or WINDOW
+    window = facts.window or getattr(spec, "max_model_len", None) or WINDOW
     return EngineLimits(
         kv_blocks=blocks,
         block_size=size,

@@ -1,7 +1,7 @@
-"""One engine from its URL to its constants: what it says of itself, the sweep, the fit.
+"""Calibrate one engine from its URL: read its facts, run the sweep, fit the constants.
 
-Refused     other requests run on the engine
-(AskError of ask.py, NoCache of limits.py and TooFewPoints of fit.py come from what it answers.)
+CannotCalibrate     other requests run on the engine
+Also raised: RequestFailed (streamed_request.py), NoCache (limits.py), TooFewPoints (fit.py).
 """
 
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from typing import Any
 
 import httpx
 
-from fleet.calibration.about import EngineFacts, about
+from fleet.calibration.engine_facts import EngineFacts, engine_facts
 from fleet.calibration.fit import Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
-from fleet.calibration.plan import shots
+from fleet.calibration.plan import plan_loads
 from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.sweep import Sweep
 from fleet.kinds.kind import Kind
 
-SILENCE_S = 60.0  # without a byte from the engine
-# A new one for each request: vLLM closes those that were idle for 5 s, now and then just as one is used again.
+SILENCE_S = 60.0  # longest pause between two bytes
+# A new connection per request: vLLM closes connections idle for 5 s, sometimes just as one is reused.
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-OTHERS = 0.02  # of the prompt tokens: less than that moves nothing
-POOR = 0.15  # of an error
+OTHERS = 0.02  # share of the prompt tokens; less than this is negligible
+POOR = 0.15  # relative error
 
 
 class CannotCalibrate(Exception):
@@ -49,52 +49,52 @@ class Calibrated:
 async def measure(
     target: Target,
     seconds: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     anyway: bool,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
-    """Refused, unless `anyway`; AskError, NoCache, TooFewPoints."""
+    """CannotCalibrate, unless `anyway`; RequestFailed, NoCache, TooFewPoints."""
     transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
-        before = await _look(client, target)
-        if before.in_work and not anyway:
-            raise CannotCalibrate(_busy(target.name, before.in_work))
+        before = await _facts(client, target)
+        if before.active and not anyway:
+            raise CannotCalibrate(_busy(target.name, before.active))
         limits = limits_of(target.spec, before)
-        plan = shots(limits.window, limits.kv_blocks * limits.block_size, limits.max_num_seqs)
-        sweep = Sweep(client, target.model, seconds, before.time_scale, tell)
+        plan = plan_loads(limits.window, limits.kv_blocks * limits.block_size, limits.max_num_seqs)
+        sweep = Sweep(client, target.model, seconds, before.time_scale, report)
         points = await sweep.run(plan)
-        after = await _look(client, target)
+        after = await _facts(client, target)
     fitted = fit(points, limits.max_num_batched_tokens)
     return Calibrated(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
 
 
-async def _look(client: httpx.AsyncClient, target: Target) -> EngineFacts:
+async def _facts(client: httpx.AsyncClient, target: Target) -> EngineFacts:
     kind = target.kind
-    return await about(client, target.model, kind.models_path, kind.metrics_path, kind.scrape)
+    return await engine_facts(client, target.model, kind.models_path, kind.metrics_path, kind.scrape)
 
 
 def _busy(name: str, running: int) -> str:
     requests = "request runs" if running == 1 else "requests run"
     return (
-        f"{running} {requests} on {name} and would be measured too: drain it and wait, "
+        f"{running} {requests} on {name} and would distort the measurement: drain it and wait, "
         "or measure anyway (--anyway, or anyway in the request)"
     )
 
 
 def _others(before: EngineFacts, after: EngineFacts, own: int) -> float:
-    """0–1 share of the prompt tokens in that time that were not asked for here."""
+    """0–1 share of the prompt tokens in that time that other clients sent."""
     if before.prompt_tokens is None or after.prompt_tokens is None:
         return 0.0
-    asked = after.prompt_tokens - before.prompt_tokens
-    return max(0.0, 1 - own / asked) if asked > 0 else 0.0
+    received = after.prompt_tokens - before.prompt_tokens
+    return max(0.0, 1 - own / received) if received > 0 else 0.0
 
 
 def _notes(points: list[CalibrationPoint], fitted: Fitted, others: float) -> tuple[str, ...]:
     late = sum(point.tpot_s is None for point in points)
     found = {
-        f"{others:.0%} of the prompt tokens in that time were other requests'": others > OTHERS,
-        f"{late} of {len(points)} loads were heard too late to count: the machine that measured was busy": late > 0,
+        f"{others:.0%} of the prompt tokens in that time were from other clients": others > OTHERS,
+        f"{late} of {len(points)} loads were received too late to count: the measuring machine was busy": late > 0,
         f"the law fits TTFT poorly, error {fitted.ttft_error:.0%}": fitted.ttft_error > POOR,
         f"the law fits TPOT poorly, error {fitted.tpot_error:.0%}": fitted.tpot_error > POOR,
     }

@@ -1,13 +1,13 @@
-"""Least squares whose unknowns are never negative: the active-set method of Lawson and Hanson (Solving Least Squares
+"""Non-negative least squares: the active-set method of Lawson and Hanson (Solving Least Squares
 Problems, 1974, chapter 23) on the normal equations, as Bro and de Jong do it (J. Chemometrics 11, 1997).
 
-A handful of unknowns and some dozens of rows: what this is for needs no library.
+A handful of unknowns and some dozens of rows need no library.
 """
 
 import math
 from collections.abc import Sequence
 
-_RIDGE = 1e-12  # of a column's own square: two columns that say the same share their weight instead of dividing by zero
+_RIDGE = 1e-12  # of a column's square: equal columns share their weight instead of dividing by zero
 _LEAST_GAIN = 1e-11
 
 Matrix = list[list[float]]
@@ -38,7 +38,7 @@ def _solve(products: Matrix, target: list[float]) -> list[float]:
 
 
 def _entering(products: Matrix, target: list[float], found: list[float], used: list[int]) -> int | None:
-    """The unknown at zero that would better the sum most."""
+    """The zero unknown that would improve the sum most."""
     size = max(map(abs, target)) or 1.0
     gains = {
         at: target[at] - sum(map(float.__mul__, products[at], found)) for at in range(len(target)) if at not in used
@@ -48,7 +48,7 @@ def _entering(products: Matrix, target: list[float], found: list[float], used: l
 
 
 def _step(products: Matrix, target: list[float], found: list[float], used: list[int]) -> list[float]:
-    """To the best that the unknowns in use allow; those that come to zero on the way are used no longer."""
+    """Move to the optimum of the unknowns in use; unknowns that reach zero on the way are dropped."""
     while used:
         best = _eliminate([[products[i][j] for j in used] for i in used], [target[i] for i in used])
         if min(best) > 0:
@@ -66,7 +66,7 @@ def _step(products: Matrix, target: list[float], found: list[float], used: list[
 
 
 def _eliminate(matrix: Matrix, right: list[float]) -> list[float]:
-    """Gauss on a symmetric positive matrix, which needs no exchange of rows."""
+    """Gaussian elimination; a symmetric positive matrix needs no pivoting."""
     size = len(right)
     for at in range(size):
         for below in range(at + 1, size):

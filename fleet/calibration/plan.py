@@ -1,48 +1,48 @@
-"""What a sweep asks for: requests alone, from a few tokens to a long prompt, and groups of requests. Pure."""
+"""The loads of a sweep: single requests, from a few tokens to a long prompt, and groups of requests. Pure."""
 
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-ALONE = 24  # tokens of answer
-TOGETHER = 48  # long enough that all decode for a while, whoever came first
-LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # tokens of prompt, alone
+ALONE = 24  # tokens of answer of a single request
+TOGETHER = 48  # tokens of answer in a group: long enough that all decode at the same time for a while
+LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # tokens of prompt of a single request
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
-FULL = 0.95  # of the room for one request: how many tokens a text makes is not known to the last one
-ROOM = 0.8  # of the KV cache: a group that fills it is preempted, which is not what is measured
+FULL = 0.95  # share of the window: the number of tokens of a text is not known exactly
+KV_SHARE = 0.8  # of the KV cache: a larger group would be preempted
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
-    """So many requests at once, each with a prompt of its own."""
+class SweepLoad:
+    """Concurrent requests, each with its own prompt."""
 
     concurrency: int
     prompt_tokens: int
     output_tokens: int
 
 
-def shots(window: int, kv_tokens: int | None, max_num_seqs: int) -> list[Shot]:
-    """Everything of the plan that the engine has room for."""
-    room = min(window, kv_tokens or window)
-    longest = round(room * FULL) - ALONE
+def plan_loads(window: int, kv_tokens: int | None, max_num_seqs: int) -> list[SweepLoad]:
+    """The loads that fit the engine."""
+    capacity = min(window, kv_tokens or window)
+    longest = round(capacity * FULL) - ALONE
     alone = [length for length in LENGTHS if length <= longest]
     if 2 * max(alone, default=longest) < longest < LENGTHS[-1]:
         alone.append(longest)
-    groups = (Shot(number, length, TOGETHER) for number, length in product(GROUPS, GROUPS_LENGTHS))
-    return [Shot(1, length, ALONE) for length in alone] + list(_fitting(groups, window, kv_tokens, max_num_seqs))
+    groups = (SweepLoad(number, length, TOGETHER) for number, length in product(GROUPS, GROUPS_LENGTHS))
+    return [SweepLoad(1, length, ALONE) for length in alone] + list(_fitting(groups, window, kv_tokens, max_num_seqs))
 
 
-def _fitting(groups: Iterable[Shot], window: int, kv_tokens: int | None, max_num_seqs: int) -> Iterator[Shot]:
-    for shot in groups:
-        each = shot.prompt_tokens + shot.output_tokens
-        fits = kv_tokens is None or shot.concurrency * each <= ROOM * kv_tokens
-        if each <= FULL * window and fits and shot.concurrency <= max_num_seqs:
-            yield shot
+def _fitting(groups: Iterable[SweepLoad], window: int, kv_tokens: int | None, max_num_seqs: int) -> Iterator[SweepLoad]:
+    for load in groups:
+        each = load.prompt_tokens + load.output_tokens
+        fits = kv_tokens is None or load.concurrency * each <= KV_SHARE * kv_tokens
+        if each <= FULL * window and fits and load.concurrency <= max_num_seqs:
+            yield load
 
 
 def prompt(draw: random.Random, words: int) -> str:
-    """Of words made up for it: no cache holds the beginning of such a text."""
+    """Random words: no cache holds the start of such a text."""
     return " ".join("".join(draw.choices(_SYLLABLES, k=3)) for _ in range(words))

@@ -1,4 +1,4 @@
-"""Reading calibrations: the newest one, and whether it still holds."""
+"""Reading calibrations: the newest one, and whether it is still valid."""
 
 from datetime import datetime, timedelta
 
@@ -12,12 +12,12 @@ OLD = timedelta(days=7)
 
 
 def newest(instance_name: str) -> Calibration | None:
-    """Of one instance: the one that holds."""
+    """The newest finished calibration of an instance."""
     return Calibration.objects.filter(instance=instance_name, status=DONE).first()
 
 
 def last_asked(instance_name: str) -> Calibration | None:
-    """However it went."""
+    """The newest calibration of an instance in any state."""
     return Calibration.objects.filter(instance=instance_name).first()
 
 
@@ -28,7 +28,7 @@ def of_pool(pool: Pool) -> Calibration | None:
 
 
 def stale(calibration: Calibration, pool: Pool | None, now: datetime) -> tuple[str, ...]:
-    """What has changed since, in words; empty while it holds."""
+    """What has changed since then; empty: it is still valid."""
     found = []
     age = now - (calibration.ended_at or calibration.asked_at)
     if age > OLD:

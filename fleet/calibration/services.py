@@ -1,4 +1,4 @@
-"""Calibrations as jobs: asked for, measured, cancelled, lost. Each is a row that says how it went.
+"""Calibrations as jobs: requested, measured, cancelled, lost. Each is a row with its result.
 
 fleet.services.NotPossible: the instance cannot be measured now; the message says what to do.
 """
@@ -13,10 +13,10 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from fleet import events, jobs, selectors
-from fleet.calibration.ask import AskError
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
+from fleet.calibration.streamed_request import RequestFailed
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import Calibration, Instance, State
@@ -24,8 +24,8 @@ from fleet.services import NotPossible
 
 SECONDS = 120.0
 LEAST_S, MOST_S = 5.0, 3600.0
-STOP_S = 0.25  # a measurement looks so often whether it has to stop
-EXPECTED = (AskError, NoCache, NotPossible, CannotCalibrate, TooFewPoints)
+STOP_S = 0.25  # interval at which a measurement checks for a stop
+EXPECTED = (RequestFailed, NoCache, NotPossible, CannotCalibrate, TooFewPoints)
 
 
 def ask_for(instance_name: str, actor: str, seconds: float = SECONDS, *, anyway: bool = False) -> Calibration:
@@ -50,12 +50,12 @@ def ask_for(instance_name: str, actor: str, seconds: float = SECONDS, *, anyway:
                 anyway=anyway,
             )
     except IntegrityError:
-        message = f"{instance_name} is being calibrated already: wait until that has ended, or cancel it"
+        message = f"{instance_name} is already being calibrated: wait until that ends, or cancel it"
         raise NotPossible(message) from None
 
 
 def config_of(instance: Instance) -> dict[str, Any]:
-    """{model, kind, engine} that it runs with."""
+    """{model, kind, engine} of the running instance."""
     pool = instance.pool
     return instance.config or {"model": pool.model, "kind": pool.kind, "engine": pool.engine}
 
@@ -68,16 +68,16 @@ def _check(instance: Instance) -> None:
         raise NotPossible(f"{instance.name} is asleep: wake it first")
     if instance.state not in (State.READY, State.DRAINING) or not instance.url:
         reason = f" ({instance.reason})" if instance.reason else ""
-        raise NotPossible(f"{instance.name} is {instance.state}{reason}: it must be ready, or drained, to be measured")
+        raise NotPossible(f"{instance.name} is {instance.state}{reason}: to be measured it must be ready or drained")
 
 
-def perform(calibration_id: int, tell: Callable[[str], None] = lambda text: None) -> bool:
-    """Measure, unless another worker does; whether the row then holds constants (else it says why not)."""
+def perform(calibration_id: int, report: Callable[[str], None] = lambda text: None) -> bool:
+    """Measure, unless another worker does. True: the row has constants; else it has a cause."""
     row = jobs.claim(Calibration, calibration_id)
     if row is None:
         return False
     try:
-        measured = _measure(row, tell)
+        measured = _measure(row, report)
     except jobs.Stopped:
         return False
     except Instance.DoesNotExist:
@@ -87,12 +87,12 @@ def perform(calibration_id: int, tell: Callable[[str], None] = lambda text: None
     return _done(row, measured)
 
 
-def _measure(row: Calibration, tell: Callable[[str], None]) -> Calibrated:
+def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
     steps = [""]
 
     def began(step: str) -> None:
         steps.append(step)
-        tell(step)
+        report(step)
 
     heartbeat = jobs.Heartbeat(row)
     measuring = measure(_target(row.instance), row.seconds, began, anyway=row.anyway)
@@ -100,7 +100,7 @@ def _measure(row: Calibration, tell: Callable[[str], None]) -> Calibrated:
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
-    """Measure in a thread of its own: a heartbeat that waits for the database must not delay the clock."""
+    """Measure in a separate thread: a heartbeat that waits for the database must not delay the measurement."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         result = executor.submit(asyncio.run, _until(stop, measuring))

@@ -1,7 +1,7 @@
-"""The sweep: each shot of the plan in turn, again and again until the time is used up.
+"""The sweep: the loads of the plan in rounds until the time is used up.
 
-A shot that takes more than its share of the time is not repeated, nor is a larger one tried after it. An answer whose
-tokens came in one or two reads says how late this machine was, not the engine, and is not counted.
+A load that takes more than its share of the time is not repeated, and larger ones are skipped. An answer whose tokens
+arrived in one or two reads shows a delay of this machine, not of the engine, and is not counted.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from itertools import pairwise
 
 import httpx
 
-from fleet.calibration.ask import TokenTimes, ask
-from fleet.calibration.plan import ALONE, Shot, prompt
+from fleet.calibration.plan import ALONE, SweepLoad, prompt
 from fleet.calibration.point import CalibrationPoint
+from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
-SHARE = 0.08  # of all the time: what one shot may take, and be repeated
+SHARE = 0.08  # of the total time that a load may take to be repeated
 MOST_ROUNDS = 9
-WARM_UP = 3  # requests that are not counted: the first of a process compiles and allocates
+WARM_UP = 3  # requests that are not counted: the first one compiles and allocates
 WARM_UP_WORDS = 100
-READS = 4  # at least, for the pace of an answer to be known
-ONE_READ_S = 5e-4  # chunks that come closer together came late together: no engine steps so fast
+READS = 4  # at least, to know the pace of an answer
+ONE_READ_S = 5e-4  # chunks closer together were delayed together: no engine steps this fast
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One shot."""
+    """One run of a load."""
 
     prompt_tokens: int
     context: float
@@ -41,75 +41,76 @@ class Sample:
 class Sweep:
     client: httpx.AsyncClient
     model: str
-    seconds: float  # for all of it, by the wall clock
+    seconds: float  # of the whole sweep, wall clock
     time_scale: float
-    tell: Callable[[str], None] = lambda text: None
+    report: Callable[[str], None] = lambda text: None
     draw: random.Random = field(default_factory=random.Random)
     tokens_per_word: float = 1.0
-    prompt_tokens: int = 0  # that were asked for in all, about
+    prompt_tokens: int = 0  # sent in all, roughly
 
-    async def run(self, shots: Sequence[Shot]) -> list[CalibrationPoint]:
-        """The points in the plan's order. AskError."""
-        samples: dict[Shot, list[Sample]] = {shot: [] for shot in shots}
-        with contextlib.suppress(TimeoutError):  # what has been measured by then is what there is
+    async def run(self, loads: Sequence[SweepLoad]) -> list[CalibrationPoint]:
+        """The points in the plan's order. RequestFailed."""
+        samples: dict[SweepLoad, list[Sample]] = {load: [] for load in loads}
+        with contextlib.suppress(TimeoutError):  # the result is what has been measured by then
             async with asyncio.timeout(self.seconds):
                 await self._warm_up()
                 await self._rounds(samples)
-        return [_point(shot, found) for shot, found in samples.items() if found]
+        return [_point(load, found) for load, found in samples.items() if found]
 
-    async def _rounds(self, samples: dict[Shot, list[Sample]]) -> None:
+    async def _rounds(self, samples: dict[SweepLoad, list[Sample]]) -> None:
         left = list(samples)
         for number in range(MOST_ROUNDS):
-            self.tell(f"round {number + 1} of at most {MOST_ROUNDS}: {len(left)} loads")
+            self.report(f"round {number + 1} of at most {MOST_ROUNDS}: {len(left)} loads")
             left = await self._round(left, samples)
             if not left:
                 return
 
     async def _warm_up(self) -> None:
-        """And learn how many tokens a word is."""
-        heard = [await self._ask(WARM_UP_WORDS, ALONE) for _ in range(WARM_UP)]
-        self.prompt_tokens = sum(one.prompt_tokens for one in heard)
+        """Also measures the tokens per word."""
+
+        answers = [await self._ask(WARM_UP_WORDS, ALONE) for _ in range(WARM_UP)]
+        self.prompt_tokens = sum(one.prompt_tokens for one in answers)
         self.tokens_per_word = self.prompt_tokens / (WARM_UP * WARM_UP_WORDS)
 
-    async def _round(self, left: Sequence[Shot], samples: dict[Shot, list[Sample]]) -> list[Shot]:
-        """The shots for the next round."""
-        again: list[Shot] = []
-        too_long: list[Shot] = []
-        for shot in left:
-            if any(_is_larger(shot, other) for other in too_long):
+    async def _round(self, left: Sequence[SweepLoad], samples: dict[SweepLoad, list[Sample]]) -> list[SweepLoad]:
+        """The loads for the next round."""
+        again: list[SweepLoad] = []
+        too_long: list[SweepLoad] = []
+        for load in left:
+            if any(_is_larger(load, other) for other in too_long):
                 continue
             began = time.monotonic()
-            samples[shot].append(await self._take(shot))
+            samples[load].append(await self._take(load))
             within = time.monotonic() - began <= SHARE * self.seconds
-            (again if within else too_long).append(shot)
+            (again if within else too_long).append(load)
         return again
 
-    async def _take(self, shot: Shot) -> Sample:
-        words = round(shot.prompt_tokens / self.tokens_per_word)
-        asked = (self._ask(words, shot.output_tokens) for _ in range(shot.concurrency))
+    async def _take(self, load: SweepLoad) -> Sample:
+        words = round(load.prompt_tokens / self.tokens_per_word)
+        asked = (self._ask(words, load.output_tokens) for _ in range(load.concurrency))
         return sample(await asyncio.gather(*asked), self.time_scale)
 
     async def _ask(self, words: int, output_tokens: int) -> TokenTimes:
-        # Also of those that are cut off when the time is over: the engine has counted them.
+        # Includes requests cut off at the end: the engine counts them.
         self.prompt_tokens += round(words * self.tokens_per_word)
-        return await ask(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
+        return await stream_completion(self.client, self.model, prompt(self.draw, max(words, 1)), output_tokens)
 
 
-def _is_larger(shot: Shot, other: Shot) -> bool:
-    return shot.concurrency >= other.concurrency and shot.prompt_tokens >= other.prompt_tokens
+def _is_larger(load: SweepLoad, other: SweepLoad) -> bool:
+    return load.concurrency >= other.concurrency and load.prompt_tokens >= other.prompt_tokens
 
 
-def sample(heard: Sequence[TokenTimes], time_scale: float) -> Sample:
-    """What a shot says; None for what it does not show."""
-    begin = max(one.marks[0][0] for one in heard)
-    end = min(one.marks[-1][0] for one in heard)
-    within = [[mark for mark in one.marks if begin <= mark[0] <= end] for one in heard]
+def sample(answers: Sequence[TokenTimes], time_scale: float) -> Sample:
+    """The measurements of one run; None: not measurable."""
+    begin = max(one.marks[0][0] for one in answers)
+    end = min(one.marks[-1][0] for one in answers)
+    within = [[mark for mark in one.marks if begin <= mark[0] <= end] for one in answers]
     known = all(_reads(marks) >= READS for marks in within)
-    alone = len(heard) == 1
+    alone = len(answers) == 1
     return Sample(
-        prompt_tokens=round(statistics.fmean(one.prompt_tokens for one in heard)),
-        context=sum(one.prompt_tokens + _middle(marks) for one, marks in zip(heard, within, strict=True)),
-        ttft_s=heard[0].ttft_s * time_scale if alone and known else None,
+        prompt_tokens=round(statistics.fmean(one.prompt_tokens for one in answers)),
+        context=sum(one.prompt_tokens + _middle(marks) for one, marks in zip(answers, within, strict=True)),
+        ttft_s=answers[0].ttft_s * time_scale if alone and known else None,
         tpot_s=statistics.fmean(map(_pace, within)) * time_scale if known else None,
     )
 
@@ -128,11 +129,11 @@ def _middle(marks: Sequence[tuple[float, int]]) -> float:
     return (marks[0][1] + marks[-1][1]) / 2 if marks else 0.0
 
 
-def _point(shot: Shot, found: Sequence[Sample]) -> CalibrationPoint:
+def _point(load: SweepLoad, found: Sequence[Sample]) -> CalibrationPoint:
     return CalibrationPoint(
-        concurrency=shot.concurrency,
+        concurrency=load.concurrency,
         prompt_tokens=round(statistics.median(one.prompt_tokens for one in found)),
-        output_tokens=shot.output_tokens,
+        output_tokens=load.output_tokens,
         context=statistics.median(one.context for one in found),
         ttft_s=_median(one.ttft_s for one in found),
         tpot_s=_median(one.tpot_s for one in found),

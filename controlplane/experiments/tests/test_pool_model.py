@@ -8,7 +8,7 @@ import redis
 
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet.calibration import services
-from fleet.calibration.words import law_of as law_of_constants
+from fleet.calibration.describe import law_of as law_of_constants
 from fleet.engine import profiles
 from fleet.engine.law import law_of
 from fleet.engine.scheduler import Limits

@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 
 from controlplane.audit.models import AuditEntry
 from fleet.calibration import services
-from fleet.calibration.ask import NotStreamed
 from fleet.calibration.measure import CannotCalibrate
+from fleet.calibration.streamed_request import NotStreamed
 from fleet.models import Calibration, State
 from fleet.tests.calibration.rows import instance, measure_well
 
@@ -32,7 +32,7 @@ def calibrate(*words: str) -> str:
 def test_it_says_what_it_does_to_the_instance_and_shows_what_was_measured_beside_what_was_fitted() -> None:
     instance()
     said = calibrate("chat-0", "--seconds", "30", "--reason", "new driver")
-    assert said.startswith("chat-0 is loaded with requests of its own for up to 30 s")
+    assert said.startswith("chat-0 is measured with test requests for up to 30 s")
     assert "TTFT ms    fitted   TPOT ms    fitted" in said
     assert re.search(r"^ +1 +256 +3 +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d$", said, re.M)
     assert re.search(r"^ +32 +1024 +3 +– +– +\d+\.\d\d +\d+\.\d\d$", said, re.M)
@@ -52,14 +52,14 @@ def test_an_instance_that_nobody_knows_is_answered_with_those_there_are() -> Non
 
 def test_an_instance_that_is_not_ready_is_not_measured() -> None:
     instance(state=State.LOADING)
-    with pytest.raises(CommandError, match="chat-0 is loading: it must be ready"):
+    with pytest.raises(CommandError, match="chat-0 is loading: to be measured it must be ready"):
         calibrate("chat-0")
     assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.parametrize(
     "error",
-    [CannotCalibrate("3 requests run on chat-0 and would be measured too"), NotStreamed("the engine does not stream")],
+    [CannotCalibrate("3 requests run on chat-0 and would distort it"), NotStreamed("the engine does not stream")],
 )
 def test_what_comes_of_the_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def fail(*words: Any, **options: Any) -> Any:

@@ -65,7 +65,7 @@ def test_one_that_failed_says_why(operator: Client, sent: list[Any]) -> None:
     operator.post(f"{PATH}/calibrate")
     Instance.objects.update(state=State.FAILED)
     tasks.calibrate(*sent[0])
-    assert "failed chat-0 is failed: it must be ready, or drained, to be measured" in read(operator)
+    assert "failed chat-0 is failed: to be measured it must be ready or drained" in read(operator)
 
 
 def test_one_that_waits_is_cancelled_on_the_page(operator: Client) -> None:
@@ -81,7 +81,7 @@ def test_one_that_waits_is_cancelled_on_the_page(operator: Client) -> None:
 def test_what_cannot_be_measured_now_is_said(operator: Client, sent: list[Any]) -> None:
     instance(state=State.LOADING)
     answer = operator.post(f"{PATH}/calibrate", follow=True)
-    assert "chat-0 is loading: it must be ready" in text_of(answer)
+    assert "chat-0 is loading: to be measured it must be ready" in text_of(answer)
     assert sent == []
 
 

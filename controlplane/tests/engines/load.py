@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import httpx
 
 from controlplane.traces.types import TraceRequest
-from fleet.calibration.ask import TokenTimes, ask
 from fleet.calibration.measure import CONNECTIONS
 from fleet.calibration.plan import prompt
+from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 BLOCK = 32  # tokens
 
@@ -67,4 +67,4 @@ def _pace(heard: TokenTimes) -> float:
 async def _one(client: httpx.AsyncClient, request: TraceRequest, tokens_per_word: float) -> TokenTimes:
     await asyncio.sleep(request.at_s)
     text = prompt(random.Random(), round(request.input_tokens / tokens_per_word))
-    return await ask(client, "tiny", text, request.output_tokens)
+    return await stream_completion(client, "tiny", text, request.output_tokens)

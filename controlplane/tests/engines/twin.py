@@ -12,8 +12,8 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet
-from fleet.calibration.ask import ask
 from fleet.calibration.plan import prompt
+from fleet.calibration.streamed_request import stream_completion
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import config_hash
@@ -52,6 +52,6 @@ def predicted(modelled: Modelled, name: str, load: list[TraceRequest]) -> Means:
 def tokens_per_word(url: str) -> float:
     async def measured() -> float:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            return (await ask(client, "tiny", prompt(random.Random(), 500), 8)).prompt_tokens / 500
+            return (await stream_completion(client, "tiny", prompt(random.Random(), 500), 8)).prompt_tokens / 500
 
     return asyncio.run(measured())

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fleet.calibration.about import EngineFacts
+from fleet.calibration.engine_facts import EngineFacts
 from fleet.calibration.limits import EngineLimits, NoCache, limits_of
 from fleet.kinds.external import ExternalSpec
 from fleet.kinds.vllm_spec import VllmSpec
 
-SAID = EngineFacts(window=4096, kv_blocks=1024, block_size=32, in_work=0, prompt_tokens=0.0, time_scale=1.0)
+SAID = EngineFacts(window=4096, kv_blocks=1024, block_size=32, active=0, prompt_tokens=0.0, time_scale=1.0)
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_the_window_is_that_of_the_options_where_the_engine_names_none() -> None
 
 
 def test_an_engine_that_does_not_tell_its_cache_is_refused() -> None:
-    with pytest.raises(NoCache, match="do not say how many KV blocks"):
+    with pytest.raises(NoCache, match="do not report its number of KV blocks"):
         limits_of(ExternalSpec(), replace(SAID, kv_blocks=None))

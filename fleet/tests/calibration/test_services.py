@@ -97,7 +97,7 @@ def test_a_second_message_for_the_same_calibration_does_nothing() -> None:
 def test_two_at_once_would_measure_each_other() -> None:
     instance()
     services.ask_for("chat-0", "ada")
-    with pytest.raises(NotPossible, match="is being calibrated already"):
+    with pytest.raises(NotPossible, match="is already being calibrated"):
         services.ask_for("chat-0", "bob")
 
 
@@ -158,8 +158,11 @@ def test_one_that_has_ended_cannot_be_cancelled() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"state": State.LOADING, "reason": "reads weights"}, r"chat-0 is loading \(reads weights\): it must be ready"),
-        ({"state": State.STOPPED}, "chat-0 is stopped: it must be ready, or drained"),
+        (
+            {"state": State.LOADING, "reason": "reads weights"},
+            r"chat-0 is loading \(reads weights\): to be measured it must be ready",
+        ),
+        ({"state": State.STOPPED}, "chat-0 is stopped: to be measured it must be ready or drained"),
         ({"state": State.DRAINING, "asleep": 1}, "chat-0 is asleep: wake it first"),
         ({"url": ""}, "it must be ready"),
     ],

@@ -8,9 +8,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from fleet.calibration.ask import NotAnswered, NotStreamed, TokenTimes, ask
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
-from fleet.calibration.plan import Shot, shots
+from fleet.calibration.plan import SweepLoad, plan_loads
+from fleet.calibration.streamed_request import NotAnswered, NotStreamed, TokenTimes, stream_completion
 from fleet.calibration.sweep import Sweep, sample
 from fleet.engine.law import API_S, law_of
 from fleet.engine.profiles import profile
@@ -58,12 +58,12 @@ def test_it_ends_in_time_with_what_it_has_by_then(monkeypatch: pytest.MonkeyPatc
     async def made() -> tuple[float, int]:
         async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
             began = time.monotonic()
-            points = await Sweep(client, "m", 5, 1.0).run(shots(131_072, None, 256))
+            points = await Sweep(client, "m", 5, 1.0).run(plan_loads(131_072, None, 256))
             return time.monotonic() - began, len(points)
 
     took, points = run(monkeypatch, made)
     assert took <= 5
-    assert 0 < points < len(shots(131_072, None, 256))
+    assert 0 < points < len(plan_loads(131_072, None, 256))
 
 
 def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ async def beside_another(anyway: bool) -> Calibrated:
     """Somebody else's long answer is being written."""
     transport = sim_engine()
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
-        other = asyncio.create_task(ask(client, "m", "somebody's " * 2_000, 20_000))
+        other = asyncio.create_task(stream_completion(client, "m", "somebody's " * 2_000, 20_000))
         await asyncio.sleep(1)
         try:
             return await measure(TARGET, 20, QUIET, anyway=anyway, transport=transport)
@@ -90,7 +90,7 @@ async def beside_another(anyway: bool) -> Calibrated:
 
 
 def test_an_engine_that_has_work_is_not_measured_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CannotCalibrate, match="1 request runs on chat-0 and would be measured too: drain it"):
+    with pytest.raises(CannotCalibrate, match="1 request runs on chat-0 and would distort the measurement: drain it"):
         run(monkeypatch, lambda: beside_another(anyway=False))
 
 
@@ -104,20 +104,20 @@ def test_requests_that_others_sent_meanwhile_are_named(monkeypatch: pytest.Monke
         async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
             sweep = asyncio.create_task(measure(TARGET, 20, QUIET, anyway=False, transport=transport))
             await asyncio.sleep(1)
-            await ask(client, "m", "somebody's long prompt " * 6_000, 4)
+            await stream_completion(client, "m", "somebody's long prompt " * 6_000, 4)
             return await sweep
 
     (note,) = run(monkeypatch, made).notes
-    assert note.endswith("of the prompt tokens in that time were other requests'")
+    assert note.endswith("of the prompt tokens in that time were from other clients")
 
 
-def heard(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) -> TokenTimes:
+def times(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) -> TokenTimes:
     return TokenTimes(sent_at, prompt, marks)
 
 
 def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
-    early = heard((1.0, 1), (2.0, 11), (3.0, 12), (4.0, 13), (5.0, 14))
-    late = heard((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5))
+    early = times((1.0, 1), (2.0, 11), (3.0, 12), (4.0, 13), (5.0, 14))
+    late = times((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5))
     found = sample([early, late], 1.0)
     assert found.tpot_s == pytest.approx(1.0)  # the ten tokens of the first second are of one alone
     assert found.context == 100 + 12.5 + 100 + 2.5
@@ -126,7 +126,7 @@ def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
 
 def test_an_answer_that_came_as_one_piece_says_nothing_of_the_engine() -> None:
     late = [(1.0 + 1e-5 * token, token) for token in range(1, 25)]
-    found = sample([heard(*late)], 1.0)
+    found = sample([times(*late)], 1.0)
     assert (found.ttft_s, found.tpot_s) == (None, None)
 
 
@@ -135,7 +135,7 @@ def test_a_load_that_takes_too_long_is_neither_repeated_nor_followed_by_a_larger
 ) -> None:
     async def made() -> list[tuple[int, int]]:
         async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
-            plan = [Shot(1, 16, 24), Shot(1, 16_384, 24), Shot(1, 30_000, 24)]
+            plan = [SweepLoad(1, 16, 24), SweepLoad(1, 16_384, 24), SweepLoad(1, 30_000, 24)]
             return [(point.prompt_tokens, point.n) for point in await Sweep(client, "m", 8, 1.0).run(plan)]
 
     monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 3)
@@ -159,7 +159,7 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
         (404, "application/json", b'{"detail":"no such model"}', NotAnswered, "answers 404: .*no such model"),
         (200, "application/json", b'{"choices":[]}', NotStreamed, "does not stream"),
         (200, "text/event-stream", b"data: [DONE]\n\n", NotStreamed, "no tokens"),
-        (200, "text/event-stream", b'data: {"error":{"message":"worn out"}}\n\n', NotAnswered, "broke off: .*worn out"),
+        (200, "text/event-stream", b'data: {"error":{"message":"worn out"}}\n\n', NotAnswered, "failed: .*worn out"),
     ],
 )
 async def test_what_is_no_stream_of_tokens_says_so(
@@ -167,7 +167,7 @@ async def test_what_is_no_stream_of_tokens_says_so(
 ) -> None:
     async with httpx.AsyncClient(base_url=URL, transport=answering(status, kind, body)) as client:
         with pytest.raises(error, match=says):
-            await ask(client, "m", "hello", 4)
+            await stream_completion(client, "m", "hello", 4)
 
 
 async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() -> None:
@@ -175,7 +175,7 @@ async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() 
     end = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
     transport = answering(200, "text/event-stream; charset=utf-8", chunk * 3 + end)
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
-        found = await ask(client, "m", "hello", 3)
+        found = await stream_completion(client, "m", "hello", 3)
     assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
 
 
@@ -183,6 +183,6 @@ async def test_an_engine_that_is_away_says_so() -> None:
     says = "http://127.0.0.1:1 does not answer: All connection attempts failed"
     async with httpx.AsyncClient(base_url="http://127.0.0.1:1") as client:
         with pytest.raises(NotAnswered, match=re.escape(says)):
-            await ask(client, "m", "hello", 4)
+            await stream_completion(client, "m", "hello", 4)
     with pytest.raises(NotAnswered, match=re.escape(says)):
         await measure(replace(TARGET, url="http://127.0.0.1:1"), 5, QUIET, anyway=False)

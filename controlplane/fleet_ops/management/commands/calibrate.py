@@ -8,30 +8,33 @@ from controlplane.audit.services import Actor
 from controlplane.fleet_ops import actions
 from fleet import selectors
 from fleet.calibration import services as calibrations
-from fleet.calibration.words import FittedLoad, in_words, loads_of
+from fleet.calibration.describe import FittedLoad, describe_constants, fitted_loads
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
 
 
 class Command(BaseCommand):
     help = (
-        "Measure a running engine with a short sweep of requests and fit the constants that the twin computes with. "
-        "Exit status 0: done; 1: refused, or the engine did not answer as it must."
+        "Measure a running engine with a short sweep of requests and fit the constants of the twin. "
+        "Exit status 0: done; 1: refused, or the measurement failed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("instance", help="for example chat-0")
         parser.add_argument(
-            "--seconds", type=float, default=calibrations.SECONDS, help="at most so long (default: %(default)g)"
+            "--seconds",
+            type=float,
+            default=calibrations.SECONDS,
+            help="limit of the measurement (default: %(default)g)",
         )
-        parser.add_argument("--anyway", action="store_true", help="also while other requests run on it")
+        parser.add_argument("--anyway", action="store_true", help="even if other requests run on the instance")
         parser.add_argument("--reason", default="", help="kept in the audit log")
 
     def handle(self, *args: object, **options: Any) -> None:
         row = self._ask(options["instance"], options["reason"], options["seconds"], anyway=options["anyway"])
         self.stdout.write(
-            f"{row.instance} is loaded with requests of its own for up to {row.seconds:g} s: "
-            "others that it gets meanwhile take longer, and its prefix cache is filled with what nobody asks for again"
+            f"{row.instance} is measured with test requests for up to {row.seconds:g} s: other requests take longer "
+            "during that time, and its prefix cache is filled with test prompts"
         )
         done = calibrations.perform(row.pk, lambda text: self.stdout.write(f"  {text}"))
         row.refresh_from_db()
@@ -51,10 +54,10 @@ class Command(BaseCommand):
 
     def _show(self, row: Calibration) -> None:
         self.stdout.write(_HEAD)
-        for load in loads_of(row.points, row.constants, row.limits["max_num_batched_tokens"]):
+        for load in fitted_loads(row.points, row.constants, row.limits["max_num_batched_tokens"]):
             self.stdout.write(_line(load))
-        for what, how_much in in_words(row.constants):
-            self.stdout.write(f"{what}: {how_much}")
+        for name, value in describe_constants(row.constants):
+            self.stdout.write(f"{name}: {value}")
         self.stdout.write(f"error {row.ttft_error:.1%} TTFT, {row.tpot_error:.1%} TPOT, n = {row.n}")
         for note in row.notes:
             self.stdout.write(f"note: {note}")
@@ -64,6 +67,6 @@ _HEAD = f"{'requests':>8} {'prompt':>7} {'n':>3} {'TTFT ms':>9} {'fitted':>9} {'
 
 
 def _line(load: FittedLoad) -> str:
-    figures = (load.ttft_ms, load.ttft_fitted_ms, load.tpot_ms, load.tpot_fitted_ms)
-    columns = " ".join(f"{'–' if value is None else f'{value:.2f}':>9}" for value in figures)
+    values = (load.ttft_ms, load.ttft_fitted_ms, load.tpot_ms, load.tpot_fitted_ms)
+    columns = " ".join(f"{'–' if value is None else f'{value:.2f}':>9}" for value in values)
     return f"{load.concurrency:>8} {load.prompt_tokens:>7} {load.n:>3} {columns}"

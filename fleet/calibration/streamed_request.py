@@ -1,8 +1,8 @@
-"""One streamed completion, and when each of its tokens came.
+"""One streamed completion with the time of each token.
 
-AskError
-├── NotAnswered     the engine is away, or its answer is an error
-└── NotStreamed     the answer came as one piece
+RequestFailed
+├── NotAnswered     no response, or an error
+└── NotStreamed     the response was not streamed
 """
 
 import time
@@ -16,15 +16,15 @@ import orjson
 _DATA = b"data:"
 
 
-class AskError(Exception):
+class RequestFailed(Exception):
     pass
 
 
-class NotAnswered(AskError):
+class NotAnswered(RequestFailed):
     pass
 
 
-class NotStreamed(AskError):
+class NotStreamed(RequestFailed):
     pass
 
 
@@ -39,8 +39,8 @@ class TokenTimes:
         return self.marks[0][0] - self.sent_at
 
 
-async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> TokenTimes:
-    """Exactly so many tokens of answer. AskError."""
+async def stream_completion(client: httpx.AsyncClient, model: str, prompt: str, output_tokens: int) -> TokenTimes:
+    """An answer of exactly `output_tokens`. RequestFailed."""
     body = {
         "model": model,
         "prompt": prompt,
@@ -54,12 +54,12 @@ async def ask(client: httpx.AsyncClient, model: str, prompt: str, output_tokens:
     try:
         async with client.stream("POST", "/v1/completions", json=body) as answer:
             await _check(answer)
-            return await _hear(answer, sent_at)
+            return await _read(answer, sent_at)
     except httpx.HTTPError as error:
-        raise away(client, error) from None
+        raise not_answered(client, error) from None
 
 
-def away(client: httpx.AsyncClient, error: httpx.HTTPError) -> NotAnswered:
+def not_answered(client: httpx.AsyncClient, error: httpx.HTTPError) -> NotAnswered:
     return NotAnswered(f"{client.base_url} does not answer: {str(error) or type(error).__name__}")
 
 
@@ -68,20 +68,20 @@ async def _check(answer: httpx.Response) -> None:
         text = (await answer.aread()).decode(errors="replace")
         raise NotAnswered(f"POST /v1/completions answers {answer.status_code}: {text[:200]}")
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        raise NotStreamed("the engine does not stream: its answer is no text/event-stream")
+        raise NotStreamed("the engine does not stream: its response is not text/event-stream")
 
 
-async def _hear(answer: httpx.Response, sent_at: float) -> TokenTimes:
+async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
     prompt, tokens, marks = 0, 0, []
     async for at, event in _events(answer):
         if "error" in event:
-            raise NotAnswered(f"the stream broke off: {str(event['error'])[:200]}")
-        said = bool(event.get("choices"))
+            raise NotAnswered(f"the stream failed: {str(event['error'])[:200]}")
+
         usage = event.get("usage")
         if usage:
             prompt = usage["prompt_tokens"]
-        if said:
-            # Not every engine counts in each chunk; then a chunk is a token.
+        if event.get("choices"):
+            # Without a count in each chunk, a chunk is a token.
             tokens = usage["completion_tokens"] if usage else tokens + 1
             marks.append((at, tokens))
     if not marks or not prompt:
@@ -90,7 +90,7 @@ async def _hear(answer: httpx.Response, sent_at: float) -> TokenTimes:
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str, Any]]]:
-    """Each event with the time at which its bytes came."""
+    """Each event with the arrival time of its bytes."""
     rest = b""
     async for piece in answer.aiter_raw():
         at = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a calibration says, for people: its constants in words, each load measured and fitted. Pure."""
+"""A calibration for people: its constants, and each load as measured and as fitted. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fleet.calibration.fit import tpot_s, ttft_s
 from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import Law
 
-API = "api_s"  # among the constants, and not the law's
+API = "api_s"  # a constant that is not part of the law
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,24 @@ def law_of(constants: Mapping[str, float]) -> Law:
     return Law(**{name: value for name, value in constants.items() if name != API})
 
 
-def in_words(constants: Mapping[str, float]) -> list[tuple[str, str]]:
-    """(what, how much). What is fixed in a step and the reading of the weights are one: a sweep hardly parts them."""
+def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
+    """(name, value). Fixed time and reading the weights are one entry: a sweep can hardly separate them."""
     step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
     token_us = (constants["compute_s_per_token"] + constants["allreduce_s_per_token"]) * 1e6
     return [
         ("Before the first step", f"{constants[API] * 1e3:.3g} ms"),
         ("Smallest step", f"{step_ms:.3g} ms"),
         ("Token of a long prompt", f"{token_us:.3g} µs"),
-        ("Sequence that decodes, each step", f"{constants['decode_s'] * 1e6:.3g} µs"),
-        ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns a pair of tokens"),
-        ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns a token of context, each step"),
+        ("Decoding sequence, per step", f"{constants['decode_s'] * 1e6:.3g} µs"),
+        ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns per pair of tokens"),
+        ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns per token of context and step"),
     ]
 
 
-def loads_of(
+def fitted_loads(
     points: Iterable[Mapping[str, Any]], constants: Mapping[str, float], chunk_tokens: int
 ) -> list[FittedLoad]:
-    """`points` and `constants` as they are stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
+    """`points` and `constants` as stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
     law = law_of(constants)
     return [_load(CalibrationPoint(**values), law, constants[API], chunk_tokens) for values in points]
 
