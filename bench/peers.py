@@ -1,8 +1,8 @@
-"""The routers that bench/router.py sets side by side: how each is installed and started before the same engines.
+"""The routers that bench/router.py compares: how each is installed and started before the same engines.
 
-Each comes from the package index into a virtual environment of its own under bench/out/peers/, with the versions that
-are named here, and runs with its own defaults but for what the comparison needs: one process, cache-aware routing where
-it has it, no log per request.
+Each is installed from the package index into its own virtual environment under bench/out/peers/, in the version named
+here, and runs with its defaults except what the comparison needs: one process, cache-aware routing if it has it, no log
+per request.
 """
 
 import json
@@ -31,14 +31,14 @@ START_S = 90.0
 
 
 class Unavailable(Exception):
-    """Why a router cannot take part, in words."""
+    """Why a router cannot take part."""
 
 
 @dataclass
 class Running:
     process: subprocess.Popen[bytes]
     port: int
-    helper: int | None = None  # pid of what serves it alone and is counted apart: Weir's Redis
+    helper: int | None = None  # pid of Weir's Redis, which is counted separately
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def process(argv: Sequence[object], **options: object) -> Iterator[subprocess.Po
 
 @contextmanager
 def serving(setting: Setting, argv: Sequence[object], name: str, ready: str, **env: str) -> Iterator[Running]:
-    """`env` is added to the environment; what this process imports from is no matter of the other routers."""
+    """`env` is added to the environment."""
     log = setting.folder / f"{name}.log"
     with log.open("wb") as out:
         command = [*setting.pin, *argv]
@@ -109,7 +109,7 @@ def _wait(port: int, path: str, running: subprocess.Popen[bytes], log: Path) -> 
         except OSError:
             time.sleep(0.2)
     last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-    raise Unavailable(f"it did not become ready; its last words: {last[0][:200]}")
+    raise Unavailable(f"it did not become ready; the last line of its log: {last[0][:200]}")
 
 
 @contextmanager
@@ -200,7 +200,7 @@ WEIR = ("weir", "weir-alone")
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+    """The process and its descendants."""
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").glob("*/children"):
@@ -209,7 +209,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """User and system seconds, of all of them."""
+    """User and system seconds of all of them."""
     total = 0
     for pid in pids:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -218,6 +218,6 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 
 def memory_mb(pids: Sequence[int]) -> float:
-    """Resident, of all of them."""
+    """Resident memory of all of them."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

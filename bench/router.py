@@ -4,18 +4,18 @@
                                      [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
                                      [--rate N]… [--profile FILE] [--against CHECKOUT]
 
-Two tables for each shape of answer. First a closed loop: every connection asks again as soon as it has its answer, so
-requests/s is all that a router can do, and a latency is little else than the connections divided by it. Then all are
-asked at one rate: half of what the slowest but LiteLLM did in the closed loop, or N (a table for each N). Requests are
-due at random moments, the same for all routers, and a latency counts from when the request was due, also where it had
-to wait for one of the 64 connections. A router that answers less than 98 % of the rate did not keep up: what waits
-grows with the time of the measurement, so no latency of it is given.
+Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
+soon as it has its response: requests/s is the most that a router can do, and a latency is little else than the
+connections divided by it. In the second, all routers get requests at one rate: half of what the slowest except LiteLLM
+did in the closed loop, or N (a table for each N). Requests are due at the same random times for all routers, and a
+latency counts from then, including the wait for one of the 64 connections. A router that answers less than 98 % of the
+rate did not keep up: its queue grows with the time of the measurement, so its latencies are left out.
 
 Engines (bench/upstream/) and clients (bench/load/) are small C programs, built here with gcc. The router under test has
-a core of its own (so far as the machine is quiet), engines, clients and Redis have another. All routers run from the
-start to the end and are measured in turn, round by round, so that what else happens on the machine falls on all alike.
-CPU is that of a router's whole process tree; "+ Redis" is what Weir's Redis used besides. Prints Markdown.
-With --against, each Weir runs a second time from another checkout, measured in turn with this one.
+its own core (if the machine is quiet); engines, clients and Redis share another. All routers run all the time and are
+measured in turn, round by round, so that other load on the machine affects all of them. CPU is that of a router's whole
+process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, measured in
+turn with this one. Prints Markdown.
 """
 
 import argparse
@@ -43,16 +43,16 @@ ENGINES = 4
 SESSIONS = 64
 WARM_S = 0.5
 PORTS_EACH = 2  # of a router: its own and that of its metrics
-KEEPS_UP = 0.98  # of the rate that it was asked at
-Figures = dict[str, float]
-Rows = dict[str, list[Figures] | str]  # a router's figures, round by round, or why there are none
+KEEPS_UP = 0.98  # of the offered rate
+Result = dict[str, float]
+Rows = dict[str, list[Result] | str]  # a router's results, round by round, or why there are none
 Routers = dict[str, Running | str | None]  # or why it does not run; None: the engines themselves
 
 
 @dataclass(frozen=True)
 class Shape:
     title: str
-    answer: str  # what the engines give: unary, burst, paced
+    answer: str  # of the engines: unary, burst, paced
     base: int  # bytes of a session's first body
     step: int  # by which its next ones are longer
     turns: int  # of a session; then it begins anew
@@ -70,7 +70,7 @@ LATENCIES = ("ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99")
 
 @dataclass(frozen=True)
 class Arrivals:
-    """When requests are due."""
+    """The times at which requests are due."""
 
     rate: float  # requests/s
     seed: int
@@ -155,32 +155,32 @@ class Bench:
         for port in self.engines:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/answer/{shape.answer}").read()
 
-    def play(self, shape: Shape, ports: Iterable[int], seconds: float, arrivals: Arrivals | None = None) -> Figures:
+    def play(self, shape: Shape, ports: Iterable[int], seconds: float, arrivals: Arrivals | None = None) -> Result:
         """In a closed loop, or with a connection for each session and requests due when they arrive."""
         open_loop = ["-r", arrivals.rate, "-s", arrivals.seed] if arrivals else []
         connections = SESSIONS if arrivals else shape.connections
         numbers = (SESSIONS, shape.base, shape.step, shape.turns, next(self.generation), connections, seconds)
         argv = [*self.pin_rest, self.load, *open_loop, self.folder / "bodies", *numbers, *ports]
         run = subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, check=True)
-        figures: Figures = json.loads(run.stdout)
-        return figures
+        result: Result = json.loads(run.stdout)
+        return result
 
-    def measure(self, shape: Shape, router: Running | None, arrivals: Arrivals | None) -> Figures:
+    def measure(self, shape: Shape, router: Running | None, arrivals: Arrivals | None) -> Result:
         ports = [router.port] if router is not None else self.engines
         self.play(shape, ports, WARM_S, arrivals)
         pids = tree(router.process.pid) if router is not None else []
         helper = [router.helper] if router is not None and router.helper is not None else []
         before, helper_before = cpu_s(pids), cpu_s(helper)
-        figures = self.play(shape, ports, self.options.seconds, arrivals)
-        each = 1000 / max(figures["n"], 1)
+        result = self.play(shape, ports, self.options.seconds, arrivals)
+        each = 1000 / max(result["n"], 1)
         cpu = {"cpu_ms": (cpu_s(pids) - before) * each, "redis_ms": (cpu_s(helper) - helper_before) * each}
-        per_s = figures["pace"] * arrivals.rate if arrivals else figures["n"] / figures["seconds"]
-        return {**figures, **cpu, "per_s": per_s, "mb": memory_mb(pids)}
+        per_s = result["pace"] * arrivals.rate if arrivals else result["n"] / result["seconds"]
+        return {**result, **cpu, "per_s": per_s, "mb": memory_mb(pids)}
 
     def compare(self, shape: Shape, routers: Routers, rate: float = 0.0) -> Rows:
-        """All of them in turn, round by round; in a closed loop without a rate."""
+        """Measure all of them in turn, round by round; in a closed loop without a rate."""
         running = {name: router for name, router in routers.items() if not isinstance(router, str)}
-        rounds: dict[str, list[Figures]] = {name: [] for name in running}
+        rounds: dict[str, list[Result]] = {name: [] for name in running}
         for seed in range(self.options.rounds):
             arrivals = Arrivals(rate, seed) if rate else None
             for name, router in running.items():
@@ -188,12 +188,12 @@ class Bench:
         return {name: router if isinstance(router, str) else rounds[name] for name, router in routers.items()}
 
 
-def middle(rounds: list[Figures], column: str) -> float:
+def middle(rounds: list[Result], column: str) -> float:
     return statistics.median(one[column] for one in rounds)
 
 
 def half_of_the_slowest(rows: Rows) -> list[int]:
-    """The rate to ask all at; LiteLLM's would load no other. None where no other router runs."""
+    """The rate to offer to all. LiteLLM's would load no other router. Empty when no other router runs."""
     reached = [
         middle(rounds, "per_s")
         for name, rounds in rows.items()
@@ -214,8 +214,8 @@ def table(title: str, rows: Rows, rate: float = 0.0) -> str:
     return "\n".join([*lines, ""])
 
 
-def row(name: str, rounds: list[Figures], rate: float) -> str:
-    """Medians of the rounds; the sums of requests answered, failed, and never sent."""
+def row(name: str, rounds: list[Result], rate: float) -> str:
+    """Medians of the rounds; sums of requests answered, failed, and never sent."""
     costs = [one["cpu_ms"] for one in rounds]
     served = middle(rounds, "per_s")
     keeps_up = served >= KEEPS_UP * rate
@@ -246,7 +246,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # otherwise the started processes would stay
     shapes = {name: SHAPES[name] for name in options.shapes.split(",")}
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
@@ -261,8 +261,10 @@ def main() -> None:
                 title = f"{shape.title}, at {rate:,g} requests/s"
                 print(table(title, bench.compare(shape, routers, rate), rate), flush=True)
             loads.append(os.getloadavg()[0])
-        told = ", ".join(f"{load:.1f}" for load in loads)
-        print(f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {told}.")
+        loads_text = ", ".join(f"{load:.1f}" for load in loads)
+        print(
+            f"Times in ms. {options.rounds} rounds of {options.seconds:g} s each; load average meanwhile: {loads_text}."
+        )
 
 
 if __name__ == "__main__":

@@ -81,9 +81,9 @@ def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[tup
     served, failed, before = 0, 0, cpu_s(pids)
     print("| minute | MB | MB of Redis | requests | failed | CPU ms |\n|---|---|---|---|---|---|")
     while time.monotonic() - began < options.minutes * 60:
-        figures = bench.play(shape, [router.port], BURST_S)
-        served, failed = served + int(figures["n"]), failed + int(figures["failed"])
-        time.sleep(figures["seconds"])
+        result = bench.play(shape, [router.port], BURST_S)
+        served, failed = served + int(result["n"]), failed + int(result["failed"])
+        time.sleep(result["seconds"])
         if time.monotonic() - line_at >= options.every:
             minute, memory, cpu = (time.monotonic() - began) / 60, memory_mb(pids), cpu_s(pids)
             helper = memory_mb([router.helper]) if router.helper is not None else 0.0
