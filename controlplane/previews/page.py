@@ -52,7 +52,7 @@ def status_of(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> 
         found,
         live=policies.live_version(policy).number,
         draft_revision=draft.revision if draft else None,
-        draft_sha256=documents.sha256(draft.document) if draft else None,
+        draft_sha256=documents.sha256(draft.upgraded) if draft else None,
     )
 
 

@@ -33,7 +33,7 @@ def preview(policy: Policy, number: int) -> Preview:
 def latest_of(draft: Draft) -> Preview | None:
     """The latest preview of the draft as it is, else the latest one of any draft of the policy."""
     asked = previews(draft.policy).order_by("-asked_at", "-pk")
-    return asked.filter(draft_sha256=documents.sha256(draft.document)).first() or asked.first()
+    return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
 
 
 def preview_of_version(policy: Policy, number: int) -> Preview | None:

@@ -51,10 +51,10 @@ def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match:
     draft = policies.open_draft(policy)
     if draft is None:
         raise services.gone(policy, None)
-    services.check_etag(draft, if_match, draft.document)
+    services.check_etag(draft, if_match, draft.upgraded)
     live = policies.live_version(policy)
-    document = check_document(draft.document)
-    if documents.sha256(document) == live.sha256:
+    document = check_document(draft.upgraded)
+    if document == live.upgraded:
         raise PolicyInvalid(f"the draft equals v{live.number}, which is live: nothing would change")
     pool = _pool(policy, asked.pool)
     part = _part(asked, pool)

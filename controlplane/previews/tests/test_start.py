@@ -4,6 +4,7 @@ import pytest
 import redis
 
 from controlplane.audit.models import AuditEntry
+from controlplane.policies import selectors as policies
 from controlplane.policies import services as policy_services
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.tests.conftest import edit
@@ -233,3 +234,13 @@ def test_what_comes_while_it_waits_is_not_played(policy, draft, record, live_red
     part = source.take(made.trace_name, made.max_requests, 1, made.trace["until"])
     assert part.facts() == {**made.trace, "requests": 210}
     assert live_redis.xlen(redis_keys.TRAFFIC) == 210
+
+
+def test_a_draft_that_only_upgrades_an_older_schema_changes_nothing(policy, live_redis):
+    live = policies.live_version(policy)
+    strategy = live.document.pop("strategy")
+    live.document = {**live.document, "schema": 1, "route": strategy}
+    live.save()
+    policy_services.open_draft(policy, OTTO)
+    with pytest.raises(PolicyInvalid, match="equals v1"):
+        start(policy)
