@@ -1,4 +1,4 @@
-"""What simulated engines cost: starts N of them, sends streamed completions at a rate, prints CPU and memory of each.
+"""CPU and memory of simulated engines: starts N of them and sends streamed completions at a rate.
 
 .venv/bin/python bench/sim.py          # the heavy load: 8 engines, 34 requests/s of 12k tokens, time scale 10
 .venv/bin/python bench/sim.py --time-scale 1 --rate 2 --prompt-tokens 6000 --output-tokens 250     # like the demo
@@ -31,7 +31,7 @@ class Sim:
 
 
 @dataclass
-class Figures:
+class LoadResult:
     done: int = 0
     failed: int = 0
     tokens: int = 0
@@ -44,9 +44,9 @@ class Figures:
 def main() -> int:
     options = parse(sys.argv[1:])
     with sims(options) as started:
-        figures, cpu_s, span_s = asyncio.run(measure(options, started))
-        report(options, started, figures, cpu_s, span_s)
-    return int(figures.failed > 0)
+        result, cpu_s, span_s = asyncio.run(measure(options, started))
+        report(options, started, result, cpu_s, span_s)
+    return int(result.failed > 0)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -55,7 +55,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=34.0, help="requests/s, all engines together; 0 leaves them idle")
     parser.add_argument("--prompt-tokens", type=int, default=12_000)
     parser.add_argument("--output-tokens", type=int, default=343)
-    parser.add_argument("--shared", type=float, default=0.37, help="share of a prompt that others begin with as well")
+    parser.add_argument("--shared", type=float, default=0.37, help="share of a prompt that is a common prefix")
     parser.add_argument("--time-scale", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--subscribe", action="store_true", help="listen to every engine's KV events")
@@ -82,15 +82,15 @@ def start(time_scale: float) -> subprocess.Popen[bytes]:
 
 
 def port_of(process: subprocess.Popen[bytes]) -> int:
-    """It says where it listens in its first line."""
+    """From the first line of its output."""
     line = process.stdout.readline() if process.stdout else b""
     if not line:
-        raise SystemExit("an engine did not come up")
+        raise SystemExit("an engine did not start")
     return int(line.rsplit(b":", 1)[1])
 
 
-async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[Figures, list[float], float]:
-    figures, draw = Figures(), random.Random(options.seed)
+async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[LoadResult, list[float], float]:
+    result, draw = LoadResult(), random.Random(options.seed)
     listeners = subscribe(started) if options.subscribe else []
     before, begin = [cpu_seconds(sim) for sim in started], time.monotonic()
     running = set()
@@ -98,7 +98,7 @@ async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[Figu
     while options.rate > 0 and (due := due + draw.expovariate(options.rate)) < begin + options.seconds:
         await asyncio.sleep(max(due - time.monotonic(), 0))
         body = request(options, draw)
-        running.add(asyncio.create_task(ask(draw.choice(started).port, body, options.output_tokens, figures)))
+        running.add(asyncio.create_task(ask(draw.choice(started).port, body, options.output_tokens, result)))
     await asyncio.sleep(max(begin + options.seconds - time.monotonic(), 0))
     await asyncio.gather(*running)
     span_s = time.monotonic() - begin
@@ -106,11 +106,11 @@ async def measure(options: argparse.Namespace, started: list[Sim]) -> tuple[Figu
     for process in listeners:
         process.kill()
         process.wait()
-    return figures, cpu_s, span_s
+    return result, cpu_s, span_s
 
 
 def subscribe(started: list[Sim]) -> list[subprocess.Popen[bytes]]:
-    """One process that takes all events of all engines and throws them away."""
+    """One process that receives and discards all events of all engines."""
     code = (
         "import sys, zmq, json, urllib.request as u\n"
         "s = zmq.Context().socket(zmq.SUB); s.subscribe(b'')\n"
@@ -134,7 +134,7 @@ def request(options: argparse.Namespace, draw: random.Random) -> bytes:
     )
 
 
-async def ask(port: int, body: bytes, tokens: int, figures: Figures) -> None:
+async def ask(port: int, body: bytes, tokens: int, result: LoadResult) -> None:
     began = time.monotonic()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -143,21 +143,21 @@ async def ask(port: int, body: bytes, tokens: int, figures: Figures) -> None:
             b"content-length: %d\r\n\r\n%s" % (len(body), body)
         )
         await reader.readuntil(b"data: {")
-        figures.first_s.append(time.monotonic() - began)
+        result.first_s.append(time.monotonic() - began)
         answer = await reader.read(-1)
         writer.close()
     except (OSError, EOFError):
-        figures.failed += 1
+        result.failed += 1
         return
     found = CACHED.findall(answer)
     if not found or not answer.endswith(b"0\r\n\r\n"):
-        figures.failed += 1
+        result.failed += 1
         return
-    figures.done += 1
-    figures.tokens += tokens
-    figures.cached += int(found[-1])
-    figures.chunks += answer.count(b"data: {")
-    figures.whole_s.append(time.monotonic() - began)
+    result.done += 1
+    result.tokens += tokens
+    result.cached += int(found[-1])
+    result.chunks += answer.count(b"data: {")
+    result.whole_s.append(time.monotonic() - began)
 
 
 def cpu_seconds(sim: Sim) -> float:
@@ -172,22 +172,22 @@ def resident_mb(sim: Sim) -> float:
 
 
 def report(
-    options: argparse.Namespace, started: list[Sim], figures: Figures, cpu_s: list[float], span_s: float
+    options: argparse.Namespace, started: list[Sim], result: LoadResult, cpu_s: list[float], span_s: float
 ) -> None:
     print(f"$ {' '.join(['bench/sim.py', *sys.argv[1:]])}   ({span_s:.1f} s, {os.cpu_count()} cores)")
     print("engine   core   RSS MB")
     for index, (sim, seconds) in enumerate(zip(started, cpu_s, strict=True)):
         print(f"{index:6} {seconds / span_s:6.3f} {resident_mb(sim):8.1f}")
     print(f"   all {sum(cpu_s) / span_s:6.3f} {sum(resident_mb(sim) for sim in started):8.1f}")
-    if not figures.done:
+    if not result.done:
         return
-    print(f"requests {figures.done} ({figures.done / span_s:.1f}/s), failed {figures.failed}")
-    print(f"output tokens {figures.tokens} ({figures.tokens / span_s:.0f}/s) in {figures.chunks} chunks")
-    print(f"cached prompt tokens {figures.cached / figures.done / options.prompt_tokens:.0%}")
-    print(f"CPU per request {sum(cpu_s) / figures.done * 1e3:.2f} ms")
+    print(f"requests {result.done} ({result.done / span_s:.1f}/s), failed {result.failed}")
+    print(f"output tokens {result.tokens} ({result.tokens / span_s:.0f}/s) in {result.chunks} chunks")
+    print(f"cached prompt tokens {result.cached / result.done / options.prompt_tokens:.0%}")
+    print(f"CPU per request {sum(cpu_s) / result.done * 1e3:.2f} ms")
     scale = options.time_scale
-    for name, values in (("TTFT", figures.first_s), ("E2E", figures.whole_s)):
-        print(f"{name} p50 {statistics.median(values) * scale * 1e3:.0f} ms of the modelled engine")
+    for name, values in (("TTFT", result.first_s), ("E2E", result.whole_s)):
+        print(f"{name} p50 {statistics.median(values) * scale * 1e3:.0f} ms virtual")
 
 
 if __name__ == "__main__":

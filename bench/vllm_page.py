@@ -1,6 +1,6 @@
-"""A /metrics page as vLLM 0.32 writes it: its names, labels and buckets (vllm/v1/metrics), by the same client library.
+"""A /metrics page like vLLM 0.32's, with its names, labels and buckets (vllm/v1/metrics) and its client library.
 
-What FastAPI's instrumentation and the Python process add is there too. `page()` is about 75 kB for one engine.
+It includes the metrics of FastAPI's instrumentation. `page()` is about 75 kB for one engine.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -66,27 +66,27 @@ CONFIG = {
     "num_gpu_blocks_override": "None", "prefix_caching_hash_algo": "sha256", "sliding_window": "None",
 }  # fmt: skip
 HANDLERS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/ping")
-WORDS = "What it counts, in one sentence of about the length that such a line has on the page of a real engine."
+HELP = "Description of the metric, in one sentence of about the length of a help line on the page of a real engine."
 
 
 def page(model: str = "meta-llama/Llama-3.3-70B-Instruct", engines: int = 1) -> bytes:
-    """`engines`: ranks of data parallelism, each with labels of its own."""
+    """`engines`: data-parallel ranks, each with its own labels."""
     registry = CollectorRegistry()
     values = [(model, str(number)) for number in range(engines)]
     for name in GAUGES:
-        gauge = Gauge(f"vllm:{name}", WORDS, ["model_name", "engine"], registry=registry)
+        gauge = Gauge(f"vllm:{name}", HELP, ["model_name", "engine"], registry=registry)
         for each in values:
             gauge.labels(*each).set(0.25)
     _labelled(registry, values)
     for name in COUNTERS:
-        counter = Counter(f"vllm:{name}", WORDS, ["model_name", "engine"], registry=registry)
+        counter = Counter(f"vllm:{name}", HELP, ["model_name", "engine"], registry=registry)
         for each in values:
             counter.labels(*each).inc(123_456)
     for name, buckets in HISTOGRAMS.items():
-        histogram = Histogram(f"vllm:{name}", WORDS, ["model_name", "engine"], buckets=buckets, registry=registry)
+        histogram = Histogram(f"vllm:{name}", HELP, ["model_name", "engine"], buckets=buckets, registry=registry)
         for each in values:
             histogram.labels(*each).observe(0.7)
-    Gauge("vllm:cache_config_info", WORDS, list(CONFIG), registry=registry).labels(*CONFIG.values()).set(1)
+    Gauge("vllm:cache_config_info", HELP, list(CONFIG), registry=registry).labels(*CONFIG.values()).set(1)
     _http(registry)
     return generate_latest(registry)
 
@@ -94,7 +94,7 @@ def page(model: str = "meta-llama/Llama-3.3-70B-Instruct", engines: int = 1) -> 
 def _labelled(registry: CollectorRegistry, values: list[tuple[str, str]]) -> None:
     for found, make in ((LABELLED, Counter), (GAUGES_LABELLED, Gauge)):
         for name, (label, words) in found.items():
-            metric = make(f"vllm:{name}", WORDS, ["model_name", "engine", label], registry=registry)
+            metric = make(f"vllm:{name}", HELP, ["model_name", "engine", label], registry=registry)
             for model, engine in values:
                 for word in words:
                     metric.labels(model, engine, word).inc(1000)
@@ -102,9 +102,9 @@ def _labelled(registry: CollectorRegistry, values: list[tuple[str, str]]) -> Non
 
 def _http(registry: CollectorRegistry) -> None:
     labels = ["handler", "method", "status"]
-    requests = Counter("http_requests", WORDS, labels, registry=registry)
-    fine = Histogram("http_request_duration_highr_seconds", WORDS, buckets=HTTP_S, registry=registry)
-    coarse = Histogram("http_request_duration_seconds", WORDS, labels[:2], buckets=(0.1, 0.5, 1), registry=registry)
+    requests = Counter("http_requests", HELP, labels, registry=registry)
+    fine = Histogram("http_request_duration_highr_seconds", HELP, buckets=HTTP_S, registry=registry)
+    coarse = Histogram("http_request_duration_seconds", HELP, labels[:2], buckets=(0.1, 0.5, 1), registry=registry)
     for handler in HANDLERS:
         requests.labels(handler, "POST", "2xx").inc()
         coarse.labels(handler, "POST").observe(0.2)

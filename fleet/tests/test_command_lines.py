@@ -19,7 +19,7 @@ def launch(ordinal: int = 0, **peers: str) -> Launch:
 
 
 def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """(command line, environment, what routers are told) of valid options."""
+    """(command line, environment, entry for routers) of valid options."""
     kind = KINDS[name]
     assert check_engine(kind, given, "engine") == []
     spec, where = build(kind.spec, given), at or launch()
@@ -34,22 +34,22 @@ CPU = {"device": "cpu", "python": "./.engines/bin/python", "model": "./.engines/
 
 
 def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() -> None:
-    line, env, told = made("vllm", {**CPU, "arguments": ["--enforce-eager"], "environment": {"A": "b"}})
+    line, env, wire = made("vllm", {**CPU, "arguments": ["--enforce-eager"], "environment": {"A": "b"}})
     assert line.startswith("/opt/weir/.engines/bin/python -m vllm.entrypoints.openai.api_server --host 127.0.0.1")
     assert "--model /opt/weir/.engines/tiny --served-model-name tiny" in line
     assert "--enable-prefix-caching --enable-chunked-prefill --enable-prompt-tokens-details" in line
     assert line.endswith(" --enforce-eager")
     assert '"endpoint":"tcp://*:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
     assert (env["VLLM_CPU_KVCACHE_SPACE"], env["PYTHONPATH"], env["A"]) == ("1", "", "b")
-    assert told == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
+    assert wire == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
 
 
-def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_told_of_events() -> None:
-    line, _, told = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
+def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_wire_of_events() -> None:
+    line, _, wire = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
     assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
     assert "--kv-events-config" not in line
     assert "--gpu-memory-utilization 0.9" in line
-    assert told == {"tokenizer": "tiny"}
+    assert wire == {"tokenizer": "tiny"}
 
 
 def test_gpus_are_dealt_out_in_order() -> None:
@@ -67,19 +67,19 @@ def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:
 
 
 def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
-    line, env, told = made("vllm", {**CPU, "kv": "nixl"})
+    line, env, wire = made("vllm", {**CPU, "kv": "nixl"})
     assert transfer_of(line) == {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     assert (env["VLLM_NIXL_SIDE_CHANNEL_HOST"], env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) == ("127.0.0.1", "18103")
-    assert told["connector"] == "nixl"
+    assert wire["connector"] == "nixl"
 
 
 @pytest.mark.parametrize(("ordinal", "role", "kv_role"), [(0, "prefill", "kv_producer"), (1, "decode", "kv_consumer")])
 def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str, kv_role: str) -> None:
-    line, env, told = made("vllm", {"kv": "mooncake-p2p", "prefill_instances": 1}, launch(ordinal))
+    line, env, wire = made("vllm", {"kv": "mooncake-p2p", "prefill_instances": 1}, launch(ordinal))
     assert transfer_of(line)["kv_role"] == kv_role
     assert env["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "18103"
-    assert (told["role"], told["connector"]) == (role, "mooncake_p2p")
-    assert told["kv"] == {"bootstrap": "http://127.0.0.1:18103"}
+    assert (wire["role"], wire["connector"]) == (role, "mooncake_p2p")
+    assert wire["kv"] == {"bootstrap": "http://127.0.0.1:18103"}
 
 
 def test_a_store_of_the_instances_own_memory_names_its_master_in_a_file() -> None:
@@ -167,10 +167,10 @@ def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str,
 
 
 def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> None:
-    line, _, told = made("mooncake-master", {"ssd": True})
+    line, _, wire = made("mooncake-master", {"ssd": True})
     assert "-rpc_address=127.0.0.1 -rpc_port=18104 -metrics_host=127.0.0.1 -metrics_port=18100" in line
     assert "-enable_offload=true" in line
-    assert told == {}
+    assert wire == {}
     assert (KINDS["mooncake-master"].serves, KINDS["mooncake-master"].service) == (False, "rpc")
 
 
@@ -186,10 +186,10 @@ def test_a_client_lends_memory_and_a_disk_to_the_store() -> None:
 
 def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     given = {"prefill_instances": 1, "etcd": "10.0.0.1:2379", "tensor_parallel": 2, "cores": ["0", "1", "2", "3"]}
-    line, env, told = made("neuron", given, launch(1))
+    line, env, wire = made("neuron", given, launch(1))
     assert transfer_of(line) | {"kv_role": "kv_consumer", "etcd": "10.0.0.1:2379", "kv_rank": 1} == transfer_of(line)
     assert env["NEURON_RT_VISIBLE_CORES"] == "2,3"
-    assert told == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
+    assert wire == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
     assert made("neuron", {})[2] == {}
 
 
@@ -216,10 +216,10 @@ def test_an_engine_of_somebody_else_is_only_described() -> None:
         "prefill_instances": 1,
     }
     kind = KINDS["external"]
-    _, _, told = made("external", given)
+    _, _, wire = made("external", given)
     assert kind.url(build(kind.spec, given), launch(0)) == "http://10.0.0.7:8000"
-    assert told["kv"] == {"bootstrap": "http://10.0.0.7:8998"}
-    assert (told["role"], told["events"], told["tokenizer"]) == ("prefill", "http://10.0.0.7:8000", "/models/m")
+    assert wire["kv"] == {"bootstrap": "http://10.0.0.7:8998"}
+    assert (wire["role"], wire["events"], wire["tokenizer"]) == ("prefill", "http://10.0.0.7:8000", "/models/m")
     assert kind.max_replicas(build(kind.spec, given)) == 2
     assert not kind.launched
 

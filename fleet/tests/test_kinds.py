@@ -43,7 +43,7 @@ def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
     parse_arguments(argv[3:])
 
 
-def test_routers_are_told_where_the_events_of_a_sim_are() -> None:
+def test_routers_know_where_the_events_of_a_sim_are() -> None:
     assert SIM.wire(SimSpec(), LAUNCH) == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
 
 
@@ -63,17 +63,17 @@ def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: s
     assert SIM.wire(spec, launch)["role"] == role
 
 
-def test_engines_are_told_where_the_store_is_that_their_pool_names() -> None:
+def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:
     spec, launch = build(SimSpec, {"kv": "mooncake_store", "store_pool": "s"}), replace(LAUNCH, peers={"s": "h:1"})
     assert parse_arguments(SIM.command(spec, launch)[3:]).kv_store == "http://h:1"
     assert SIM.needs(spec) == ("s",)
 
 
-def test_routers_are_told_how_the_kv_of_a_sim_moves() -> None:
-    told = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
-    assert told["connector"] == "mooncake_p2p"
-    assert told["kv"] == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
-    assert "role" not in told
+def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
+    wire = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
+    assert wire["connector"] == "mooncake_p2p"
+    assert wire["kv"] == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
+    assert "role" not in wire
 
 
 @pytest.mark.parametrize(

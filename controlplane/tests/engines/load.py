@@ -1,4 +1,4 @@
-"""A small load of one's own on one engine: Poisson arrivals, each with a new prompt, and what came of them."""
+"""A small load on one engine: Poisson arrivals, each with a new prompt, and the measured latencies."""
 
 import asyncio
 import random
@@ -43,10 +43,10 @@ def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
 
 
 def measured(url: str, load: list[TraceRequest], tokens_per_word: float, times: int) -> Means:
-    """The means over the requests, each with the median of its repetitions, as a calibration counts its loads: on two
-    cores that everything shares, now and then an answer waits for the machine and not for the engine."""
-    heard = [asyncio.run(_play(url, load, tokens_per_word)) for _ in range(times)]
-    of_each = list(zip(*heard, strict=True))
+    """Means over the requests of the medians over their repetitions, as in a calibration: on two shared cores a
+    response sometimes waits for the machine and not for the engine."""
+    runs = [asyncio.run(_play(url, load, tokens_per_word)) for _ in range(times)]
+    of_each = list(zip(*runs, strict=True))
     return Means(
         statistics.fmean(statistics.median(one.ttft_s for one in again) for again in of_each),
         statistics.fmean(statistics.median(map(_pace, again)) for again in of_each),
@@ -58,9 +58,9 @@ async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> l
         return await asyncio.gather(*(_one(client, request, tokens_per_word) for request in load))
 
 
-def _pace(heard: TokenTimes) -> float:
+def _pace(times: TokenTimes) -> float:
     """Seconds per token after the first."""
-    (begin, first), (end, last) = heard.marks[0], heard.marks[-1]
+    (begin, first), (end, last) = times.marks[0], times.marks[-1]
     return (end - begin) / (last - first)
 
 

@@ -30,17 +30,17 @@ def test_cached_tokens_are_predicted_while_the_caches_evict(fleet: Fleet) -> Non
     fleet.until(exact, "the index to be believed", 60)
     before = {name: fleet.metric(name, HITS) for name in names}
     talks = [Talk(number) for number in range(16)]
-    told = receipts(fleet, hold(fleet, talks, turns=8, words=100))
-    assert all(one["index"] == "exact" for one in told)
-    assert sum(one["prompt_tokens"] for one in told) > 10 * 2 * 8192
+    answered = receipts(fleet, hold(fleet, talks, turns=8, words=100))
+    assert all(one["index"] == "exact" for one in answered)
+    assert sum(one["prompt_tokens"] for one in answered) > 10 * 2 * 8192
     for name in names:  # what answers say is what the engine counts
         counted = fleet.metric(name, HITS) - before[name]
-        assert counted == sum(one["cached_tokens"] for one in told if one["instance"] == name)
-    errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in told]
-    evicted = sum(one["cached_tokens"] == 0 for one in told) - len(talks)
+        assert counted == sum(one["cached_tokens"] for one in answered if one["instance"] == name)
+    errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in answered]
+    evicted = sum(one["cached_tokens"] == 0 for one in answered) - len(talks)
     within = sum(error <= BLOCK for error in errors) / len(errors)
     mean = sum(errors) / len(errors)
-    print(f"ENGINES exact index: n={len(told)} mean error {mean:.1f} tokens, {within:.1%} within a block")
+    print(f"ENGINES exact index: n={len(answered)} mean error {mean:.1f} tokens, {within:.1%} within a block")
     print(f"ENGINES exact index: prefixes gone when their next turn came: {evicted}")
     assert evicted > 0
     assert within >= 0.9

@@ -105,7 +105,7 @@ def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Flee
     tiered.note(
         "SSD tier: first blocks on the disk", tiered.until(lambda: on_disk(small_disk) > 100_000, "blocks", 120)
     )
-    tiered.until(lambda: tiered.one("store-0")["sample"]["disk"][0] > 0, "the room on the disk", 60)
+    tiered.until(lambda: tiered.one("store-0")["sample"]["disk"][0] > 0, "the space on the disk", 60)
     assert "Disk of the KV tier" in tiered.page("/fleet/instances/store-0/")
     tiered.everybody()
 
@@ -121,7 +121,7 @@ def test_a_full_disk_is_shown_and_serving_goes_on(tiered: Fleet, small_disk: Pat
     assert tiered.one("store-0")["state"] == "ready"
     filler.unlink()
     tiered.note(
-        "full disk under the SSD tier: room again, shown",
-        tiered.until(lambda: "full" not in tiered.one("store-0")["reason"], "that there is room", 60),
+        "full disk under the SSD tier: space again, shown",
+        tiered.until(lambda: "full" not in tiered.one("store-0")["reason"], "that there is space", 60),
     )
     assert len(tiered.ask("room " + LONG)[0]) == 16

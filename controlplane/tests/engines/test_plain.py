@@ -42,7 +42,7 @@ def test_what_the_kv_cache_holds_is_seen_while_a_request_runs(fleet: Fleet) -> N
     assert not asked.is_alive()
 
 
-def test_a_suspended_engine_is_told_from_a_busy_one_taken_out_and_comes_back(fleet: Fleet) -> None:
+def test_a_suspended_engine_is_distinguished_from_a_busy_one_taken_out_and_comes_back(fleet: Fleet) -> None:
     pid = fleet.kill("tiny-0", signal.SIGSTOP)
     try:
         out = fleet.until(lambda: fleet.one("tiny-0")["state"] == "unreachable", "tiny-0 out of routing", 60)

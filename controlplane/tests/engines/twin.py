@@ -29,8 +29,8 @@ def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
     row = read()["last"]
     assert row["status"] == "done", row["cause"]
     assert len(fleet.rest("GET", f"/instances/{name}/events")[0]) > before
-    told = fleet.rest("GET", f"/pools/{row['pool']}")[0]
-    pool = Pool.objects.create(**{key: told[key] for key in ("name", "model", "kind", "replicas", "engine")})
+    given = fleet.rest("GET", f"/pools/{row['pool']}")[0]
+    pool = Pool.objects.create(**{key: given[key] for key in ("name", "model", "kind", "replicas", "engine")})
     assert row["config_hash"] == config_hash(pool_spec(pool))
     fields = {field.attname for field in Calibration._meta.fields} - {"id"}
     Calibration.objects.create(**{key: value for key, value in row.items() if key in fields})

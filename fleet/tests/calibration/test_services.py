@@ -101,7 +101,7 @@ def test_two_at_once_would_measure_each_other() -> None:
         services.ask_for("chat-0", "bob")
 
 
-def test_one_whose_worker_died_makes_room_for_another() -> None:
+def test_one_whose_worker_died_makes_way_for_another() -> None:
     instance()
     lost = services.ask_for("chat-0", "ada", 30)
     jobs.claim(Calibration, lost.pk)
@@ -121,7 +121,7 @@ def measuring(act: Any) -> Any:
     return measure
 
 
-def test_a_cancelled_one_stops_within_a_second_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_one_stops_within_a_second_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
     instance()
     row = services.ask_for("chat-0", "ada")
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)

@@ -1,4 +1,4 @@
-"""A simulated engine in this process and in virtual time: what it takes to measure it does not hang on the machine."""
+"""A simulated engine in this process and in virtual time: measuring it does not depend on the machine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,7 +20,7 @@ TICK_S = 1e-6
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Whoever waits is woken at once, and the clock has moved on."""
+    """Timers fire at once, and the clock moves on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,17 +43,17 @@ def run(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Coroutine[Any, Any, 
 
 
 class InProcess(httpx.AsyncBaseTransport):
-    """Requests to an ASGI application, answers piece by piece as they come."""
+    """Requests to an ASGI application, responses streamed in pieces."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        told = [{"type": "http.request", "body": await request.aread(), "more_body": False}]
+        pending = [{"type": "http.request", "body": await request.aread(), "more_body": False}]
 
         async def receive() -> dict[str, Any]:
-            return told.pop() if told else await asyncio.get_running_loop().create_future()
+            return pending.pop() if pending else await asyncio.get_running_loop().create_future()
 
         headers = [(name.lower(), value) for name, value in request.headers.raw]
         scope = {"type": "http", "method": request.method, "path": request.url.path, "headers": headers}
@@ -78,7 +78,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 def sim_engine(**flags: object) -> InProcess:
-    """Belongs to the running loop; flags as of `python -m fleet.simengine`."""
+    """Belongs to the running loop; flags of `python -m fleet.simengine`."""
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     arguments = parse_arguments(["--port", "1", "--model", "m", *words])
     model = model_of(arguments, "both")

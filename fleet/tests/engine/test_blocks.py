@@ -118,7 +118,7 @@ class Pool(RuleBasedStateMachine):
         self.pool = BlockPool(blocks, record_events=True)
         self.held: list[tuple[list[int], tuple[int, ...]]] = []
         self.content: dict[int, tuple[int, ...]] = {}  # block -> the prefix it ends
-        self.known: dict[int, int] = {}  # hash -> copies, as told by events
+        self.known: dict[int, int] = {}  # hash -> copies, by events
 
     @rule(chain=st.lists(st.integers(0, 2), min_size=1, max_size=6))
     def admit(self, chain: list[int]) -> None:

@@ -12,7 +12,7 @@ from fleet.engine.profiles import FITS, MODELS, PEAKS, UnknownProfile, kv_blocks
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent: the measured figures lie there")
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent: it holds the measurements")
 
 
 @needs_data
@@ -64,7 +64,7 @@ def test_an_h100_holds_about_410_thousand_tokens_of_llama_8b() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(FITS))
-def test_every_profile_has_its_sizes_and_some_room_for_kv(key: tuple[str, str, int]) -> None:
+def test_every_profile_has_its_sizes_and_some_memory_for_kv(key: tuple[str, str, int]) -> None:
     gpu, model, tp = key
     assert gpu in PEAKS
     assert model in MODELS

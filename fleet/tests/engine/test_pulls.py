@@ -139,7 +139,7 @@ def test_who_has_its_blocks_is_not_kept_behind_one_that_finds_none() -> None:
     made.add_request(one, 0.0)
     made.step()
     made.add_request(request("b", 400, 2), 0.1)
-    assert made.step() is None  # b has no room until a is over
+    assert made.step() is None  # b does not fit until a is over
     assert made.next_event_s() is None
     made.pulled(one, 320, 0.5)
     run(made)

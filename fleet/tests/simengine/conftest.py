@@ -86,7 +86,7 @@ def start(**flags: object) -> Sim:
 
 @pytest.fixture
 def start_sim() -> Iterator[StartSim]:
-    """Starts engines with flags of one's own."""
+    """Starts engines with the test's own flags."""
     started: list[Sim] = []
 
     def begin(**flags: object) -> Sim:

@@ -101,7 +101,7 @@ def test_missed_batches_are_replayed_from_the_number_asked_for(context: zmq.Cont
     assert stored == [tokens.chain((name * 64).encode(), 16) for name in ("one ", "two ", "six ")]
 
 
-def test_evicted_blocks_and_a_reset_are_told(context: zmq.Context, start_sim: StartSim) -> None:
+def test_evicted_blocks_and_a_reset_are_published(context: zmq.Context, start_sim: StartSim) -> None:
     sim = start_sim(kv_blocks=20)
     for name in ("old ", "new "):
         sim.complete(name * 192, max_tokens=1)

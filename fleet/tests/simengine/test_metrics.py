@@ -47,14 +47,14 @@ def test_every_name_is_there_before_the_first_request(sim: Sim) -> None:
     assert 0 <= metrics["weir_sim_lag_seconds"] < 60
 
 
-def test_the_size_of_the_cache_is_told(start_sim: StartSim) -> None:
+def test_the_size_of_the_cache_is_reported(start_sim: StartSim) -> None:
     page = start_sim(kv_blocks=1234, block_size=32).http.get("/metrics").text
     (line,) = [line for line in page.splitlines() if line.startswith("vllm:cache_config_info")]
     assert 'block_size="32"' in line
     assert 'num_gpu_blocks="1234"' in line
 
 
-def test_figures_add_up_over_some_requests(start_sim: StartSim) -> None:
+def test_metrics_add_up_over_some_requests(start_sim: StartSim) -> None:
     sim = start_sim()
     for index in range(3):
         sim.complete(f"{index:04d}" * 100, max_tokens=20)

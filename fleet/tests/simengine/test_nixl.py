@@ -110,7 +110,7 @@ def test_a_decoder_that_holds_all_of_it_lets_the_prefill_go(pair: tuple[Sim, Sim
 @pytest.mark.parametrize(
     "changes",
     [{"remote_engine_id": "of an earlier life"}, {"remote_request_id": "cmpl-unknown"}, {"remote_port": 9}],
-    ids=["the engine was started again", "the blocks are gone", "nobody is there"],
+    ids=["the engine was restarted", "the blocks are gone", "the engine is gone"],
 )
 def test_kv_that_does_not_come_fails_the_request(pair: tuple[Sim, Sim], changes: dict[str, object]) -> None:
     one, other = pair
@@ -151,7 +151,7 @@ def test_an_engine_may_compute_what_did_not_come(start_sim: Callable[..., Sim]) 
     assert text(answer) == text(alone.complete(PROMPT, 4))
 
 
-def test_blocks_that_nobody_comes_for_are_freed_after_a_while(start_sim: Callable[..., Sim]) -> None:
+def test_blocks_that_are_not_pulled_are_freed_after_a_while(start_sim: Callable[..., Sim]) -> None:
     alone = start_sim(kv="nixl", kv_hold_s=50)  # half a second by the clock
     prefill(alone, PROMPT)
     until(holds_nothing(alone))

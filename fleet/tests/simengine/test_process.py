@@ -109,7 +109,7 @@ def test_a_taken_events_port_is_one_clear_line(sim: Sim) -> None:
     assert error.count("\n") == 1
 
 
-def test_an_unknown_gpu_is_told_what_there_is() -> None:
+def test_an_unknown_gpu_gets_the_list_of_known_ones() -> None:
     status, error = failure(port=0, model="sim", gpu="abacus")
     assert status == 1
     assert error.startswith("simengine: no calibration for abacus Llama-3.1-8B; there are: ")
@@ -123,7 +123,7 @@ def test_an_unknown_gpu_is_told_what_there_is() -> None:
         ({"events_port": 5557}, "--events-port and --replay-port come together"),
     ],
 )
-def test_flags_out_of_range_are_told_the_range(flags: dict[str, object], message: str) -> None:
+def test_flags_out_of_range_get_the_range(flags: dict[str, object], message: str) -> None:
     status, error = failure(port=0, model="sim", **flags)
     assert status == 2
     assert message in error

@@ -72,7 +72,7 @@ def test_what_one_engine_computed_the_other_finds_in_the_store(store: str, pair:
     assert metrics["vllm:prompt_tokens_cached_by_source_total{source=external_unspecified}"] == 1999
 
 
-def test_a_prompt_that_nobody_computed_is_computed(pair: tuple[Sim, Sim]) -> None:
+def test_a_prompt_that_is_not_in_the_store_is_computed(pair: tuple[Sim, Sim]) -> None:
     one, _ = pair
     answer = one.complete("never seen " + PROMPT, 4)
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]

@@ -40,7 +40,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "body", "message"), REFUSED)
-def test_a_bad_request_is_told_what_is_wrong(sim: Sim, path: str, body: object, message: str) -> None:
+def test_a_bad_request_gets_the_problem(sim: Sim, path: str, body: object, message: str) -> None:
     answer = sim.post(path, body)
     assert answer.status_code == 400
     error = answer.json()["error"]
@@ -66,7 +66,7 @@ def test_what_is_not_json_is_a_bad_request(sim: Sim, body: bytes) -> None:
     assert "JSON decode error" in answer.json()["error"]["message"]
 
 
-def test_unknown_paths_and_wrong_methods_are_told_apart(sim: Sim) -> None:
+def test_unknown_paths_and_wrong_methods_have_different_statuses(sim: Sim) -> None:
     assert sim.http.get("/v1/nothing").status_code == 404
     assert sim.http.get(CHAT).status_code == 405
     assert sim.http.post("/metrics").status_code == 405
