@@ -58,7 +58,7 @@ class RouterCollector(Collector):
         """By name, as people know them; there are as many as were made."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
-        for meter in self._pools.gate.meters.values():
+        for meter in self._pools.auth.meters.values():
             tokens[(meter.key.name,)] += meter.tokens
             for outcome, count in meter.outcomes.items():
                 requests[meter.key.name, outcome] += count

@@ -115,7 +115,7 @@ def source(options: argparse.Namespace, url: str) -> PoolSource:
         from router.standalone.file_source import FileSource
 
         alone = FileSource(options.instances, options.policy, options.model or "", options.id, options.keys)
-        alone.pools.gate.exposed = options.host not in LOOPBACK
+        alone.pools.auth.exposed = options.host not in LOOPBACK
         return alone
     from router.sync.redis_source import RedisSource  # half of the start-up time
 
@@ -123,7 +123,7 @@ def source(options: argparse.Namespace, url: str) -> PoolSource:
         shared = RedisSource(options.redis, options.id, url)
     except ValueError as error:
         raise ValueError(f"--redis {options.redis}: {error}") from None
-    gate = shared.pools.gate
-    gate.required_everywhere = options.require_keys
-    gate.exposed = options.host not in LOOPBACK
+    auth = shared.pools.auth
+    auth.required_everywhere = options.require_keys
+    auth.exposed = options.host not in LOOPBACK
     return shared

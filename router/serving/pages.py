@@ -93,7 +93,7 @@ class Pages:
                 "status": "degraded" if degraded else "ok",
                 "id": self._source.id,
                 "degraded": degraded,
-                "warnings": self._pools.gate.warnings(),
+                "warnings": self._pools.auth.warnings(),
                 **self._source.health(),
                 "pools": pools,
             }

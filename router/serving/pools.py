@@ -13,7 +13,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.gate = ApiKeyAuth()
+        self.auth = ApiKeyAuth()
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()

@@ -45,12 +45,12 @@ class Proxy:
         call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter(), incoming.peer)
         outcome = call.outcome
         try:
-            call.key = self._pools.gate.identify(incoming, own, call.at)
+            call.key = self._pools.auth.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)
             prepare(call, incoming, own, await body.read(own, client), self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
-            await self._pools.gate.admit(call)
+            await self._pools.auth.admit(call)
             if self._sessions.bind(call):
                 await self._sessions.look_up(call)
             await self._answer(call, client)
@@ -67,7 +67,7 @@ class Proxy:
                 _cut_short(call, client)
         finally:
             call.end(time.perf_counter())
-            self._pools.gate.settle(call)
+            self._pools.auth.settle(call)
             self._recorder.ended(call)
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:

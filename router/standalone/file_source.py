@@ -61,7 +61,7 @@ class FileSource:
         self._in_force: PolicyFile | None = None
         self._keys_in_force: KeysFile | None = None
         self._buckets = LocalBuckets()
-        self.pools.gate.bucket_store = self._buckets if keys is not None else None
+        self.pools.auth.bucket_store = self._buckets if keys is not None else None
         self._refused = ""  # why the last reload was refused
         self._reloads: Counter[str] = Counter(taken=0, refused=0)
         self._load()
@@ -78,7 +78,7 @@ class FileSource:
         self._watch.follow(listed)
         if keys is not None:
             self._keys_in_force = keys
-            self.pools.gate.take(keys.value)
+            self.pools.auth.take(keys.value)
             self._buckets.keep_only(key["id"] for key in keys.value["keys"])
 
     def reload(self) -> None:
@@ -123,7 +123,7 @@ class FileSource:
 
     async def _look(self) -> None:
         await self._watch.step()
-        await self.pools.gate.give_back()
+        await self.pools.auth.give_back()
         self.looked_at = time.time()
         self._pool.limit_index()
 

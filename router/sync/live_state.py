@@ -109,7 +109,7 @@ class LiveState:
                 await self._take_key(key, raw)
 
     async def samples(self) -> None:
-        await self._pools.gate.give_back()
+        await self._pools.auth.give_back()
         for pool in self._pools.all():
             pool.limit_index()
         endpoints = [endpoint for pool in self._pools.all() for endpoint in pool.endpoints.values()]
@@ -171,7 +171,7 @@ class LiveState:
 
     def _take_keys(self, value: dict[str, Any]) -> None:
         try:
-            self._pools.gate.take(value)
+            self._pools.auth.take(value)
         except UnreadableKeys as error:
             raise Unreadable(str(error)) from None
 

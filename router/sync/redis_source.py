@@ -33,7 +33,7 @@ class RedisSource:
         self.live = LiveState(self.link, self.pools, router_id)
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
         self.peers = RouterPeers(self.link, self.pools, router_id)
-        self.pools.gate.bucket_store = TokenBucketStore(self.link, self.peers)
+        self.pools.auth.bucket_store = TokenBucketStore(self.link, self.peers)
         self.directory = SessionDirectory(self.link, self.pools, self.peers)
         self.sessions = Sessions(self.directory)
 
@@ -48,7 +48,7 @@ class RedisSource:
                 await self.live.samples()
         except FAILURES as error:
             self.link.failed(error)
-        for warning in self.pools.gate.warnings():
+        for warning in self.pools.auth.warnings():
             log.warning("%s", warning)
 
     def tasks(self) -> list[Awaitable[None]]:

@@ -85,7 +85,7 @@ class Reporter:
             pipe.set(redis_keys.router_key(self._id), codec.encode(self.document(now)), ex=KEY_TTL_S)
             pipe.zadd(redis_keys.ROUTERS, {self._id: now})
             pipe.zremrangebyscore(redis_keys.ROUTERS, 0, now - ID_TTL_S)
-            uses: dict[Any, Any] = self._pools.gate.uses()
+            uses: dict[Any, Any] = self._pools.auth.uses()
             if uses:
                 pipe.hset(redis_keys.API_KEYS_USED, mapping=uses)
             await pipe.execute()

@@ -24,8 +24,8 @@ def bearer(secret):
 async def keyed(world, *entries, required=("*",), engine=None, **policy):
     w = await world(engine, **policy)
     w.published.keys(*entries, required=required)
-    gate = w.router.pools.gate
-    await w.until(lambda: gate.ring is not None and len(gate.ring.by_hash) == len(entries), "keys are taken up")
+    auth = w.router.pools.auth
+    await w.until(lambda: auth.ring is not None and len(auth.ring.by_hash) == len(entries), "keys are taken up")
     return w
 
 
@@ -118,9 +118,9 @@ async def test_a_revoked_key_is_refused_as_soon_as_it_is_published(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB))
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
     w.published.keys(key_entry(BOB), required=("*",))
-    await w.until(lambda: len(w.router.pools.gate.ring.by_hash) == 1)
+    await w.until(lambda: len(w.router.pools.auth.ring.by_hash) == 1)
     assert code_of(await w.ask(headers=bearer(ALICE))) == "invalid_api_key"
-    assert "alice" not in w.router.pools.gate.meters
+    assert "alice" not in w.router.pools.auth.meters
 
 
 async def test_keys_that_redis_has_lost_stay_in_force(world):
@@ -148,19 +148,19 @@ async def test_before_the_keys_are_known_their_holders_are_asked_to_come_back(wo
 
 async def test_a_router_may_require_keys_whatever_is_published(world):
     w = await keyed(world, key_entry(ALICE), required=())
-    w.router.pools.gate.required_everywhere = True
+    w.router.pools.auth.required_everywhere = True
     assert code_of(await w.ask()) == "missing_api_key"
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
 
 
 async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(world):
     w = await world(None)
-    gate = w.router.pools.gate
+    auth = w.router.pools.auth
     assert (await w.client.get("/healthz")).json()["warnings"] == []
-    gate.exposed = True
+    auth.exposed = True
     assert "API keys" in (await w.client.get("/healthz")).json()["warnings"][0]
     w.published.keys(required=("*",))
-    await w.until(lambda: gate.ring is not None)
+    await w.until(lambda: auth.ring is not None)
     assert (await w.client.get("/healthz")).json()["warnings"] == []
 
 

@@ -51,7 +51,7 @@ async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=60_000))
     for _ in range(20):  # reckoned: 20 x 30,000
         assert (await w.ask(headers=bearer(ALICE), max_tokens=30_000)).status_code == 200
-    budget = w.router.pools.gate.meters["alice"].budgets["tokens"]
+    budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
     spent = 60_000 - budget.remaining(asyncio.get_running_loop().time())
     assert spent <= 20 * USED + 100
 
@@ -65,13 +65,13 @@ async def test_tokens_beyond_the_limit_are_refused(world):
 
 
 async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(bucket_store):
-    gate = ApiKeyAuth()
-    gate.bucket_store = bucket_store
-    meter = gate._meter(PublishedKey("debtor", "ci", tokens_per_min=600))
+    auth = ApiKeyAuth()
+    auth.bucket_store = bucket_store
+    meter = auth._meter(PublishedKey("debtor", "ci", tokens_per_min=600))
     meter.budgets["tokens"].held = -1500.0  # an answer that was far longer than reckoned
     for _ in range(2):
         with pytest.raises(ErrorResponse) as refused:
-            await gate._cover(meter, {"requests": 1.0, "tokens": 60.0})
+            await auth._cover(meter, {"requests": 1.0, "tokens": 60.0})
         assert refused.value.status == 429
     assert meter.budgets["tokens"].held <= -900.0 + 60.0
 
@@ -96,7 +96,7 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         other, client = await stack.enter_async_context(running(redis_url, "router-2"))
-        await w.until(lambda: other.pools.gate.ring is not None and other.pools.get("demo").ready)
+        await w.until(lambda: other.pools.auth.ring is not None and other.pools.get("demo").ready)
         body = {"model": "llama", "prompt": "hello"}
         asked = [
             each.post("/v1/completions", json=body, headers=bearer(ALICE))
@@ -112,7 +112,7 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
 async def test_most_requests_of_a_busy_key_ask_redis_nothing(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=600_000))
     await w.ask(headers=bearer(ALICE))
-    bucket_store, asked = w.router.pools.gate.bucket_store, []
+    bucket_store, asked = w.router.pools.auth.bucket_store, []
     borrow = bucket_store.borrow
 
     async def counted(*arguments):
@@ -129,19 +129,19 @@ async def test_changed_limits_are_in_force_at_once(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=2))
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(3)] == [200, 200, 429]
     w.published.keys(key_entry(ALICE), required=("*",))
-    await w.until(lambda: not w.router.pools.gate.meters["alice"].budgets)
+    await w.until(lambda: not w.router.pools.auth.meters["alice"].budgets)
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
 
 
 async def test_without_redis_a_router_goes_by_its_part_of_the_limit(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=4))
-    gate = w.router.pools.gate
-    gate.bucket_store.routers = 2
+    auth = w.router.pools.auth
+    auth.bucket_store.routers = 2
 
     async def away(*arguments):
         return None
 
-    gate.bucket_store.borrow = away
+    auth.bucket_store.borrow = away
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(4)] == [200, 200, 429, 429]
 
 
