@@ -1,11 +1,11 @@
 """How well the prefix indexes predict cached tokens: `python -m bench.accuracy [--requests 200] [--sessions 16]`.
 
-Replays sessions of coding_agent_trace.jsonl (in WEIR_TRACE_DIR) through a real router alone before simulated engines,
-once with their KV events (exact) and once without (approximate), with KV caches that hold everything, that evict, and
-that are smaller than the requests under way. Requests of a session follow each other at once, sessions side by side.
-Printed per cache and index: requests for which that index was believed, of all; mean predicted and mean actual cached
-tokens, the mean of |predicted - actual|, and the share of requests within one block (16 tokens). Engines that run so
-fast (`--time-scale`) that the router cannot follow their events are not believed, which `n` shows.
+Replays sessions of coding_agent_trace.jsonl (in WEIR_TRACE_DIR) through a standalone router and simulated engines, once
+with their KV events (exact) and once without (approximate), with KV caches that hold everything, that evict, and that
+are smaller than the requests in flight. Sessions run in parallel, the requests of a session follow without a pause.
+Printed per cache and index: requests for which that index was in force, of all; mean predicted and mean actual cached
+tokens, the mean of |predicted - actual|, and the share of requests within one block (16 tokens). When engines run so
+fast (`--time-scale`) that the router cannot follow their events, the exact index is not in force, as `n` shows.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def free_port() -> int:
 
 
 def sessions(folder: str, count: int) -> list[list[TraceRequest]]:
-    """Each cut where prompt and answer pass the window."""
+    """Each session, cut where prompt and answer exceed the window."""
     found: dict[str, list[TraceRequest]] = defaultdict(list)
     with (Path(folder) / TRACE).open() as lines:
         trace = coding_agent.read(islice(lines, 4_000), seed=1)
@@ -81,7 +81,7 @@ def _within_window(requests: list[TraceRequest]) -> Iterator[TraceRequest]:
 
 
 def text(request: TraceRequest) -> str:
-    """Blocks with the same number are the same text; what is left of a block is the request's own."""
+    """Blocks with the same number are the same text; a partial block is the request's own."""
     blocks = [_block(number) for run in request.blocks for number in run]
     rest = request.input_tokens * 4 - 256 * len(blocks)
     return "".join(blocks) + _block(-1 - request.index)[: max(rest, 0)]
@@ -92,7 +92,7 @@ def _block(number: int) -> str:
 
 
 async def replay(url: str, listed: list[list[TraceRequest]], total: int) -> list[dict[str, object]]:
-    """The receipts of so many requests."""
+    """The receipts of this many requests."""
     left = iter(range(total))
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
 
@@ -110,7 +110,7 @@ async def replay(url: str, listed: list[list[TraceRequest]], total: int) -> list
 
 
 async def ready(url: str) -> None:
-    """The router serves, and events have been heard of where there are any."""
+    """Wait until the router serves and follows the KV events, if any."""
     async with httpx.AsyncClient(base_url=url) as client:
         for _ in range(600):
             try:
@@ -152,13 +152,13 @@ def row(index: str, pairs: list[tuple[int, int]], receipts: int, took_s: float) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Accuracy of the prefix indexes")
-    parser.add_argument("--requests", type=int, default=200, help="at most 1,000: so many receipts the router keeps")
+    parser.add_argument("--requests", type=int, default=200, help="at most 1,000, the receipts that the router keeps")
     parser.add_argument("--sessions", type=int, default=16)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--kv-blocks", default="40000,12000,8000", help="per engine, of 16 tokens; one run for each")
     parser.add_argument("--time-scale", type=float, default=2)
     parser.add_argument("--traces", default=os.environ.get("WEIR_TRACE_DIR", "."))
-    parser.add_argument("--all", action="store_true", help="count requests for which another index was believed, too")
+    parser.add_argument("--all", action="store_true", help="also count requests for which another index was in force")
     parser.add_argument("--index", choices=("exact", "approximate"), help="only this one")
     options = parser.parse_args()
     if not (Path(options.traces) / TRACE).is_file():

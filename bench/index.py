@@ -1,4 +1,4 @@
-"""What the exact prefix index costs: `python -m bench.index [--blocks 10000000]`.
+"""Cost of the exact prefix index: `python -m bench.index [--blocks 10000000]`.
 
 Memory per block of 100 instances that share nothing (the worst case), then the CPU time of storing, removing, decoding
 and looking up, and of tokenising: by the sim's tokenizer and by a byte-level BPE trained here (all threads together).
@@ -23,10 +23,10 @@ from router.tokenize.prompt import read
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
 
-SIZE = 16  # tokens in a block
+SIZE = 16  # tokens per block
 WIDTH = SIZE * 4
 INSTANCES = 100
-CHUNK = 512  # blocks that one event tells of
+CHUNK = 512  # blocks per event
 SIZES = {"4 KB": 4_096, "80 KB": 81_920}
 CHAT = "/v1/chat/completions"
 
@@ -73,7 +73,9 @@ def events(index: ExactIndex, rng: random.Random) -> None:
     names = [[rng.getrandbits(64) for _ in range(CHUNK)] for _ in range(100)]
     texts = [rng.randbytes(CHUNK * WIDTH) for _ in names]
     stored, removed = [], []
-    for chain, tokens in zip(names, texts, strict=True):  # as many go as come, from a chain's end, as in a full cache
+    for chain, tokens in zip(
+        names, texts, strict=True
+    ):  # as many removed as stored, from the end of a chain, as in a full cache
         stored.append(measured(lambda: index.store("demo-0", chain, None, tokens, SIZE), 1))  # noqa: B023
         removed.append(measured(lambda: index.drop("demo-0", chain[::-1]), 1))  # noqa: B023
     for what, times in (("store", stored), ("remove", removed)):
@@ -88,7 +90,7 @@ def lookups(index: ExactIndex, rng: random.Random) -> None:
     for name, size in SIZES.items():
         prompt = rng.randbytes(size)
         hashes = block_hashes(prompt, SIZE, index.seed)
-        for number in range(50):  # half of the pool holds a system prompt, one the whole
+        for number in range(50):  # half of the pool holds a system prompt, one instance the whole prompt
             upto = len(hashes) if number == 0 else min(128, len(hashes) // 4)
             index.store(
                 f"demo-{number}", [rng.getrandbits(64) for _ in range(upto)], None, prompt[: upto * WIDTH], SIZE
@@ -107,7 +109,7 @@ def tokenising() -> None:
 
 
 def growing(tokenizer: Tokenizer, text: str) -> str:
-    """A first prompt, the same again, and its next turn with a tenth more."""
+    """A new prompt, the same again, and its next turn, a tenth longer."""
     messages = [{"role": "user", "content": text[start : start + 2_048]} for start in range(0, len(text), 2_048)]
     turns = [messages, messages, [*messages, {"role": "user", "content": "and " + text[: len(text) // 10]}]]
     prompts = [read(json.dumps({"messages": turn}).encode(), CHAT) for turn in turns]

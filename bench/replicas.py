@@ -1,9 +1,9 @@
-"""How much of the cache several routers find behind a balancer, compared with one router.
+"""Cache hits through several routers behind a balancer, compared with one router.
 
-Replays the first turns of a coding-agent trace's sessions in a closed loop through 1, 2 and 4 routers, which a
-client-side balancer takes in turn, request by request, before the same number of fresh simulated engines, and sums up
-what the engines say was cached; with sessions named by a header, and with sessions that only their prompts tell.
-Prompts and KV are both a quarter of their size. `ideal` is what an endless cache per session would give.
+Replays the first turns of a coding-agent trace's sessions in a closed loop through 1, 2 and 4 routers, chosen round
+robin per request by a client-side balancer, with the same number of fresh simulated engines, and sums the cached tokens
+that the engines report; with session ids in a header, and with sessions recognised by their prompts. Prompts and KV
+are scaled to a quarter. `ideal` is the share with an unlimited cache per session.
 
     .venv/bin/python bench/replicas.py TRACE.jsonl [--sessions 12] [--turns 20] [--engines 4] [--routers 1,2,4]
 """
@@ -38,10 +38,10 @@ ROOT = Path(__file__).parent.parent
 MODEL = "bench"
 POOL = "bench"
 ANSWER_TOKENS = 16
-SHRINK = 4  # a block of the trace, 64 tokens, is then one of 16
+SHRINK = 4  # blocks of 64 tokens in the trace become blocks of 16
 KV_BLOCKS = 28_000 // SHRINK  # of a Llama-3.1-8B on an H100
-TIME_SCALE = 200.0  # of the engines; the load on them is light, it is their caches that matter here
-LONGEST_THINK_S = 0.5  # some come back after hours
+TIME_SCALE = 200.0  # of the engines: their load is light, only their caches matter
+LONGEST_THINK_S = 0.5  # some sessions pause for hours
 LONGEST_S = 120.0
 Sessions = list[list[TraceRequest]]
 
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def read_sessions(path: Path, sessions: int, turns: int) -> Sessions:
-    """The first turns of the first sessions, each in its order."""
+    """The first turns of the first sessions, in order."""
     found: dict[str, list[TraceRequest]] = {}
     with path.open() as lines:
         for request in coding_agent.read(lines, seed=1).requests:
@@ -70,7 +70,7 @@ def read_sessions(path: Path, sessions: int, turns: int) -> Sessions:
 
 
 def ideal_share(sessions: Sessions) -> float:
-    """Of the prompt tokens, those whose blocks the session has sent before."""
+    """Share of prompt tokens in blocks that the session has sent before."""
     asked = cached = 0
     for session in sessions:
         known: set[int] = set()
@@ -146,7 +146,7 @@ def start_routers(stack: ExitStack, folder: Path, redis_url: str, ports: list[in
 
     for port in ports:
         wait(f"http://127.0.0.1:{port}/healthz", serves)
-    time.sleep(1.5)  # they have heard of each other
+    time.sleep(1.5)  # until the routers know each other
 
 
 def wait(url: str, true: object) -> None:
@@ -183,7 +183,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def measure(sessions: Sessions, routers: int, engines: int, named: bool) -> tuple[Outcome, int]:
-    """One arrangement from nothing; what came of it, and the bytes in Redis of what routers told each other."""
+    """Run one arrangement. Returns its outcome, and the bytes in Redis that the routers exchanged."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as made, ExitStack() as stack:
         folder = Path(made)
         ports = free_ports(engines + routers)
@@ -208,8 +208,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--routers", default="1,2,4")
-    parser.add_argument("--names", default="named,by prompt", help="how sessions are told")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--names", default="named,by prompt", help="how sessions are recognised")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
     options = parser.parse_args()
     sessions = read_sessions(options.trace, options.sessions, options.turns)
     print(f"{len(sessions)} sessions, {options.engines} engines, ideal {ideal_share(sessions):.1%}")

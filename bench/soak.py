@@ -1,12 +1,12 @@
-"""Whether the router keeps its memory: half of what it can serve, for as long as wanted, memory and CPU in a table.
+"""Checks that the router's memory stays constant: half of its capacity for some time, memory and CPU in a table.
 
     .venv/bin/python -m bench.soak [--minutes 30] [--every 60] [--shape burst80]
 
-Engines and clients are those of bench/router.py, the router is Weir with everything on and its Redis. What a router
-remembers of past requests has limits (docs/router.md, Memory), and a router that has not reached them yet grows by
-right: so 100,000 sessions come first, as many as are remembered. Half load is a client process that runs half of the
-time, second by second. The first tenth of the time is warm-up; after it the resident memory may differ by 5 % from its
-mean. Exit status 1 when it differs more, or when a request failed.
+Engines and clients are those of bench/router.py, the router is Weir with all features and its Redis. The stores of past
+requests have limits (docs/router.md, Memory), and a router below them grows legitimately: so 100,000 sessions come
+first, the limit of sessions. Half load is a client process that runs half of each second. The first tenth of the time
+is warm-up; after it the resident memory may differ by 5 % from its mean. Exit status 1 when it differs more, or when a
+request failed.
 """
 
 import argparse
@@ -27,16 +27,16 @@ BURST_S = 0.5  # of load, then as long without
 WARM_SHARE = 0.1
 TOLERANCE = 0.05
 FILLING = Shape("sessions of one request", "unary", 3_072, 512, 1, 16)
-FILLING_S = 5.0  # of load between two looks at how many sessions there are
+FILLING_S = 5.0  # of load between two checks of the number of sessions
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--every", type=float, default=60.0, metavar="S", help="between two lines of the table")
+    parser.add_argument("--every", type=float, default=60.0, metavar="S", help="between lines of the table")
     parser.add_argument("--shape", choices=SHAPES, default="burst80")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # child processes would stay otherwise
     options.seconds, options.profile = BURST_S, None
     with tempfile.TemporaryDirectory(prefix="weir-soak-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
@@ -45,12 +45,12 @@ def main() -> None:
             sys.exit(router)
         fill(bench, router)
         rows = soak(bench, router, options)
-        print("\nwhat it remembers: " + ", ".join(f"{name} {at:,} of {most:,}" for name, (at, most) in kept(router)))
+        print("\nkept entries: " + ", ".join(f"{name} {at:,} of {most:,}" for name, (at, most) in kept(router)))
     sys.exit(judge(rows))
 
 
 def kept(router: Running) -> list[tuple[str, tuple[int, int]]]:
-    """(store, (entries, entries at most)), as the router's /metrics say."""
+    """(store, (entries, limit)), from the router's /metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{router.port}/metrics") as answer:
         page = answer.read().decode()
     found = {}
@@ -61,7 +61,7 @@ def kept(router: Running) -> list[tuple[str, tuple[int, int]]]:
 
 
 def fill(bench: Bench, router: Running) -> None:
-    """Sessions of one request each, until the router forgets old ones for new ones."""
+    """Sessions of one request each, until the router drops old ones."""
     pids = tree(router.process.pid)
     print(f"before the first request {memory_mb(pids):.1f} MB", flush=True)
     bench.prepare(FILLING)
@@ -73,7 +73,7 @@ def fill(bench: Bench, router: Running) -> None:
 
 
 def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[tuple[float, float, int]]:
-    """(minutes, MB, failed) of each line."""
+    """Lines of (minutes, MB, failed)."""
     shape, pids = SHAPES[options.shape], tree(router.process.pid)
     bench.prepare(shape)
     began = line_at = time.monotonic()

@@ -1,9 +1,9 @@
-"""How fast the twin is: a trace through simulated engines and the router's own decisions, in virtual time, on one core.
+"""Speed of the twin: a trace through simulated engines and the router's own decisions, in virtual time, on one core.
 
     .venv/bin/python -m bench.twin [--trace FILE] [--policies adaptive_v1 lpwl] [--shadow ROUTE] [--seeds 2]
                                    [--requests N] [--engines 8] [--kv-events] [--gpu h100_sxm] [--model-profile NAME]
 
-CPU seconds of this process, the least of --repeats; reading the trace is not counted.
+CPU seconds of this process, the minimum of --repeats; reading the trace is not counted.
 """
 
 import argparse
@@ -43,7 +43,7 @@ COLUMNS = (
 def measured(
     fleet: TwinFleet, trace: LoadedTrace, policy: Policy, shadow: Policy | None, seed: int, repeats: int
 ) -> tuple[float, TwinOutcome]:
-    """CPU seconds, the least of so many times, and what came of it."""
+    """Minimum of CPU seconds, and the outcome."""
     least = float("inf")
     for _ in range(repeats):
         began = time.process_time()
@@ -95,7 +95,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kv-events", action="store_true", help="the engines publish them")
     parser.add_argument("--gpu", default=DEFAULT_GPU)
     parser.add_argument("--model-profile", default=DEFAULT_MODEL)
-    parser.add_argument("--repeats", type=int, default=3, help="of each run; the least CPU time counts")
+    parser.add_argument("--repeats", type=int, default=3, help="of each run; the minimum CPU time counts")
     return parser.parse_args(given)
 
 
