@@ -1,4 +1,4 @@
-"""What is asked for when an experiment is started: one definition for the API, the form and the documentation."""
+"""The request that starts an experiment: one definition for the API, the form and the documentation."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from controlplane.experiments.modes import MODES
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
-ARMS_MAX = 6  # as many as a chart can tell apart
+ARMS_MAX = 6  # distinguishable in a chart
 
 
 def within(low: float, high: float, kind: type) -> Callable[[Any], Any]:
-    """A number from low to high, both named when it is not."""
+    """A validator of a number from low to high, which names both."""
 
     def check(value: Any) -> Any:
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -46,7 +46,7 @@ Seed = _int(0, SEED_MAX)
 
 def _once(seeds: list[int]) -> list[int]:
     if len(set(seeds)) < len(seeds):
-        raise ValueError("every seed once")
+        raise ValueError("each seed may occur once")
     return seeds
 
 
@@ -69,9 +69,9 @@ class Strict(BaseModel):
 class ArmIn(Strict):
     """A policy under test: a published version or a strategy's default document, with changes."""
 
-    name: str = Field("", max_length=60, description="Left out: made from the rest")
+    name: str = Field("", max_length=60, description="Default: made from the other fields")
     policy: str = Field(
-        "", max_length=63, description="A policy; with `version`, or its live version. Left out: the pool's"
+        "", max_length=63, description="A policy; its live version without `version`. Default: the policy of the pool"
     )
     version: int | None = Field(None, ge=1, le=SEED_MAX)
     strategy: str = Field(
@@ -84,11 +84,11 @@ class ArmIn(Strict):
 
 
 class ExpectIn(Strict):
-    """One assertion, a test case of the JUnit report."""
+    """An assertion, which is a test case of the JUnit report."""
 
     metric: str = Field(max_length=40, examples=["ttft_p90_ms"])
     request_class: Literal["all", "warm", "medium", "heavy"] = Field("all", alias="class")
-    arm: str = Field("", max_length=60, description="Left out: every arm")
+    arm: str = Field("", max_length=60, description="Default: every arm")
     min: float | None = None
     max: float | None = None
 
@@ -97,26 +97,26 @@ class ExperimentIn(Strict):
     """An experiment: the same load for each arm."""
 
     name: str = Field(min_length=1, max_length=120, examples=["A vs B"])
-    question: str = Field("", max_length=2_000, description="What it should tell")
+    question: str = Field("", max_length=2_000, description="The question that it should answer")
     trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
     pool: str = Field(
         min_length=1,
         max_length=63,
         examples=["demo"],
-        description="Each run gets a pool like this one, or simulates it",
+        description="Each run starts a pool like this one, or simulates it",
     )
     mode: ModeName = Field(
         "replay",
-        description="replay: requests over HTTP to a pool of its own; twin: a simulation of the pool in virtual time",
+        description="replay: requests over HTTP to a new pool; twin: a simulation of the pool in virtual time",
     )
     pacing: Literal["auto", "timestamps", "closed_loop"] = Field(
         "auto", description="auto: closed loop for traces of sessions, timestamps for the others"
     )
-    duration_s: Duration = Field(600.0, description="Window from the trace's start, in the trace's time")
+    duration_s: Duration = Field(600.0, description="Window from the start of the trace, in its time")
     time_scale: TimeScale = Field(
-        1.0, description="Engines and trace run so many times faster; sim pools only, and 1 in the twin"
+        1.0, description="Factor by which engines and trace run faster; sim pools only, and 1 in the twin"
     )
-    load_factor: Factor = Field(1.0, description="Arrivals come so many times as fast")
+    load_factor: Factor = Field(1.0, description="Factor on the rate of arrivals")
     seeds: Seeds = Field([1], min_length=1, max_length=20)
     arms: list[str | ArmIn] = Field(
         min_length=1,

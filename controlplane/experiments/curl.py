@@ -1,4 +1,4 @@
-"""The command line that does what the form does."""
+"""The curl command that starts the same experiment as the form."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "p
 
 
 def body_of(asked: ExperimentIn) -> dict[str, Any]:
-    """What the API takes to start the same; optional fields only where they say something."""
+    """The body for the API, without optional fields that have their defaults."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
     return {key: _plain(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
@@ -26,7 +26,7 @@ def _plain(value: Any) -> Any:
 
 
 def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
-    """A command that runs as it is in a shell on this machine."""
+    """A command for a shell on this machine."""
     url = request.build_absolute_uri("/api/v1/experiments")
     token = Path(settings.DATA_DIR) / "token"
     body = json.dumps(body_of(asked), ensure_ascii=False)
@@ -39,7 +39,7 @@ def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
 
 
 def example_body() -> dict[str, Any]:
-    """An experiment that any fresh installation can run in two minutes."""
+    """An experiment that a fresh installation runs in two minutes."""
     return {
         "name": "Three strategies on agentic sessions",
         "trace": "agentic-demo",

@@ -1,4 +1,4 @@
-"""What the form calls the fields that the API names by path: arms.2.overrides.classes.heavy_new_tokens. Pure."""
+"""Labels in the form of the paths in the API, such as arms.2.overrides.classes.heavy_new_tokens. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from router.policy.schema.parameters import PARAMETERS
 
 LABELS = {
     "name": "Name",
-    "question": "What it should tell",
+    "question": "Question",
     "trace": "Trace",
     "duration_s": "Window",
     "pacing": "Pacing",
@@ -37,12 +37,12 @@ class LabelledProblem:
 
     @property
     def beside(self) -> str:
-        """As it stands beside the field, whose label is there already."""
+        """The message beside the field, without its label."""
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
 def labelled(problems: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[LabelledProblem]:
-    """Problems by path, of a body whose arms are `choices` that were ticked and then lines that were typed."""
+    """Problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
@@ -62,7 +62,7 @@ def _labelled(path: Sequence[str], message: str, raw: Mapping[str, Any], choices
 
 
 def _within(path: str) -> str:
-    """The title of a policy's parameter; any other key as it was typed."""
+    """The title of a policy parameter; any other key as typed."""
     changed = path.removeprefix("overrides.")
     return PARAMETERS[changed].title if changed in PARAMETERS else changed
 

@@ -1,4 +1,4 @@
-"""Reading experiments: rows, and what a list or a page says about them."""
+"""Reading experiments and their progress."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +18,6 @@ def experiments() -> QuerySet[Experiment]:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentProgress:
-    """How far an experiment is."""
-
     runs_done: int
     runs: int
     requests_done: int

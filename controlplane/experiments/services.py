@@ -1,8 +1,4 @@
-"""Starting and cancelling experiments.
-
-InvalidExperiment
-└── .problems: every Problem
-"""
+"""Starting and cancelling experiments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,8 +33,8 @@ class InvalidExperiment(Exception):
 
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
-    """Check everything, write it down and queue it. InvalidExperiment holds every fault."""
-    arms, problems = resolve(asked.arms, _policy_version, _own_policy(asked.pool))
+    """Check, store and queue an experiment. InvalidExperiment has every problem."""
+    arms, problems = resolve(asked.arms, _policy_version, _pool_policy(asked.pool))
     pacing, trace_problems = _check_trace(asked)
     problems += trace_problems + _check_pool(asked) + _check_size(asked) + _check_expect(asked, arms)
     if problems:
@@ -51,7 +47,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     return experiment
 
 
-def _own_policy(pool: str) -> str:
+def _pool_policy(pool: str) -> str:
     return str(Pool.objects.filter(name=pool).values_list("policy", flat=True).first() or "")
 
 
@@ -80,7 +76,7 @@ def _create(asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor) -> 
         body=asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         actor=actor.name,
     )
-    # Seed by seed, so that a cancelled experiment has compared its arms at least on the first seeds.
+    # Seed by seed: a cancelled experiment has compared its arms at least on the first seeds.
     order = [(seed, arm) for seed in asked.seeds for arm in arms]
     Run.objects.bulk_create(
         Run(experiment=experiment, arm=arm.name, seed=seed, ordinal=number) for number, (seed, arm) in enumerate(order)
@@ -104,19 +100,19 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
     except library.TraceError as error:
         return "", [Problem("trace", asked.trace, str(error))]
     except BadTrace as error:
-        return "", [Problem("trace", asked.trace, f"{error.path}: {error.value}; allowed is {error.allowed}")]
+        return "", [Problem("trace", asked.trace, f"{error.path}: {error.value}; allowed: {error.allowed}")]
     lacks = ""
     if not (entry.summary or {}).get("sessions"):
-        lacks = "has no sessions, so nothing says which answer a request waits for"
+        lacks = "has no sessions, so it is not known which answer a request waits for"
     elif not registry.tells_think_times(entry.format):
         lacks = "has no think times"
     if asked.pacing == "closed_loop" and lacks:
-        return "", [Problem("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed is timestamps")]
+        return "", [Problem("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed: timestamps")]
     return (asked.pacing if asked.pacing != "auto" else "timestamps" if lacks else "closed_loop"), []
 
 
 def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
-    """Every run plays the same requests, and so does the experiment when it is started again."""
+    """A trace that does not change: every run plays the same requests, also when the experiment is started again."""
     try:
         return asked.model_copy(update={"trace": library.keep(asked.trace, actor)})
     except (library.TraceError, BadTrace) as error:
@@ -134,16 +130,16 @@ def _check_pool(asked: ExperimentIn) -> list[Problem]:
 def _check_size(asked: ExperimentIn) -> list[Problem]:
     runs = len(asked.arms) * len(asked.seeds)
     if runs > RUNS_MAX:
-        return [Problem("seeds", len(asked.seeds), f"{runs} runs; allowed are {RUNS_MAX} (arms × seeds)")]
+        return [Problem("seeds", len(asked.seeds), f"{runs} runs (arms × seeds); allowed: at most {RUNS_MAX}")]
     return []
 
 
 def _check_expect(asked: ExperimentIn, arms: list[Arm]) -> list[Problem]:
     names = {arm.name for arm in arms}
     rules: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-        ("metric", lambda item: item.metric in METRICS, f"allowed are {', '.join(METRICS)}"),
+        ("metric", lambda item: item.metric in METRICS, f"allowed: {', '.join(METRICS)}"),
         ("arm", lambda item: not item.arm or not names or item.arm in names, f"arms are {', '.join(sorted(names))}"),
-        ("max", lambda item: item.min is not None or item.max is not None, "a min, a max, or both"),
+        ("max", lambda item: item.min is not None or item.max is not None, "needs a min, a max, or both"),
     )
     return [
         Problem(f"expect.{index}.{field}", getattr(item, field), message)

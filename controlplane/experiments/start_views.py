@@ -1,4 +1,4 @@
-"""Starting an experiment from the browser: the same fields as the API, checked by the same code."""
+"""Starting an experiment from the browser, with the fields and the checks of the API."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def _again(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) 
 
 @require_POST
 def curl(request: HttpRequest) -> HttpResponse:
-    """The command for the form as it stands, or what is wrong with it."""
+    """The command for the present form, or its problems."""
     raw = raw_body(request.POST)
     try:
         command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
@@ -65,7 +65,7 @@ def curl(request: HttpRequest) -> HttpResponse:
 
 
 def raw_body(form: QueryDict) -> dict[str, Any]:
-    """The form's fields as the API's body; what cannot be read stays text and is refused by name."""
+    """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
     raw: dict[str, Any] = {name: form[name].strip() for name in TEXTS if form.get(name, "").strip()}
     raw |= {name: _number(form[name]) for name in NUMBERS if form.get(name, "").strip()}
     raw["seeds"] = [_number(word) for word in form.get("seeds", "").replace(",", " ").split()]
@@ -100,7 +100,7 @@ def _json(text: str) -> Any:
 
 
 def pydantic_errors(error: ValidationError) -> dict[str, str]:
-    """Dotted path → message, the first of each path; the kinds that an arm could be are no part of its path."""
+    """Dotted path → first message. The path leaves out which type of arm was tried."""
     found: dict[str, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         parts = [str(part) for part in item["loc"] if part not in ("str", "ArmIn")]
@@ -109,11 +109,11 @@ def pydantic_errors(error: ValidationError) -> dict[str, str]:
 
 
 def _prefilled(request: HttpRequest) -> dict[str, Any]:
-    """An earlier experiment's fields with ?from=, else an example's."""
+    """The fields of an earlier experiment with ?from=, else of an example."""
     earlier = request.GET.get("from", "")
-    found = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
-    if found is not None and found.body:
-        return dict(found.body)
+    again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
+    if again is not None and again.body:
+        return dict(again.body)
     names = [pool.name for pool in pools()]
     example = example_body()
     return {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
@@ -146,7 +146,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
 
 
 def _plain(value: Any) -> str:
-    """A number without the locale's separators, for an input."""
+    """A number for an input, without separators."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -39,7 +39,7 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def experiment_table(request: HttpRequest) -> HttpResponse:
-    """The table by itself, for the live update."""
+    """The table alone, for the live update."""
     return render(request, "experiments/_table.html", _list_context(request))
 
 
@@ -82,7 +82,7 @@ def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
 
 @require_GET
 def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
-    """The moving part of a page whose experiment still runs; when it has ended the page is loaded anew."""
+    """The live part of the page of a running experiment. Once it has ended, the whole page is reloaded."""
     experiment = find(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
@@ -94,9 +94,9 @@ def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
 def cancel(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
     if services.cancel_experiment(experiment, actor_of(request)):
-        messages.success(request, "Cancelled. Requests that had finished are kept.")
+        messages.success(request, "Cancelled. The results of finished requests are kept.")
     else:
-        messages.info(request, "It had ended already.")
+        messages.info(request, "The experiment had ended before.")
     return redirect("experiment", number=number)
 
 
@@ -124,7 +124,7 @@ def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
 
 
 def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
-    """Everything on the page; `class` and `baseline` come from the URL."""
+    """`class` and `baseline` come from the URL."""
     results = results_of(experiment)
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
@@ -144,7 +144,7 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "classes": display.class_counts(results),
         "rows": display.comparison_rows(results, request_class, baseline),
         "low_n": any(0 < arm["classes"][request_class]["ok"] < 20 for arm in results["arms"]),
-        "any_figures": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
+        "has_results": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
         "note": COMPARISONS_NOTE if results["differences"] else "",
         "differing": [setting for setting in settings if setting.differs],
         "settings": settings,

@@ -1,4 +1,4 @@
-"""Agentic sessions made from a seed: a few system prompts that all share, turns that append, now and then a big read.
+"""Agentic sessions generated from a seed: a few shared system prompts, turns that append, occasional large reads.
 
 The shape follows public coding-agent and conversation traces: outputs of a few hundred tokens with a long tail, think
 times of seconds to a minute, a prompt that grows with each turn, one request in ten with 20,000 or more new tokens.
@@ -26,7 +26,7 @@ LATE_READ_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a session asks next."""
+    """A request of a session."""
 
     input_tokens: int
     output_tokens: int
@@ -57,7 +57,7 @@ def opening_tokens(draw: random.Random, kind: str) -> int:
 
 
 def appended_tokens(draw: random.Random) -> int:
-    """What a turn adds besides the previous answer: a tool's output, rarely another big read."""
+    """Added by a turn to the previous answer: the output of a tool, rarely another large read."""
     if draw.random() < LATE_READ_SHARE:
         return draw.randint(*READ_TOKENS)
     return min(12_000, int(draw.lognormvariate(math.log(700), 1.0)) + 10)
@@ -69,15 +69,17 @@ def output_tokens(draw: random.Random) -> int:
 
 
 def blocks_of(number: int, system: int, tokens: int) -> tuple[range, ...]:
-    """Shared blocks of the system prompt, then the session's own."""
+    """Shared blocks of the system prompt, then blocks of the session."""
     shared = SYSTEM_PROMPTS[system] // BLOCK_TOKENS
     first = (system + 1) * 1_000
-    own = (number + 1) * SESSION_IDS
-    return range(first, first + shared), range(own, own + math.ceil(tokens / BLOCK_TOKENS) - shared)
+    first_of_session = (number + 1) * SESSION_IDS
+    return range(first, first + shared), range(
+        first_of_session, first_of_session + math.ceil(tokens / BLOCK_TOKENS) - shared
+    )
 
 
 def generate(seed: int = 1, duration_s: float = 1_200.0, every_s: float = 6.0, answer_s: float = 4.0) -> LoadedTrace:
-    """Sessions that start every `every_s` seconds on average; arrivals take an answer to last `answer_s`."""
+    """Sessions that start every `every_s` seconds on average; arrivals assume that an answer takes `answer_s`."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
     requests: list[TraceRequest] = []
     start = 0.0

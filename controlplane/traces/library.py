@@ -1,11 +1,11 @@
-"""Traces by name: uploaded ones, built-in generated ones, the files of the folder WEIR_TRACE_DIR, recorded traffic.
+"""Traces by name: uploads, built-in generated traces, files of the folder WEIR_TRACE_DIR, recorded traffic.
 
-What is recorded goes on changing, so `recorded:<pool>` is kept like an upload (`keep`) before an experiment plays it.
+Recorded traffic goes on changing, so `recorded:<pool>` is stored like an upload (`keep`) before an experiment plays it.
 
 TraceError
 ├── NoSuchTrace
-└── NameTaken       another trace has that name already
-(BadTrace of traces/types.py comes from the content.)
+└── NameTaken       another trace has that name
+BadTrace (traces/types.py): the content is not valid
 """
 
 import hashlib
@@ -31,9 +31,9 @@ from controlplane.traces.summary import summarise
 from controlplane.traces.types import BadTrace, LoadedTrace
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NAME_RULE = "1 to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".csv")
-RECORDED = "recorded:"  # and a pool's name
+RECORDED = "recorded:"  # followed by the name of a pool
 
 
 class TraceError(Exception):
@@ -50,23 +50,23 @@ class NameTaken(TraceError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One trace that can be named. `summary` is None while nobody has read the file yet."""
+    """A trace. `summary` is None until the file has been read."""
 
     name: str
     format: str
     source: str  # "built-in", "upload", "folder" or "recorded"
-    bytes: int  # 0 for a built-in one and while nobody has read what is recorded
+    bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
     summary: dict[str, Any] | None
-    recorded: recorded_traffic.Recorded | None = None  # what there is of it now, of recorded traffic only
+    recorded: recorded_traffic.Recorded | None = None  # of recorded traffic only
 
 
 def store() -> Path:
-    """Where uploads are kept, by the hash of their content."""
+    """The folder of uploads, each named by the hash of its content."""
     return Path(settings.DATA_DIR) / "traces"
 
 
 def folder() -> Path | None:
-    """WEIR_TRACE_DIR, when it is given."""
+    """WEIR_TRACE_DIR, if set."""
     text = env.text("WEIR_TRACE_DIR")
     return Path(text) if text else None
 
@@ -77,7 +77,7 @@ def entries() -> list[Entry]:
     found = {name: Entry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
     found |= {path.name: _folder_entry(path, rows.get(path.name)) for path in _folder_files()}
     found |= {row.name: _row_entry(row) for row in rows.values() if row.source == "upload"}
-    found |= {name: Entry(name, "recorded", "recorded", 0, None, own) for name, own in _recorded().items()}
+    found |= {name: Entry(name, "recorded", "recorded", 0, None, recorded) for name, recorded in _recorded().items()}
     return [found[name] for name in sorted(found)]
 
 
@@ -86,7 +86,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """One trace with its figures, which may mean reading the file. NoSuchTrace, BadTrace."""
+    """A trace with its summary; may read the file. NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return Entry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
     if name.startswith(RECORDED):
@@ -97,7 +97,7 @@ def entry(name: str) -> Entry:
 
 
 def load(name: str, seed: int) -> LoadedTrace:
-    """The trace; the seed places what its file leaves open (arrivals in a bucket, starts of sessions)."""
+    """The trace; the seed sets what its file leaves open (arrivals in a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()
     if name.startswith(RECORDED):
@@ -111,14 +111,14 @@ def load(name: str, seed: int) -> LoadedTrace:
 
 
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
-    """Keep a trace under a name; (row, whether it is new). The same content again is no fault. BadTrace, NameTaken."""
+    """Store a trace; (row, whether it is new). The same content again is accepted. BadTrace, NameTaken."""
     check_name(name)
     sha256 = hashlib.sha256(data).hexdigest()
     known = Trace.objects.filter(name=name, source="upload").first()
     if known is not None and known.sha256 == sha256:
         return known, False
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
-        raise NameTaken(f"{name}: there is another trace of that name; choose another name")
+        raise NameTaken(f"{name}: another trace has this name; choose a different one")
     trace = registry.read(data, seed=1)
     _write(store() / sha256, data)
     values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
@@ -127,35 +127,35 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
             row = Trace.objects.create(name=name, summary=summarise(trace.requests).as_dict(), **values)
             record(actor, "trace.upload", f"trace {name}", after=values)
     except IntegrityError:
-        raise NameTaken(f"{name}: there is another trace of that name; choose another name") from None
+        raise NameTaken(f"{name}: another trace has this name; choose a different one") from None
     return row, True
 
 
 def keep(name: str, actor: Actor) -> str:
-    """The name under which this trace stays as it is now: a copy of recorded traffic, any other trace's own.
+    """The name of a trace that does not change: of a copy of recorded traffic, else the same name.
 
-    The same recording is kept once. NoSuchTrace, BadTrace.
+    The same recording is stored once. NoSuchTrace, BadTrace.
     """
     if not name.startswith(RECORDED):
         return name
     data = _recorded_lines(name)
     newest = max(json.loads(line)["at"] for line in data.splitlines())
     stamp = datetime.fromtimestamp(newest, UTC).strftime("%Y%m%d-%H%M%S")
-    own = f"recorded-{name.removeprefix(RECORDED)}-{stamp}-{hashlib.sha256(data).hexdigest()[:8]}"
-    row, _ = upload(own, data, actor)
+    copy = f"recorded-{name.removeprefix(RECORDED)}-{stamp}-{hashlib.sha256(data).hexdigest()[:8]}"
+    row, _ = upload(copy, data, actor)
     return row.name
 
 
 def check_name(name: str) -> None:
-    """BadTrace when it could not be used in a path or a URL."""
+    """BadTrace: the name cannot be used in a path or a URL."""
     if not NAME.fullmatch(name):
         raise BadTrace(0, "name", name, NAME_RULE)
 
 
 def _recorded() -> dict[str, recorded_traffic.Recorded]:
-    """By trace name; nothing while Redis is away: the other traces can be named all the same."""
+    """By trace name; empty while Redis is away, as the other traces stay usable."""
     try:
-        return {f"{RECORDED}{pool}": own for pool, own in recorded_traffic.recorded().items()}
+        return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}
     except redis.RedisError:
         return {}
 
@@ -169,12 +169,12 @@ def _recorded_lines(name: str) -> bytes:
         raise NoSuchTrace(f"{name}: recorded traffic is in Redis, which does not answer ({error})") from None
     if not lines:
         known = ", ".join(_recorded()) or "none"
-        raise NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}; recorded are {known}")
+        raise NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}; known: {known}")
     return b"\n".join(lines) + b"\n"
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: a reader never sees half a file."""
+    """Atomic: a reader never sees a part of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".part{os.getpid()}")
     part.write_bytes(data)
@@ -188,7 +188,7 @@ def _row(name: str) -> Trace:
         return row
     path = _folder_path(name)
     if not NAME.fullmatch(name) or not path.is_file():
-        raise NoSuchTrace(f"there is no trace {name}; there are {', '.join(names()) or 'none'}")
+        raise NoSuchTrace(f"there is no trace {name}; known traces: {', '.join(names()) or 'none'}")
     if row is not None and row.mtime_ns == path.stat().st_mtime_ns:
         return row
     return _read_in(name, path)
@@ -212,7 +212,7 @@ def _read_in(name: str, path: Path) -> Trace:
 
 
 def _folder_path(name: str) -> Path:
-    """Where a file of that name would be; a name that NAME allows cannot leave the folder."""
+    """The path of a file of that name. A name that matches NAME cannot leave the folder."""
     root = folder()
     return root / name if root is not None and NAME.fullmatch(name) else Path("/nonexistent")
 
@@ -227,7 +227,7 @@ def _folder_files() -> Iterator[Path]:
 
 
 def _format_of(path: Path) -> str:
-    """Empty when the file is no trace or cannot be read."""
+    """Empty: the file is not a trace or cannot be read."""
     try:
         with path.open("rb") as file:
             return registry.detect(file.read(registry.HEAD_BYTES))

@@ -10,8 +10,8 @@ from router.contract import codec, redis_keys
 
 PAGE = 500  # entries at a time
 
-# Counted where they are: the pages that list traces need three numbers, not 30 MB. Page by page, since nobody else is
-# served meanwhile. A stream's ids begin with the ms.
+# Counted in Redis: pages that list traces need three numbers, not 30 MB. Page by page, because a script blocks Redis.
+# The ids of a stream begin with the time in ms.
 _COUNT = """
 local found, last = {}, ''
 local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
@@ -29,7 +29,7 @@ return answer
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What there is of one pool."""
+    """The recorded traffic of a pool."""
 
     requests: int
     oldest_age_s: float
@@ -38,7 +38,7 @@ class Recorded:
 
 def recorded() -> dict[str, Recorded]:
     """By pool. Raises redis.RedisError."""
-    counted: dict[bytes, tuple[int, int, int]] = {}  # how many, ms of the first, ms of the last
+    counted: dict[bytes, tuple[int, int, int]] = {}  # count, ms of the first, ms of the last
     start = "-"
     while True:
         page: Any = connect().eval(_COUNT, 1, redis_keys.TRAFFIC, start, str(PAGE))
@@ -57,15 +57,15 @@ def recorded() -> dict[str, Recorded]:
 
 
 def lines_of(pool: str) -> list[bytes]:
-    """The pool's entries as JSON, oldest first; what cannot be read is left out. Raises redis.RedisError."""
+    """The entries of the pool as JSON, oldest first, without unreadable ones. Raises redis.RedisError."""
     name = pool.encode()
     return [raw for found, raw in _entries() if found == name and _is_readable(raw)]
 
 
 def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]:
-    """(the pool's newest `count` entries that can be read, oldest first; the id of the newest entry of all).
+    """(the newest `count` readable entries of the pool, oldest first; the id of the newest entry of all pools).
 
-    Given that id as `until`, what came later is left out. Raises redis.RedisError.
+    With that id as `until`, later entries are left out. Raises redis.RedisError.
     """
     name, found, newest = pool.encode(), list[bytes](), until
     start = until or "+"
@@ -85,7 +85,7 @@ def _is_readable(raw: bytes) -> bool:
 
 
 def _entries() -> Iterator[tuple[bytes, bytes]]:
-    """(pool, entry) of everything."""
+    """(pool, entry) of every pool."""
     start = "-"
     while True:
         page: Any = connect().xrange(redis_keys.TRAFFIC, start, "+", count=PAGE)

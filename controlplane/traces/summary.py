@@ -1,4 +1,4 @@
-"""Figures of a trace: what an unbounded prefix cache would hold, and the class that each request then has."""
+"""The summary of a trace: hits of an unbounded prefix cache, and the class of each request with them."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -12,7 +12,7 @@ WARM_NEW_TOKENS = 5_000
 
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
-    """For each request, in order, the prompt tokens that earlier requests have already brought (whole blocks)."""
+    """For each request, in order, the prompt tokens in whole blocks that earlier requests have had."""
     seen = BlockIntervals()
     hits = []
     for request in requests:
@@ -33,7 +33,7 @@ def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
 
 
 def classify(input_tokens: int, hit_tokens: int) -> str:
-    """The class under the default thresholds: the same for every arm, so that arms compare the same requests."""
+    """The class under the default thresholds. It is the same in every arm, so arms compare the same requests."""
     new = input_tokens - hit_tokens
     if new >= HEAVY_NEW_TOKENS:
         return "heavy"
@@ -51,7 +51,7 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Figures of at least one request."""
+    """Of at least one request."""
     hits = ideal_hits(requests)
     new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
     tokens = sum(request.input_tokens for request in requests)

@@ -1,4 +1,4 @@
-"""What a trace is made of, and how a bad one is refused. Values only."""
+"""The values of a trace, and the error of an invalid one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BadTrace(Exception):
-    """A trace that cannot be used: the line (from 1, 0 for the whole file), the field, its value, what is allowed."""
+    """An invalid trace: the line (from 1; 0: the whole file), the field, its value, the allowed values."""
 
     def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
         self.line, self.field, self.allowed = line, field, allowed
@@ -27,13 +27,13 @@ def _short(value: object, limit: int = 80) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """What the router told of a request that it served."""
+    """Latencies that the router recorded for a request."""
 
     at: float  # arrival, Unix
     pool: str
     model: str
-    policy: str  # that decided; "" when the entry does not tell
-    version: int  # of the policy, 0 when the entry does not tell
+    policy: str  # that decided; "" when unknown
+    version: int  # of the policy, 0 when unknown
     ttft_ms: float | None  # of streamed answers only
     tpot_ms: float | None
 
@@ -44,7 +44,7 @@ class TraceRequest:
 
     index: int  # position in the trace, the same in every replay of it
     at_s: float  # arrival after the trace's start
-    session: str  # turns of one session follow one another; "" when the trace does not tell
+    session: str  # "" when unknown; the turns of a session follow one another
     input_tokens: int
     output_tokens: int  # at least 1
     blocks: tuple[range, ...]  # prefix blocks as runs of ids, unique in the trace; the last may be cut by input_tokens
@@ -58,8 +58,6 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTrace:
-    """A whole trace and whether its pace is that of sessions (closed loop) or of the clock (timestamps)."""
-
     format: str
     requests: tuple[TraceRequest, ...]  # by arrival
     pacing: str  # "closed_loop" or "timestamps": what `auto` means for it
@@ -67,10 +65,8 @@ class LoadedTrace:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures that tell what a trace does to a fleet."""
-
     requests: int
-    sessions: int  # 0 when the trace does not tell
+    sessions: int  # 0 when unknown
     duration_s: float  # from the first arrival to the last
     mean_input_tokens: float
     mean_output_tokens: float

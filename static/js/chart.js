@@ -1,10 +1,10 @@
-// Every chart of Weir goes through here: Plotly, loaded once, with nothing that sends data away and nothing inline.
+// Draws every chart of Weir: Plotly, loaded once, without uploads and inline code.
 import { colour } from "./theme_colours.js";
 
 export { colour, seriesColour } from "./theme_colours.js";
 
 const CONFIG = {
-  showSendToCloud: false, // the default button uploads the figure to the maker's cloud
+  showSendToCloud: false, // the default button uploads the chart to Plotly's cloud
   plotlyServerURL: "",
   displaylogo: false,
   displayModeBar: false,
@@ -14,8 +14,8 @@ const CONFIG = {
 
 let loading = null;
 
-// Plotly, and the map library in it, write style sheets into the page, which the content security policy forbids.
-// Each looks for an element with its own id first and leaves the page alone when there is one.
+// Plotly and its map library insert style sheets, which the content security policy forbids, unless the page has an
+// element with their id.
 const SHEETS = ["plotly.js-style-global", "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53"];
 
 function ownStyleSheet() {
@@ -76,7 +76,7 @@ export async function purge(node) {
   if (loading) (await loading).purge(node);
 }
 
-// The same figures as a table, for "view as table". columns: [{title, number, values: [text]}]
+// The same numbers as a table, for "view as table". columns: [{title, number, values: [text]}]
 export function table(caption, columns) {
   const made = document.createElement("table");
   made.className = "table";

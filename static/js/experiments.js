@@ -1,10 +1,10 @@
-// Experiments: ECDFs of one class, copying the command, what the mode leaves to choose, focus on what is wrong.
+// Experiments: ECDFs of one class, copying the command, the fields of a mode, focus on problems.
 import { draw, seriesColour, table } from "./chart.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
 const HIDDEN = "hide";
 
-// The arms that the reader has greyed out are in the URL, so that a link shows the same.
+// Hidden arms are in the URL: a link shows the same chart.
 function hiddenArms() {
   return new Set(new URLSearchParams(location.search).getAll(HIDDEN));
 }
@@ -35,12 +35,12 @@ export function atShare(points, share) {
 }
 
 function quantileTable(title, data, key) {
-  const figure = (value) => (value == null ? "–" : value.toLocaleString("en-GB", { maximumSignificantDigits: 4 }));
+  const number = (value) => (value == null ? "–" : value.toLocaleString("en-GB", { maximumSignificantDigits: 4 }));
   return table(`${title}, ms, ${data.time}`, [
     { title: "Arm", values: data.arms.map((arm) => `${arm.sign} ${arm.name}`) },
     { title: "Requests", number: true, values: data.arms.map((arm) => data.ecdf[key][arm.name].n.toLocaleString("en-GB")) },
     ...QUANTILES.map((share) => ({
-      title: `p${share * 100}`, number: true, values: data.arms.map((arm) => figure(atShare(data.ecdf[key][arm.name], share))),
+      title: `p${share * 100}`, number: true, values: data.arms.map((arm) => number(atShare(data.ecdf[key][arm.name], share))),
     })),
   ]);
 }
@@ -58,7 +58,7 @@ async function drawAll(data) {
       });
       note?.remove();
     } catch (error) {
-      if (note) note.textContent = `${error.message}; the table has the figures.`;
+      if (note) note.textContent = `${error.message}; the table has the numbers.`;
     }
     const place = node.parentElement.querySelector(".chart-table");
     place.replaceChildren(quantileTable(node.previousElementSibling.textContent, data, key));

@@ -1,11 +1,11 @@
-// The preview panel: comes into view when it is started, keeps open what was open, follows the draft, says what became of it.
+// The preview panel: scrolls into view at a start, keeps its open parts open, follows the draft, announces the result.
 const SHOWN = "preview-state";
 const fault = document.getElementById("preview-fault");
 const said = document.getElementById("preview-said");
 let folds = new Map();
 let cancelled = false;
 
-// The draft was saved as another revision: what the panel shows may be of the one before.
+// The draft was saved as another revision; the panel may show the earlier one.
 function followDraft() {
   const etag = document.querySelector("#draft-hidden [name=etag]").value;
   const panel = document.getElementById(SHOWN);
@@ -16,7 +16,7 @@ function isOurs(event) {
   return event.detail.target?.id === SHOWN;
 }
 
-function told(text) {
+function showProblem(text) {
   fault.textContent = text;
   fault.hidden = !text;
 }
@@ -33,7 +33,7 @@ function restore() {
     const again = document.getElementById(id);
     if (again) again.open = open;
   }
-  // The focused button is gone with the running preview: the reader goes on where its result is.
+  // The focused button has gone with the running preview: continue at its result.
   if (cancelled && !document.getElementById("preview-cancel")) document.getElementById("preview-title").focus();
   if (said.textContent !== panel.dataset.said) said.textContent = panel.dataset.said;
 }
@@ -44,19 +44,19 @@ function started(event) {
   document.getElementById("preview").scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
 }
 
-// htmx would send the form's own autosave to the address of the button that was pressed last.
+// Otherwise htmx would send the autosave of the form to the URL of the last pressed button.
 if (window.htmx) document.getElementById("preview-start")?.removeAttribute("formaction");
 document.body.addEventListener("htmx:beforeRequest", started);
 document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
 document.body.addEventListener("htmx:afterSettle", (event) => {
   if (event.target.id === "draft-state") followDraft();
   if (event.target.id !== SHOWN) return;
-  told("");
+  showProblem("");
   restore();
 });
 document.body.addEventListener("htmx:sendError", (event) => {
-  if (isOurs(event)) told("The server does not answer; what is shown may be out of date.");
+  if (isOurs(event)) showProblem("The server does not answer; what is shown may be out of date.");
 });
 document.body.addEventListener("htmx:responseError", (event) => {
-  if (isOurs(event)) told(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);
+  if (isOurs(event)) showProblem(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);
 });

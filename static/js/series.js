@@ -1,8 +1,8 @@
-// The charts' memory: columns over a range, one bin per point; a hole between frames is a point without figures.
+// The data of the charts: columns over a range, one bin per point; a gap between frames is a point without values.
 const KEYS = ["n", "rate", "errors", "refused", "ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99"];
 const SPARK = 60;
 
-function figures(window) {
+function values(window) {
   return [window.n, window.rate, window.errors, window.refused, ...window.ttft, ...window.tpot];
 }
 
@@ -42,7 +42,7 @@ export class Series {
       for (const [name, window] of Object.entries(windows)) {
         if (!window) continue;
         const columns = this.columns(pool, name);
-        figures(window).forEach((value, i) => { columns[KEYS[i]][end] = value; });
+        values(window).forEach((value, i) => { columns[KEYS[i]][end] = value; });
       }
     }
   }
@@ -69,7 +69,7 @@ export class Series {
     const current = {};
     frame.instances.id.forEach((id, i) => {
       const line = this.kv[id] ?? new Array(SPARK).fill(null);
-      // One missed second is the clock's jitter, more is a gap.
+      // One missed second is jitter, more is a gap.
       for (let k = 1; k < missed; k++) line.push(missed <= this.gap ? line[line.length - 1] : null);
       line.push(frame.instances.kv[i]);
       current[id] = line.slice(-SPARK);

@@ -1,4 +1,4 @@
-"""A pool of its own for one run: started cold like the one under test, served by the live routers, taken away again."""
+"""The pool of one run: started cold like the pool under test, served by the live routers, removed afterwards."""
 
 import contextlib
 import http.client
@@ -33,7 +33,7 @@ NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, 
 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
-    """Start the pool and publish the arm's policy for it; returns once routers send requests there."""
+    """Start the pool and publish the policy of the arm; returns once the routers can send requests to it."""
     like = selectors.pools().filter(name=experiment.pool).first()
     if like is None:
         raise RunFailed(f"pool {experiment.pool} is gone")
@@ -54,7 +54,7 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 
 def put_policy(run: Run, arm: Arm) -> None:
-    """Also again, when Redis has lost it."""
+    """Also called again when Redis has lost it."""
     publication.put(run.pool_name, arm.policy or arm.strategy, arm.published_version, arm.document, arm.sha256)
 
 
@@ -64,13 +64,13 @@ def keep_policy(run: Run, arm: Arm) -> None:
 
 
 def tear_down(pool_name: str) -> None:
-    """Take the pool and its policy away; nothing happens where they are gone."""
+    """Remove the pool and its policy, if they exist."""
     services.delete_ephemeral_pool(pool_name, "experiments")
     publication.remove(pool_name)
 
 
 def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:
-    """The previous run's engines end first: two pools at once would share the machine."""
+    """Two pools at once would share the machine."""
     end = time.monotonic() + GONE_S
     earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=of_experiment(run.experiment_id))
     while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
@@ -85,7 +85,7 @@ def _wait_for_instances(pool: Pool, heartbeat: Heartbeat) -> None:
         ready, wanted = selectors.pool_ready(pool.name)
         if wanted and ready >= wanted:
             return
-        _fail_when_hopeless(pool)
+        _fail_if_it_cannot_start(pool)
         if time.monotonic() > end:
             raise RunFailed(f"{ready} of {wanted} instances were ready after {limit:g} s", _log(_unready(pool)))
         heartbeat.beat(step=f"waiting for instances, {ready} of {wanted} ready")
@@ -96,7 +96,7 @@ def _unready(pool: Pool) -> Instance | None:
     return pool.instances.exclude(state=State.READY).first()
 
 
-def _fail_when_hopeless(pool: Pool) -> None:
+def _fail_if_it_cannot_start(pool: Pool) -> None:
     failed = pool.instances.filter(state=State.FAILED, failures__gte=TRIES).first()
     if failed is not None:
         raise RunFailed(f"{failed.name} does not start: {failed.reason}", _log(failed))
@@ -107,7 +107,7 @@ def _log(instance: Instance | None) -> str:
 
 
 def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
-    """Every live router runs the arm's version and knows the instances."""
+    """Until every live router runs the version of the arm and knows the instances."""
     end = time.monotonic() + ROUTERS_S
     while True:
         names = live_routers()
@@ -115,8 +115,8 @@ def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
         if names and not behind:
             return
         if time.monotonic() > end:
-            who = f"{', '.join(behind)} did not take it up" if names else "no router is running"
-            raise RunFailed(f"the pool is ready but {who} within {ROUTERS_S:g} s")
+            reason = f"{', '.join(behind)} did not take it up" if names else "no router is running"
+            raise RunFailed(f"the pool is ready, but after {ROUTERS_S:g} s {reason}")
         heartbeat.beat(step="waiting for the routers")
         time.sleep(0.1)
 
@@ -129,15 +129,15 @@ def _has_taken_up(router: str, pool: str, version: int) -> bool:
 
 
 def router_urls() -> list[str]:
-    """Where the live routers listen, as they say themselves."""
+    """Of the live routers, from their status in Redis."""
     values = (codec.decode(connect().get(redis_keys.router_key(name))) for name in live_routers())  # type: ignore[arg-type]
     return [value["url"] for value in values if value and value.get("url")]
 
 
 def context_tokens(pool: Pool) -> int:
-    """The model's window as the pool's engine says, CONTEXT_TOKENS when it does not."""
+    """The context window of the model from its engine, else CONTEXT_TOKENS."""
     try:
-        listed = _asked(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
+        listed = _json_of(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
         return int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
     except (*NO_ANSWER, LookupError, TypeError, AttributeError):
         return CONTEXT_TOKENS
@@ -150,14 +150,14 @@ def bytes_per_token(pool: Pool) -> float:
         return known
     sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
     try:
-        answer = _asked(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
+        answer = _json_of(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
         return len(sample) / int(answer["count"])
     except (*NO_ANSWER, LookupError, TypeError, ZeroDivisionError):
-        raise RunFailed("the engine's /tokenize did not answer: prompt lengths cannot be kept") from None
+        raise RunFailed("the engine's /tokenize did not answer: prompts cannot be made to length") from None
 
 
-def _asked(url: str, body: Any = None, *, timeout_s: float) -> Any:
-    """The JSON that an engine answers. NO_ANSWER."""
+def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
+    """The JSON answer of an engine. NO_ANSWER."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - of our own making
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
@@ -180,7 +180,7 @@ def instance_urls(pool: Pool) -> list[str]:
 
 
 def owner_of(run: Run) -> str:
-    """What a run writes on its pool."""
+    """The owner that a run sets on its pool."""
     return f"run {run.pk}"
 
 

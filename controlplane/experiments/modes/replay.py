@@ -68,7 +68,7 @@ def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequ
 
 
 def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Beat while the replay runs, put back what Redis lost, stop it when it is no longer wanted."""
+    """Beat during the replay, publish the policy again if Redis has lost it, stop on a cancellation."""
     thread.start()
     kept = time.monotonic()
     try:

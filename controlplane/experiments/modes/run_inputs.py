@@ -1,5 +1,4 @@
-"""What every run has, however it is played: its requests, its policy's version, what is known as it begins, why it
-fails."""
+"""The requests of a run, its first facts and its failure, in every mode."""
 
 from typing import Any
 
@@ -7,11 +6,11 @@ from controlplane.experiments.models import Experiment, Run
 from controlplane.traces.formats import registry
 from controlplane.traces.types import TraceRequest
 
-CONTEXT_TOKENS = 131_072  # when nobody says what the model takes
+CONTEXT_TOKENS = 131_072  # when the engine does not report its context window
 
 
 class RunFailed(Exception):
-    """Why a run cannot go on, in words, with the log lines that show it."""
+    """The cause, with the log lines that show it."""
 
     def __init__(self, cause: str, log: str = "") -> None:
         super().__init__(cause)
@@ -19,7 +18,7 @@ class RunFailed(Exception):
 
 
 def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], context: int) -> list[TraceRequest]:
-    """The window, at the load asked for. A window is one of the trace: a higher load plays it in less time."""
+    """The requests in the window, at the load factor. A higher load plays the same window in less time."""
     within = registry.window(requests, experiment.duration_s, context)
     if not within:
         raise RunFailed(f"no request of {experiment.trace} begins in its first {experiment.duration_s:g} s and fits")
@@ -27,7 +26,7 @@ def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], cont
 
 
 def begin(run: Run, total: int, facts: dict[str, Any]) -> None:
-    """So many requests are about to be played; what an earlier attempt left is gone."""
+    """Store the total and the facts, and delete the records of an earlier attempt."""
     run.total, run.facts = total, facts
     Run.objects.filter(pk=run.pk).update(facts=facts, total=total)
     run.records_path.unlink(missing_ok=True)

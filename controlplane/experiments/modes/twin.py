@@ -69,12 +69,12 @@ def model_of(name: str) -> Modelled:
 
 
 def context_tokens(fleet: TwinFleet) -> int:
-    """What every instance takes; no engine is asked."""
+    """The context window that every instance has."""
     return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 
 def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, Any]:
-    """`load` tells which runs played the same requests."""
+    """`load` is equal for runs of the same requests."""
     return {
         "instances": list(modelled.fleet.instances),
         "twin": {"basis": modelled.basis, "about": modelled.about, "cautions": list(modelled.cautions)},
@@ -82,9 +82,9 @@ def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, 
     }
 
 
-def _keep(run: Run, found: Sequence[Record]) -> None:
+def _keep(run: Run, records: Sequence[Record]) -> None:
     appender = Appender(run.records_path)
-    for record in found:
+    for record in records:
         appender.append(record)
     appender.close()
 

@@ -1,4 +1,4 @@
-"""What the twin says, in the form in which a replay is recorded: every figure is made from that. Pure."""
+"""The outcome of the twin as records, like those of a replay. Pure."""
 
 from collections.abc import Mapping
 from statistics import fmean
@@ -6,7 +6,7 @@ from statistics import fmean
 from controlplane.experiments.results.records import Record
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
 
-STATUS = {"ok": 200, "refused": 503, "error": 400}  # as the router answers
+STATUS = {"ok": 200, "refused": 503, "error": 400}  # of the router
 
 
 def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy_version: int) -> list[Record]:
@@ -42,6 +42,6 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def kv_usage(outcome: TwinOutcome) -> dict[str, float]:
-    """Mean and peak of every second of every instance, 0–1 shares of the KV blocks; empty without any."""
+    """Mean and peak share of the KV blocks over all seconds and instances, 0–1; empty without samples."""
     shares = [share for use in outcome.instances.values() for share in use.kv_usage]
     return {"mean": round(fmean(shares), 4), "peak": round(max(shares), 4)} if shares else {}

@@ -1,4 +1,4 @@
-"""The results of an experiment: what the API answers and what the page shows are this one value."""
+"""The results of an experiment: one value for the API and the page."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ SCHEMA = 2
 
 
 def results_of(experiment: Experiment) -> dict[str, Any]:
-    """Figures of every arm; with differences once the experiment has ended. Kept until a run changes."""
+    """Of every arm, with differences once the experiment has ended. Stored until a run changes."""
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
@@ -80,7 +80,7 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """{basis, about, cautions} of what simulated them; None of a replay, and until the first run has begun."""
+    """{basis, about, cautions}; None for a replay, and until the first run has begun."""
     return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
 
 
@@ -90,7 +90,7 @@ def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
 
 
 def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
-    """One arm's figures over its seeds: quantiles of all its requests together, whole-run figures as means."""
+    """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
     together = [record for run in runs for record in read[run.pk]]
     each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", [])) for run in runs}
     whole = summarize.run_results(together, [])
@@ -105,7 +105,7 @@ def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[s
     }
 
 
-def _run(run: Run, own: dict[str, Any]) -> dict[str, Any]:
+def _run(run: Run, results: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": run.pk,
         "seed": run.seed,
@@ -115,10 +115,10 @@ def _run(run: Run, own: dict[str, Any]) -> dict[str, Any]:
         "total": run.total,
         "warnings": run.warnings,
         "facts": run.facts,
-        "balance": own["balance"],
-        "output_tokens_per_s": own["output_tokens_per_s"],
-        "prompt_tokens_by_instance": own["prompt_tokens_by_instance"],
-        "all": own["classes"]["all"],
+        "balance": results["balance"],
+        "output_tokens_per_s": results["output_tokens_per_s"],
+        "prompt_tokens_by_instance": results["prompt_tokens_by_instance"],
+        "all": results["classes"]["all"],
     }
 
 

@@ -1,4 +1,4 @@
-"""Arms against one another on the same requests: paired differences, the best of each figure, expectations. Pure."""
+"""Comparison of arms on the same requests: paired differences, the best arm by metric, expectations. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantil
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.summarize import CLASSES
 
-Keyed = Mapping[tuple[int, int], Record]  # (seed, request index) → its record in one arm
+Keyed = Mapping[tuple[int, int], Record]  # of one arm by (seed, request index)
 
 
 def differences(arms: Mapping[str, Keyed]) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def differences(arms: Mapping[str, Keyed]) -> list[dict[str, Any]]:
 
 
 def paired(arms: Mapping[str, Keyed], request_class: str, latency: str) -> dict[str, list[float]]:
-    """A column of values for each arm; row i is the same request in each."""
+    """A column of values for each arm; row i is the same request in all."""
     field = f"{latency}_ms"
     first = next(iter(arms.values()))
     keys = [
@@ -46,7 +46,7 @@ def _row(
     base: str,
     request_class: str,
     metric: str,
-    found: stats.Difference,
+    difference: stats.Difference,
     base_values: Sequence[float],
     share: float,
 ) -> dict[str, Any]:
@@ -56,17 +56,17 @@ def _row(
         "baseline": base,
         "class": request_class,
         "metric": metric,
-        "difference": round(found.difference, 3),
-        "relative": round(found.difference / reference, 4) if reference else None,
-        "low": round(found.low, 3),
-        "high": round(found.high, 3),
-        "n": found.n,
-        "verdict": found.verdict,
+        "difference": round(difference.difference, 3),
+        "relative": round(difference.difference / reference, 4) if reference else None,
+        "low": round(difference.low, 3),
+        "high": round(difference.high, 3),
+        "n": difference.n,
+        "verdict": difference.verdict,
     }
 
 
 def value_of(arm: Mapping[str, Any], request_class: str, metric: str) -> float | None:
-    """One figure of one arm as the results hold it."""
+    """The value of a metric in the results of one arm."""
     if METRICS[metric].per_class:
         value: float | None = arm["classes"][request_class].get(metric)
         return value
@@ -74,8 +74,8 @@ def value_of(arm: Mapping[str, Any], request_class: str, metric: str) -> float |
 
 
 def best(arms: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """class → metric → the arm with the best value; left out where fewer than two have one, or where they tie."""
-    found: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
+    """class → metric → the arm with the best value; without metrics that fewer than two arms have, and without ties."""
+    winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     for metric in METRICS.values():
         for request_class in CLASSES if metric.per_class else ("all",):
             values = {arm["name"]: value_of(arm, request_class, metric.key) for arm in arms}
@@ -83,12 +83,12 @@ def best(arms: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
             if not metric.better or len(known) < 2 or len(set(known.values())) == 1:
                 continue
             pick = min if metric.better == "lower" else max
-            found[request_class][metric.key] = pick(known, key=lambda name: known[name])
-    return found
+            winners[request_class][metric.key] = pick(known, key=lambda name: known[name])
+    return winners
 
 
 def expectations(expect: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each assertion for each arm that it is about, with what was found. A figure that is not known fails."""
+    """Each assertion with its value, for each arm that it covers. An unknown value fails."""
     return [
         _expectation(item, arm) for item in expect for arm in arms if not item.get("arm") or item["arm"] == arm["name"]
     ]

@@ -1,4 +1,4 @@
-"""From results to what the page shows: the same figures, as text. Pure."""
+"""Results as texts for the page. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from router.policy.schema.parameters import PARAMETERS
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # the markers as text
+SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # of the markers
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One arm's value of one metric, and how it stands against the baseline."""
+    """A metric of one arm, and its difference from the baseline."""
 
     arm: str
     raw: str  # as in the JSON, empty when unknown
     text: str
     best: bool
-    difference: str  # empty for the baseline and where there is no interval
+    difference: str  # empty for the baseline and without an interval
     interval: str
     verdict: str
     n: str
@@ -86,12 +86,12 @@ def _difference(row: Mapping[str, Any], metric: Metric) -> str:
 
 
 def signed(value: float) -> str:
-    """With a sign of its own, so that a difference reads as one."""
+    """A difference, always with its sign."""
     return f"+{shown(value)}" if value > 0 else shown(value).replace("-", "−")
 
 
 def class_counts(results: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """(class, requests of the arm with most), to choose a class by."""
+    """(class, requests of the arm with most) for each class."""
     return [
         (name, max((arm["classes"][name]["n"] for arm in results["arms"]), default=0)) for name in results["classes"]
     ]
@@ -99,14 +99,14 @@ def class_counts(results: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ArmLook:
-    """An arm's name and the sign, colour and dash that it has everywhere on the page."""
+    """The sign, colour and dash of an arm everywhere on the page."""
 
     number: int  # of the colour, from 1
     name: str
     sign: str
     dash: str
     marker: str
-    what: str  # the policy it runs, in words
+    policy: str  # in words
     partial: bool
 
 
@@ -118,7 +118,7 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
             sign=SIGNS[index % len(SIGNS)],
             dash=DASHES[index % len(DASHES)],
             marker=MARKERS[index % len(MARKERS)],
-            what=policy_of(arm),
+            policy=policy_of(arm),
             partial=partial.get(arm.name, False),
         )
         for index, arm in enumerate(arms)
@@ -133,7 +133,7 @@ def policy_of(arm: Arm) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One policy parameter in every arm."""
+    """A policy parameter in every arm."""
 
     path: str
     title: str

@@ -1,4 +1,4 @@
-"""An experiment as a file: what `report` makes of its results and records."""
+"""An experiment as a file: Markdown, JUnit, CSV."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from controlplane.experiments.results.assemble import results_of
 
 
 def about(experiment: Experiment) -> dict[str, Any]:
-    """The facts of an experiment in words."""
+    """Lines at the top of the report."""
     return {
         "Question": experiment.question,
         "Status": experiment.status,

@@ -1,4 +1,4 @@
-"""The figures of an experiment: key, title, unit, which way is better, how many digits are worth showing."""
+"""The metrics of an experiment: key, title, unit, better direction."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ class Metric:
     title: str
     unit: str
     better: Literal["lower", "higher", ""]
-    per_class: bool = True  # False: of the whole run only
+    per_class: bool = True  # False: of whole runs only
 
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}

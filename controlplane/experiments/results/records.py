@@ -1,4 +1,4 @@
-"""One line for each finished request, in the file the moment it ends: a killed worker loses none of them."""
+"""One line for each finished request, written when it ends: a killed worker loses none."""
 
 import os
 from dataclasses import dataclass, fields
@@ -10,22 +10,22 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request as the client saw it. Times are the engine's (wall × time scale) but for `late_wall_ms`."""
+    """A request as its client saw it. Times are wall clock × time scale, except `late_wall_ms`."""
 
     index: int  # of the request in its trace
     session: str
     sent_s: float  # after the start
-    late_wall_ms: float  # sent so much after it was due: how well this machine kept up
-    input_tokens: int  # as the trace has it
+    late_wall_ms: float  # sent this much too late
+    input_tokens: int  # in the trace
     ttft_ms: float | None
     tpot_ms: float | None  # None for a single token, or when all of them came at once
     e2e_ms: float | None
-    prompt_tokens: int | None  # as the engine counts
+    prompt_tokens: int | None  # counted by the engine
     cached_tokens: int | None
     output_tokens: int | None
     instance: str
-    routed_class: str  # what the router took it for
-    trace_class: str  # what it is with an unbounded cache: the same in every arm
+    routed_class: str  # assigned by the router
+    trace_class: str  # with an unbounded cache: the same in every arm
     policy_version: str
     status: int  # HTTP, 0 without an answer
     outcome: str  # ok, error, refused or cancelled
@@ -36,7 +36,7 @@ COLUMNS = tuple(field.name for field in fields(Record))
 
 
 class Appender:
-    """Writes records; each is one write() to the operating system, which keeps it when this process is killed."""
+    """Each record is one write() to the operating system, which keeps it when this process is killed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class Appender:
 
 
 def read(path: Path) -> list[Record]:
-    """Every whole record; none when there is no file. A last line that was cut is left out."""
+    """Every whole record; none without a file. A truncated last line is left out."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""An experiment's results as text for people (Markdown), for spreadsheets (CSV) and for CI (JUnit). Pure."""
+"""The results of an experiment as Markdown, as CSV for spreadsheets, as JUnit for CI. Pure."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2
 
 
 def shown(value: float | int | str | None, unit: str = "") -> str:
-    """Three significant digits with a separator for thousands; a dash where nothing is known."""
+    """Three significant digits with a separator for thousands; a dash for an unknown value."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -35,13 +35,13 @@ def duration(seconds: float | None) -> str:
 
 
 def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str) -> str:
-    """The comparison as one document. `about`: title → text of the experiment's facts."""
+    """The comparison as one document. `about`: the lines at its top, title → text."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(str(text))}" for title, text in about.items() if text not in ("", None)]
     lines += [f"- Times: {results['time']}", ""]
     if results["partial"]:
         lines += ["**Partial results**: not every run ended.", ""]
-    # First, because they say how far the rest can be believed.
+    # First, because the reader needs them to judge the rest.
     lines += _bullets("Warnings", results["warnings"])
     for request_class in results["classes"]:
         lines += _class_table(results, request_class)
@@ -56,8 +56,11 @@ def _class_table(results: Mapping[str, Any], request_class: str) -> list[str]:
     lines.append("|---" * (len(metrics) + 1) + "|")
     best = results["best"].get(request_class, {})
     for arm in results["arms"]:
-        figures = arm["classes"][request_class]
-        cells = [shown(figures[m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "") for m in metrics]
+        results_of_class = arm["classes"][request_class]
+        cells = [
+            shown(results_of_class[m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "")
+            for m in metrics
+        ]
         lines.append(f"| {_escape(arm['name'])} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -87,8 +90,8 @@ def _differences(results: Mapping[str, Any], baseline: str) -> list[str]:
 
 
 COMPARISONS_NOTE = (
-    "Paired bootstrap over the requests that every arm answered. Many comparisons are made at once: "
-    "of twenty that differ by nothing, one shows a difference by chance."
+    "Paired bootstrap over the requests that every arm answered. With many comparisons, "
+    "about one in twenty shows a difference by chance where there is none."
 )
 
 
@@ -108,7 +111,7 @@ def _escape(text: str) -> str:
 
 
 def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> Iterator[str]:
-    """A row for each request of (arm, seed, records); an unknown value is an empty cell."""
+    """A row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(("arm", "seed", "mode", *COLUMNS))
@@ -120,7 +123,7 @@ def csv_lines(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> I
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is defused."""
+    """Escapes a text that a spreadsheet would take for a formula."""
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
         return f"'{value}"
     return value
@@ -134,7 +137,7 @@ def _take(buffer: io.StringIO) -> str:
 
 
 def junit(results: Mapping[str, Any]) -> str:
-    """A test case for each run (did it end well?) and for each expectation."""
+    """A test case for each run and for each expectation."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
     _properties(suite, results)
     failed = errors = 0
@@ -155,7 +158,7 @@ def junit(results: Mapping[str, Any]) -> str:
 
 
 def _properties(suite: Element, results: Mapping[str, Any]) -> None:
-    """How the figures came about; of a simulation also what it was made from."""
+    """The mode, and for a simulation its engine model."""
     twin = results["twin"] or {"basis": "", "about": "", "cautions": []}
     named = [("mode", results["mode"]), ("twin", twin["about"]), *(("caution", text) for text in twin["cautions"])]
     properties = SubElement(suite, "properties")
@@ -165,5 +168,5 @@ def _properties(suite: Element, results: Mapping[str, Any]) -> None:
 
 
 def _xml_text(text: str) -> str:
-    """Control characters have no place in XML 1.0."""
+    """XML 1.0 has no control characters."""
     return "".join(c if c >= " " or c in "\t\n" else "�" for c in text)

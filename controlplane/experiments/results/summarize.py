@@ -23,9 +23,9 @@ def latencies(records: Sequence[Record], latency: str) -> list[float]:
 
 
 def class_results(records: Sequence[Record]) -> dict[str, Any]:
-    """Counts, quantiles in ms and the cached share; None where nothing is known."""
+    """Counts, quantiles in ms and the cached share; None for an unknown value."""
     outcomes = Counter(record.outcome for record in records)
-    figures: dict[str, Any] = {
+    results: dict[str, Any] = {
         "n": len(records),
         "ok": outcomes["ok"],
         "errors": outcomes["error"],
@@ -37,15 +37,15 @@ def class_results(records: Sequence[Record]) -> dict[str, Any]:
     for latency in LATENCIES:
         values = latencies(records, latency)
         shown = [round(value, 3) for value in stats.quantiles(values)] if values else [None] * len(stats.QUANTILES)
-        figures |= {quantile_key(latency, share): v for share, v in zip(stats.QUANTILES, shown, strict=True)}
-    return figures
+        results |= {quantile_key(latency, share): v for share, v in zip(stats.QUANTILES, shown, strict=True)}
+    return results
 
 
 def hit_ratio(records: Sequence[Record]) -> float | None:
-    """Cached share of the prompt tokens, 0–1, over the answers that tell both."""
-    told = [r for r in records if r.prompt_tokens and r.cached_tokens is not None]
-    prompt = sum(r.prompt_tokens or 0 for r in told)
-    return round(sum(r.cached_tokens or 0 for r in told) / prompt, 6) if prompt else None
+    """Cached share of the prompt tokens, 0–1, over answers that report both."""
+    known = [r for r in records if r.prompt_tokens and r.cached_tokens is not None]
+    prompt = sum(r.prompt_tokens or 0 for r in known)
+    return round(sum(r.cached_tokens or 0 for r in known) / prompt, 6) if prompt else None
 
 
 def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float | None, dict[str, int]]:
@@ -60,7 +60,7 @@ def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float 
 
 
 def output_tokens_per_s(records: Sequence[Record]) -> float | None:
-    """Of the engine's time, from the first request to the last answer."""
+    """From the first request to the last answer, in the time of the engine."""
     ended = [r.sent_s + (r.e2e_ms or 0.0) / 1000 for r in records if r.outcome == "ok"]
     if not ended:
         return None
@@ -69,7 +69,7 @@ def output_tokens_per_s(records: Sequence[Record]) -> float | None:
 
 
 def came_at_once(records: Sequence[Record]) -> int:
-    """Answers of several tokens that came in one read, so that nothing is known of their TPOT."""
+    """Answers whose tokens all came in one read, so their TPOT is unknown."""
     return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
 
 
@@ -78,7 +78,7 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
 
 
 def run_results(records: Sequence[Record], instances: Sequence[str]) -> dict[str, Any]:
-    """Everything that one run's records tell."""
+    """The results of the records of one run."""
     evenness, tokens = balance(records, instances)
     return {
         "classes": {name: class_results(of_class(records, name)) for name in CLASSES},
@@ -93,10 +93,10 @@ def run_results(records: Sequence[Record], instances: Sequence[str]) -> dict[str
 
 
 def mean_over_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Figures of the whole run (balance, tokens/s) as their mean over seeds."""
+    """Results of whole runs (balance, tokens/s) as means over seeds."""
     means: dict[str, Any] = {}
     for key in ("balance", "output_tokens_per_s"):
-        values = [figures[key] for figures in runs.values() if figures.get(key) is not None]
+        values = [run[key] for run in runs.values() if run.get(key) is not None]
         means[key] = round(sum(values) / len(values), 4) if values else None
     return means
 

@@ -76,7 +76,7 @@ def test_what_is_not_there_is_told_with_what_is(ci, record, demo_pool, sent):
     record(*lines(1), pool="other")
     assert ci.get("/traces/recorded:demo").status_code == 404
     told = faults(ci.post("/experiments", body(trace="recorded:demo")))["trace"]
-    assert told == "recorded:demo: the routers have recorded no request of pool demo; recorded are recorded:other"
+    assert told == "recorded:demo: the routers have recorded no request of pool demo; known: recorded:other"
     assert not Trace.objects.exists()
 
 

@@ -82,7 +82,7 @@ def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_and_is_not_the_best()
     assert arms[1]["classes"]["all"]["tpot_p50_ms"] is None
     assert "tpot_p50_ms" not in comparison.best(arms)["all"]
     (told,) = replay_warnings(arms[1], facts(), 1)
-    assert told.startswith("of 30 of 30 answers all tokens came in one read")
+    assert told.startswith("all tokens of 30 of 30 answers came in one read")
 
 
 def test_an_answer_of_one_token_came_at_once_and_that_is_nothing_to_tell():

@@ -18,7 +18,7 @@ def test_every_code_is_explained_and_no_other():
         for name in ("analysis/trust.py", "running.py", "services.py")
     ]
     given = {code for text in sources for code in re.findall(r'caution\("([a-z_]+)"', text)} | {trust.OF_A_CLASS}
-    assert set(re.findall(r"^\| `([a-z_]+)` \|", PAGE.partition("## What speaks")[2], re.MULTILINE)) == given
+    assert set(re.findall(r"^\| `([a-z_]+)` \|", PAGE.partition("## Cautions")[2], re.MULTILINE)) == given
 
 
 def test_the_limits_are_those_of_the_code():

@@ -50,7 +50,7 @@ def text_of(html: str) -> str:
 def test_before_the_first_preview_the_panel_says_what_one_is(draft, otto_client):
     html = page(otto_client)
     assert "Not previewed yet" in html
-    assert "No router and no engine is touched" in html
+    assert "It uses no router and no engine" in html
     assert html.count(">Preview on recorded traffic</button>") == 1
 
 
@@ -197,7 +197,7 @@ def test_what_speaks_against_it_comes_first_and_takes_the_verdicts_their_weight(
     html = page(otto_client)
     said = text_of(html)
     assert said.index(FEW["text"]) < said.index("The draft would send")
-    assert "1 reason not to rely on these figures" in html
+    assert "1 reason not to rely on these results" in html
     assert "preview-result--doubtful" in html
 
 
@@ -229,7 +229,7 @@ def test_a_preview_against_a_version_that_is_no_longer_live_is_greyed_and_says_s
 def test_a_cached_preview_says_so(draft, otto_client):
     before = preview_of(draft)
     Preview.objects.update(asked_at=before.ended_at.replace(year=before.ended_at.year + 1))
-    assert "computed before for the same content" in page(otto_client)
+    assert "computed earlier for the same content" in page(otto_client)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None
     page = open_page("otto").goto("/experiments/new")
     page.fill("#f-time_scale", "fast")
     page.click("text=Start experiment >> nth=-1")
-    expect(page.locator("#faults")).to_be_focused()
+    expect(page.locator("#problems")).to_be_focused()
     expect(page.locator("#f-time_scale")).to_have_value("fast")
 
 
