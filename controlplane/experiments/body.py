@@ -26,22 +26,14 @@ def within(low: float, high: float, kind: type) -> Callable[[Any], Any]:
     return check
 
 
-def _float(low: float, high: float) -> Any:
-    return Annotated[float, BeforeValidator(within(low, high, float)), Field(json_schema_extra=_limits(low, high))]
+def _limits(low: float, high: float) -> Any:
+    return Field(json_schema_extra={"minimum": low, "maximum": high})
 
 
-def _int(low: int, high: int) -> Any:
-    return Annotated[int, BeforeValidator(within(low, high, int)), Field(json_schema_extra=_limits(low, high))]
-
-
-def _limits(low: float, high: float) -> dict[str, Any]:
-    return {"minimum": low, "maximum": high}
-
-
-Factor = _float(0.05, 20)
-Duration = _float(1, 86_400)
-TimeScale = _float(0.1, 100)
-Seed = _int(0, SEED_MAX)
+Factor = Annotated[float, BeforeValidator(within(0.05, 20, float)), _limits(0.05, 20)]
+Duration = Annotated[float, BeforeValidator(within(1, 86_400, float)), _limits(1, 86_400)]
+TimeScale = Annotated[float, BeforeValidator(within(0.1, 100, float)), _limits(0.1, 100)]
+Seed = Annotated[int, BeforeValidator(within(0, SEED_MAX, int)), _limits(0, SEED_MAX)]
 
 
 def _once(seeds: list[int]) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
@@ -30,7 +31,7 @@ NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 
 @require_http_methods(["GET", "POST"])
-def start(request: HttpRequest) -> HttpResponse:
+def start(request: HttpRequest) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "experiments/new.html", _form(request, _prefilled(request), {}))
     return _start(request)
@@ -66,15 +67,19 @@ def curl(request: HttpRequest) -> HttpResponse:
 
 def raw_body(form: QueryDict) -> dict[str, Any]:
     """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
-    raw: dict[str, Any] = {name: form[name].strip() for name in TEXTS if form.get(name, "").strip()}
-    raw |= {name: _number(form[name]) for name in NUMBERS if form.get(name, "").strip()}
-    raw["seeds"] = [_number(word) for word in form.get("seeds", "").replace(",", " ").split()]
-    typed = [line.strip() for line in form.get("more_arms", "").splitlines() if line.strip()]
+    raw: dict[str, Any] = {name: text for name in TEXTS if (text := _text(form, name))}
+    raw |= {name: _number(text) for name in NUMBERS if (text := _text(form, name))}
+    raw["seeds"] = [_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
+    typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
     raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
-    expected = form.get("expect", "").strip()
+    expected = _text(form, "expect")
     if expected:
         raw["expect"] = _json(expected)
     return raw
+
+
+def _text(form: QueryDict, name: str) -> str:
+    return str(form.get(name, "")).strip()
 
 
 def _number(text: str) -> Any:

@@ -74,7 +74,7 @@ def _metrics(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 def _has_enough(metric: Mapping[str, Any]) -> bool:
     """Enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
-    return metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND
+    return bool(metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND)
 
 
 def _strongest(judged: Iterable[tuple[str, Mapping[str, Any]]], verdict: str) -> tuple[str, Mapping[str, Any]] | None:

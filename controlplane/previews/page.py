@@ -98,6 +98,7 @@ def by_version(policy: Policy) -> dict[int, VersionPreview]:
             preview.pk, f"{display.share(preview.result['changed']['share'])} of decisions elsewhere"
         )
         for number, preview in selectors.previews_of_versions(policy, versions).items()
+        if preview.result
     }
 
 

@@ -122,15 +122,15 @@ def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
 
 
 def _has_taken_up(router: str, pool: str, version: int) -> bool:
-    value = codec.decode(connect().get(redis_keys.router_key(router))) or {}  # type: ignore[arg-type]
-    fleet = codec.decode(connect().get(redis_keys.fleet_key(pool))) or {}  # type: ignore[arg-type]
+    value = codec.decode(connect().get(redis_keys.router_key(router))) or {}
+    fleet = codec.decode(connect().get(redis_keys.fleet_key(pool))) or {}
     entry = (value.get("pools") or {}).get(pool) or {}
     return entry.get("version") == version and bool(fleet) and (entry.get("fleet_at") or 0) >= fleet["at"]
 
 
 def router_urls() -> list[str]:
     """Of the live routers, from their status in Redis."""
-    values = (codec.decode(connect().get(redis_keys.router_key(name))) for name in live_routers())  # type: ignore[arg-type]
+    values = (codec.decode(connect().get(redis_keys.router_key(name))) for name in live_routers())
     return [value["url"] for value in values if value and value.get("url")]
 
 

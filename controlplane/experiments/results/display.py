@@ -142,7 +142,7 @@ class Setting:
     differs: bool
 
 
-def settings_of(documents: Sequence[Mapping[str, Any]]) -> list[Setting]:
+def settings_of(documents: Sequence[dict[str, Any]]) -> list[Setting]:
     """Every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
