@@ -5,16 +5,9 @@ It includes the metrics of FastAPI's instrumentation. `page()` is about 75 kB fo
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
-FIRST_TOKEN_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
-)
-INTER_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
-STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+from fleet.simengine.metrics import FIRST_TOKEN_S, INTER_TOKEN_S, LATENCY_S, STEP_TOKENS, TRANSFER_BYTES, TRANSFER_S
+
 TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5) if digit * 10**power <= 131_072)
-TRANSFER_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5)
-TRANSFER_BYTES = tuple(2 ** (10 + power) for power in range(1, 25, 2))
 DESCRIPTORS = (10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000)
 HTTP_S = (
     *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60),

@@ -21,24 +21,17 @@ def model_option() -> Any:
 
 
 def program_option(default: str) -> Any:
-    return option(
-        default, title="Program", kind="text", help="Name or path; ./… is relative to Weir's installation folder."
-    )
+    return option(default, title="Program", help="Name or path; ./… is relative to Weir's installation folder.")
 
 
 def python_option(environment: str) -> Any:
     return option(
-        "python3",
-        title="Python",
-        kind="text",
-        help=f"Interpreter of {environment}; ./… is relative to Weir's installation folder.",
+        "python3", title="Python", help=f"Interpreter of {environment}; ./… is relative to Weir's installation folder."
     )
 
 
 def arguments_option() -> Any:
-    return option(
-        (), title="Extra arguments", kind="list", help="Appended to the command line unchanged, one word per entry."
-    )
+    return option((), title="Extra arguments", help="Appended to the command line unchanged, one word per entry.")
 
 
 def environment_option() -> Any:

@@ -15,18 +15,18 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 @dataclass(frozen=True)
 class ExternalSpec:
     urls: tuple[str, ...] = option(
-        (), title="URLs", kind="list", help="One per instance, for example http://10.0.0.7:8000; required."
+        (), title="URLs", help="One per instance, for example http://10.0.0.7:8000; required."
     )
-    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
     connector: str = option(
-        NONE, title="Connector", kind="text", choices=CONNECTOR_CHOICES, help="How KV blocks move between the engines."
+        NONE, title="Connector", choices=CONNECTOR_CHOICES, help="How KV blocks move between the engines."
     )
     bootstraps: tuple[str, ...] = option(
-        (), title="Bootstrap URLs", kind="list", help="With the connector mooncake_p2p: one per URL, in the same order."
+        (), title="Bootstrap URLs", help="With the connector mooncake_p2p: one per URL, in the same order."
     )
     kv_events: bool = option(
-        False, title="KV events", kind="bool", help="The engines publish KV events and answer GET /kv_event_sources."
+        False, title="KV events", help="The engines publish KV events and answer GET /kv_event_sources."
     )
     tokenizer: str | None = option(
         None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."

@@ -17,16 +17,13 @@ class ClientSpec:
     program: str = program_option("mooncake_client")
     dram_mb: int = option(4096, title="Memory", unit="MB", minimum=16, maximum=4_194_304, help="Provided to the store.")
     buffer_mb: int = option(512, title="Buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers.")
-    ssd: bool = option(
-        False, title="SSD tier", kind="bool", help="Also writes blocks to disk; the master needs ssd too."
-    )
+    ssd: bool = option(False, title="SSD tier", help="Also writes blocks to disk; the master needs ssd too.")
     disk: str | None = option(
         None, title="Disk folder", kind="text", help="For the SSD tier; left out: in the instance's folder."
     )
     disk_gib: float = option(
         64.0,
         title="Disk",
-        kind="float",
         unit="GiB",
         minimum=0.01,
         maximum=1_048_576,
@@ -35,7 +32,7 @@ class ClientSpec:
     heartbeat_s: int = option(
         10, title="Heartbeat", unit="s", minimum=1, maximum=3600, help="Interval of writes to the disk."
     )
-    protocol: str = option("tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="For transfers.")
+    protocol: str = option("tcp", title="Protocol", choices=("tcp", "rdma"), help="For transfers.")
     rdma_device: str | None = option(None, title="RDMA device", kind="text", help="For example mlx5_0.")
     threads: int = option(4, title="Threads", minimum=1, maximum=256, help="Of its service.")
     arguments: tuple[str, ...] = arguments_option()

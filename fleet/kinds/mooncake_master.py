@@ -12,7 +12,7 @@ from router.contract.engine_metrics import MOONCAKE_SCRAPE
 @dataclass(frozen=True)
 class MasterSpec:
     program: str = program_option("mooncake_master")
-    ssd: bool = option(False, title="SSD tier", kind="bool", help="Clients also write blocks to disk.")
+    ssd: bool = option(False, title="SSD tier", help="Clients also write blocks to disk.")
     lease_ms: int = option(
         5000,
         title="Lease",
@@ -22,20 +22,10 @@ class MasterSpec:
         help="A block that was read is not evicted for this time.",
     )
     evict_at: float = option(
-        0.95,
-        title="Evict at",
-        kind="float",
-        minimum=0.1,
-        maximum=1.0,
-        help="Share of memory in use at which eviction starts.",
+        0.95, title="Evict at", minimum=0.1, maximum=1.0, help="Share of memory in use at which eviction starts."
     )
     evict_share: float = option(
-        0.05,
-        title="Evict share",
-        kind="float",
-        minimum=0.01,
-        maximum=1.0,
-        help="Share of the blocks evicted each time.",
+        0.05, title="Evict share", minimum=0.01, maximum=1.0, help="Share of the blocks evicted each time."
     )
     threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For remote calls.")
     arguments: tuple[str, ...] = arguments_option()

@@ -29,7 +29,6 @@ class NeuronSpec:
     cores: tuple[str, ...] = option(
         (),
         title="NeuronCores",
-        kind="list",
         help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible.",
     )
     tensor_parallel: int = option(
@@ -50,7 +49,7 @@ class NeuronSpec:
         maximum=1024,
         help="Batch size of the decode graph; requests in transfer count.",
     )
-    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
     etcd: str | None = option(
         None,
@@ -65,9 +64,9 @@ class NeuronSpec:
         help="Without etcd: the prefill server's address, for the decode server.",
     )
     buffer_bytes: float = option(
-        2e11, title="Transfer buffer", kind="float", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
+        2e11, title="Transfer buffer", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
     )
-    overrides: str = option("{}", title="Neuron configuration", kind="text", help="JSON for --override-neuron-config.")
+    overrides: str = option("{}", title="Neuron configuration", help="JSON for --override-neuron-config.")
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()

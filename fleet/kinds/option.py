@@ -33,19 +33,19 @@ def option(
     default: Any,
     *,
     title: str,
-    kind: str = "int",
+    kind: str = "",
     unit: str = "",
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     help: str = "",
 ) -> Any:
-    """A dataclass field with its limits."""
+    """A dataclass field with its limits. `kind`: from the default unless given; "int" for None."""
     return dataclasses.field(
         default=default,
         metadata={
             "title": title,
-            "kind": kind,
+            "kind": kind or _KINDS.get(type(default), "int"),
             "unit": unit,
             "minimum": minimum,
             "maximum": maximum,
@@ -53,6 +53,9 @@ def option(
             "help": help,
         },
     )
+
+
+_KINDS = {bool: "bool", float: "float", str: "text", tuple: "list"}
 
 
 def options_of(spec: type) -> tuple[Option, ...]:

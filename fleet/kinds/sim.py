@@ -19,13 +19,9 @@ MODEL_PROFILES = tuple(profiles.MODELS)
 
 @dataclass(frozen=True)
 class SimSpec:
-    gpu: str = option("h100_sxm", title="GPU", kind="text", choices=GPUS, help="GPU whose step times are simulated.")
+    gpu: str = option("h100_sxm", title="GPU", choices=GPUS, help="GPU whose step times are simulated.")
     model_profile: str = option(
-        "Llama-3.1-8B",
-        title="Model profile",
-        kind="text",
-        choices=MODEL_PROFILES,
-        help="Model whose step times are simulated.",
+        "Llama-3.1-8B", title="Model profile", choices=MODEL_PROFILES, help="Model whose step times are simulated."
     )
     tp: int | None = option(
         None,
@@ -36,7 +32,7 @@ class SimSpec:
         help="GPUs per instance; left out: the smallest calibrated number.",
     )
     time_scale: float = option(
-        1.0, title="Time scale", kind="float", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
+        1.0, title="Time scale", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
     )
     seed: int = option(1, title="Seed", minimum=0, maximum=2**31 - 1, help="Of output lengths and texts.")
     kv_blocks: int | None = option(
@@ -58,7 +54,6 @@ class SimSpec:
     kv: str = option(
         NONE,
         title="KV connector",
-        kind="text",
         choices=CONNECTOR_CHOICES,
         help="How KV blocks move between instances: as with this connector of vLLM or Neuron.",
     )
@@ -70,36 +65,22 @@ class SimSpec:
         help="This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
     )
     kv_setup_ms: float = option(
-        5.0,
-        title="Setup of a transfer",
-        kind="float",
-        unit="ms",
-        minimum=0,
-        maximum=60_000,
-        help="Of a KV transfer, however small.",
+        5.0, title="Setup of a transfer", unit="ms", minimum=0, maximum=60_000, help="Of a KV transfer, however small."
     )
     kv_gb_per_s: float = option(
         9.7,
         title="Transfer rate, idle",
-        kind="float",
         unit="GB/s",
         minimum=0.001,
         maximum=10_000,
         help="While the sender computes nothing; concurrent transfers share it.",
     )
     kv_busy_gb_per_s: float = option(
-        3.0,
-        title="Transfer rate, busy",
-        kind="float",
-        unit="GB/s",
-        minimum=0.001,
-        maximum=10_000,
-        help="While the sender computes.",
+        3.0, title="Transfer rate, busy", unit="GB/s", minimum=0.001, maximum=10_000, help="While the sender computes."
     )
     kv_hold_s: float = option(
         480.0,
         title="Hold time of blocks",
-        kind="float",
         unit="s",
         minimum=0.1,
         maximum=86_400,

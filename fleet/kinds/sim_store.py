@@ -12,12 +12,11 @@ from router.contract.engine_metrics import MOONCAKE_SCRAPE
 @dataclass(frozen=True)
 class StoreSpec:
     capacity_gb: float = option(
-        64.0, title="Capacity", kind="float", unit="GB", minimum=0.001, maximum=1_000_000, help="Of KV blocks."
+        64.0, title="Capacity", unit="GB", minimum=0.001, maximum=1_000_000, help="Of KV blocks."
     )
     setup_ms: float = option(
         1.0,
         title="Setup of a transfer",
-        kind="float",
         unit="ms",
         minimum=0,
         maximum=60_000,
@@ -26,7 +25,6 @@ class StoreSpec:
     gb_per_s: float = option(
         9.7,
         title="Transfer rate",
-        kind="float",
         unit="GB/s",
         minimum=0.001,
         maximum=10_000,

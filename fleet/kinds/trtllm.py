@@ -40,16 +40,14 @@ _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
 class TrtllmSpec:
     model: str | None = model_option()
     program: str = program_option("trtllm-serve")
-    role: str = option(
-        BOTH, title="Role", kind="text", choices=ROLES, help="prefill: context servers; decode: generation servers."
-    )
+    role: str = option(BOTH, title="Role", choices=ROLES, help="prefill: context servers; decode: generation servers.")
     prefill_instances: int = prefill_instances_option(
         "Context servers",
         "This many instances, the first of the pool, are context servers, the others generation servers. "
         "↑ TPS/user, ↓ TPS/GPU.",
     )
     gpus: tuple[str, ...] = option(
-        (), title="GPUs", kind="list", help="Ids, assigned to the instances in order; empty: all are visible."
+        (), title="GPUs", help="Ids, assigned to the instances in order; empty: all are visible."
     )
     tensor_parallel: int = option(
         1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
@@ -88,15 +86,14 @@ class TrtllmSpec:
     capacity_scheduler: str = option(
         "GUARANTEED_NO_EVICT",
         title="Scheduler",
-        kind="text",
         choices=_SCHEDULERS,
         help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it evicts.",
     )
     chunked_prefill: bool = option(
-        True, title="Chunked prefill", kind="bool", help="↑ TPS/user next to long prompts; not with DWDP."
+        True, title="Chunked prefill", help="↑ TPS/user next to long prompts; not with DWDP."
     )
     free_gpu_memory_fraction: float = option(
-        0.9, title="KV cache", kind="float", minimum=0.05, maximum=0.99, help="Share of the free GPU memory. ↑ TPS/GPU."
+        0.9, title="KV cache", minimum=0.05, maximum=0.99, help="Share of the free GPU memory. ↑ TPS/GPU."
     )
     speculative: str | None = option(
         None,
@@ -107,7 +104,6 @@ class TrtllmSpec:
     transfer: str = option(
         "UCX",
         title="KV transfer",
-        kind="text",
         choices=("DEFAULT", "UCX", "NIXL", "MPI"),
         help="From context to generation servers.",
     )

@@ -22,12 +22,9 @@ _DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 class VllmSpec:
     model: str | None = model_option()
     python: str = python_option("vLLM's environment")
-    device: str = option("cuda", title="Device", kind="text", choices=("cuda", "cpu"), help="The build of vLLM.")
+    device: str = option("cuda", title="Device", choices=("cuda", "cpu"), help="The build of vLLM.")
     gpus: tuple[str, ...] = option(
-        (),
-        title="GPUs",
-        kind="list",
-        help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible.",
+        (), title="GPUs", help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
     )
     tensor_parallel: int = option(
         1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="GPUs per instance."
@@ -43,7 +40,6 @@ class VllmSpec:
     gpu_memory_utilization: float = option(
         0.9,
         title="GPU memory",
-        kind="float",
         minimum=0.05,
         maximum=1.0,
         help="Share of each GPU's memory; what weights and activations leave free is KV cache.",
@@ -51,12 +47,9 @@ class VllmSpec:
     cpu_kv_gib: int = option(
         4, title="KV cache on CPU", unit="GiB", minimum=1, maximum=4096, help="With device cpu only."
     )
-    dtype: str = option("auto", title="Number format", kind="text", choices=_DTYPES, help="Of weights and activations.")
+    dtype: str = option("auto", title="Number format", choices=_DTYPES, help="Of weights and activations.")
     load_format: str = option(
-        "auto",
-        title="Load format",
-        kind="text",
-        help="How weights are loaded; dummy: random weights, the same in every process.",
+        "auto", title="Load format", help="How weights are loaded; dummy: random weights, the same in every process."
     )
     block_size: int | None = option(
         None, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block; left out: vLLM's choice."
@@ -72,22 +65,21 @@ class VllmSpec:
         maximum=1_048_576,
         help="Per engine step; more favours prefill, fewer favours decode. Left out: vLLM's choice.",
     )
-    prefix_caching: bool = option(True, title="Prefix caching", kind="bool", help="Reuse KV between requests.")
+    prefix_caching: bool = option(True, title="Prefix caching", help="Reuse KV between requests.")
     chunked_prefill: bool = option(
-        True, title="Chunked prefill", kind="bool", help="Split long prompts into chunks that run next to decodes."
+        True, title="Chunked prefill", help="Split long prompts into chunks that run next to decodes."
     )
     kv_events: bool = option(
-        True, title="KV events", kind="bool", help="Publish which blocks are cached; the exact prefix index needs it."
+        True, title="KV events", help="Publish which blocks are cached; the exact prefix index needs it."
     )
     sleep_mode: bool = option(
-        False, title="Sleep mode", kind="bool", help="Can release its GPU memory and wake up again. Not on CPU."
+        False, title="Sleep mode", help="Can release its GPU memory and wake up again. Not on CPU."
     )
-    role: str = option(BOTH, title="Role", kind="text", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
     kv: str = option(
         "none",
         title="KV transfer",
-        kind="text",
         choices=tuple(MODES),
         help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk.",
     )
@@ -111,16 +103,13 @@ class VllmSpec:
     store_buffer_mb: int = option(
         512, title="Store buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers to and from the store."
     )
-    protocol: str = option(
-        "tcp", title="Protocol", kind="text", choices=("tcp", "rdma"), help="For Mooncake's transfers."
-    )
+    protocol: str = option("tcp", title="Protocol", choices=("tcp", "rdma"), help="For Mooncake's transfers.")
     rdma_device: str | None = option(
         None, title="RDMA device", kind="text", help="For example mlx5_0; left out: Mooncake selects one."
     )
     dram_gib: float = option(
         8.0,
         title="Host memory for KV",
-        kind="float",
         unit="GiB",
         minimum=0.1,
         maximum=8192,
@@ -132,7 +121,6 @@ class VllmSpec:
     disk_gib: float = option(
         64.0,
         title="Disk for KV",
-        kind="float",
         unit="GiB",
         minimum=0.01,
         maximum=1_048_576,

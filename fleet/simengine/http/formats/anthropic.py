@@ -7,7 +7,7 @@ import orjson
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, strings, text_of
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.http.formats.format import ApiFormat
+from fleet.simengine.http.formats.format import ApiFormat, sse_event
 from fleet.simengine.http.formats.openai import model_of
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 
@@ -61,14 +61,10 @@ def _whole(job: EngineJob) -> bytes:
     return orjson.dumps(_message(job, content=content, **_stop(choice), usage=usage, kv_transfer_params=job.kv))
 
 
-def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
-
-
 def _begin(job: EngineJob) -> bytes:
     message = _message(job, content=[], stop_reason=None, stop_sequence=None, usage=_usage(job, 0))
     block = {"type": "text", "text": ""}
-    return _event("message_start", message=message) + _event("content_block_start", index=0, content_block=block)
+    return sse_event("message_start", message=message) + sse_event("content_block_start", index=0, content_block=block)
 
 
 def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
@@ -82,9 +78,9 @@ def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
 
 def _end(job: EngineJob) -> bytes:
     return (
-        _event("content_block_stop", index=0)
-        + _event("message_delta", delta=_stop(job.choices[0]), usage=_usage(job, job.completion_tokens))
-        + _event("message_stop")
+        sse_event("content_block_stop", index=0)
+        + sse_event("message_delta", delta=_stop(job.choices[0]), usage=_usage(job, job.completion_tokens))
+        + sse_event("message_stop")
     )
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from fleet.simengine.http.body import Body
 from fleet.simengine.http.errors import ApiError
@@ -19,3 +22,7 @@ class ApiFormat:
     end: Callable[[EngineJob], bytes]  # the events after the last token
     error_body: Callable[[ApiError], bytes]
     error_event: Callable[[ApiError], bytes]  # the event that ends a failed stream
+
+
+def sse_event(kind: str, **fields: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))

@@ -8,7 +8,7 @@ from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, messages, text_of
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
-from fleet.simengine.http.formats.format import ApiFormat
+from fleet.simengine.http.formats.format import ApiFormat, sse_event
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 
@@ -74,18 +74,14 @@ def _whole(job: EngineJob) -> bytes:
     return orjson.dumps({**_finished(job), "kv_transfer_params": job.kv})
 
 
-def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
-
-
 def _begin(job: EngineJob) -> bytes:
     at = {"item_id": f"msg_{job.id}", "output_index": 0, "content_index": 0}
     started = _response(job, "in_progress")
     events = (
-        _event("response.created", response=started),
-        _event("response.in_progress", response=started),
-        _event("response.output_item.added", output_index=0, item=_item(job, "in_progress")),
-        _event("response.content_part.added", part=_text(""), **at),
+        sse_event("response.created", response=started),
+        sse_event("response.in_progress", response=started),
+        sse_event("response.output_item.added", output_index=0, item=_item(job, "in_progress")),
+        sse_event("response.content_part.added", part=_text(""), **at),
     )
     delta = orjson.dumps({"type": "response.output_text.delta", **at, "logprobs": []})
     job.head = b"event: response.output_text.delta\ndata: " + delta[:-1] + b',"delta":"'
@@ -102,10 +98,10 @@ def _end(job: EngineJob) -> bytes:
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     text = item["content"][0]["text"]
     return (
-        _event("response.output_text.done", text=text, logprobs=[], **at)
-        + _event("response.content_part.done", part=item["content"][0], **at)
-        + _event("response.output_item.done", output_index=0, item=item)
-        + _event(f"response.{response['status']}", response=response)
+        sse_event("response.output_text.done", text=text, logprobs=[], **at)
+        + sse_event("response.content_part.done", part=item["content"][0], **at)
+        + sse_event("response.output_item.done", output_index=0, item=item)
+        + sse_event(f"response.{response['status']}", response=response)
     )
 
 
