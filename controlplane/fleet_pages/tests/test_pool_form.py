@@ -115,7 +115,7 @@ def test_what_would_change_and_run_is_shown_before_it_is_applied(applied: None, 
     assert "What chat would run" in page
     assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
     assert "hf-1234" not in page.split("<textarea")[0]
-    assert "/no/such/python could not be asked" in page
+    assert "/no/such/python could not be run" in page
     assert not Pool.objects.filter(name="chat").exists()
     assert page.count('<form method="post" action="/fleet/apply"') == 2, "the form's own address applies nothing"
 
