@@ -26,6 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from router.contract.published import FleetValue, PublishedInstance
+from router.contract.sample import InstanceSample
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, Policy, Rates, RoutingRequest
@@ -63,7 +65,8 @@ class Bench:
         self.sessions = Sessions()
         self.pool = Pool("demo")
         self.pool.rates = RATES
-        self.pool.take_fleet({"at": 1.0, "model": "bench", "instances": [_entry(number) for number in range(size)]})
+        instances = tuple(_instance(number) for number in range(size))
+        self.pool.take_fleet(FleetValue(pool="bench", model="bench", at=1.0, instances=instances))
         self.endpoints = list(self.pool.endpoints.values())
         for endpoint in self.endpoints:
             self.load(endpoint)
@@ -75,7 +78,9 @@ class Bench:
 
     def load(self, endpoint: Endpoint) -> None:
         below = self.rng.randrange
-        sample = {"at": time.time(), "kv_usage": self.rng.random() * 0.9, "waiting": below(9)}
+        sample = InstanceSample(
+            id=endpoint.id, epoch=1, at=time.time(), kv_usage=self.rng.random() * 0.9, waiting=below(9)
+        )
         endpoint.take_sample(sample, time.time())
         endpoint.take_others((below(40), below(60_000), below(30)))
 
@@ -104,9 +109,17 @@ class Bench:
         self.sessions.sent(self.calls[number % SESSIONS], self.endpoints[number // SESSIONS % len(self.endpoints)])
 
 
-def _entry(number: int) -> dict[str, object]:
-    where = {"id": f"demo-{number}", "epoch": 1, "url": "http://127.0.0.1:1", "state": "ready", "routable": True}
-    return {**where, "block_size": 16, "kv_blocks": 25_000, "connector": "nixl"}
+def _instance(number: int) -> PublishedInstance:
+    return PublishedInstance(
+        id=f"demo-{number}",
+        epoch=1,
+        url="http://127.0.0.1:1",
+        state="ready",
+        routable=True,
+        block_size=16,
+        kv_blocks=25_000,
+        connector="nixl",
+    )
 
 
 def measure(call: Callable[[int], object], rounds: int) -> Taken:

@@ -116,14 +116,14 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 
 def _sampled(count: int) -> str:
     """What the last look of the worker left behind: whether everything was there, and how old it is."""
-    from fleet.redis import connect
-    from router.contract import codec, redis_keys
+    from fleet.redis import values_of
+    from router.contract import redis_keys
+    from router.contract.sample import InstanceSample
 
-    found = [codec.decode(value) for value in connect().mget([redis_keys.instance_key(f"p-{n}") for n in range(count)])]
-    samples = [sample for sample in found if sample is not None]
+    samples = values_of(InstanceSample, redis_keys.instance_key, [f"p-{n}" for n in range(count)]).values()
     assert len(samples) == count, f"{len(samples)} of {count} were sampled"
-    assert all(sample["cached_by_source"] and sample["transfers"] for sample in samples)
-    times = [sample["at"] for sample in samples]
+    assert all(sample.cached_by_source and sample.transfers for sample in samples)
+    times = [sample.at for sample in samples]
     return f", samples {time.time() - min(times):.1f} s old"
 
 

@@ -22,8 +22,9 @@ from pathlib import Path
 import redis
 
 from controlplane import redis_server
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document
+from router.tests.values import stored
 
 HERE = Path(__file__).resolve().parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -182,8 +183,8 @@ def _publish(client: redis.Redis, urls: list[str]) -> None:
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
     instances = [{"id": f"bench-{i}", "url": url, **common} for i, url in enumerate(urls)]
     fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
-    client.set(redis_keys.policy_key("bench"), codec.encode(policy))
-    client.set(redis_keys.fleet_key("bench"), codec.encode(fleet))
+    client.set(redis_keys.policy_key("bench"), stored(policy))
+    client.set(redis_keys.fleet_key("bench"), stored(fleet))
     client.sadd(redis_keys.POOLS, "bench")
 
 

@@ -31,8 +31,9 @@ from controlplane import redis_server
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.traces.formats import coding_agent
 from controlplane.traces.types import TraceRequest
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document
+from router.tests.values import stored
 
 ROOT = Path(__file__).parent.parent
 MODEL = "bench"
@@ -166,8 +167,8 @@ def publish(client: redis.Redis, ports: list[int]) -> None:
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": KV_BLOCKS}
     instances = [{"id": f"bench-{i}", "url": f"http://127.0.0.1:{port}", **common} for i, port in enumerate(ports)]
     fleet = {"pool": POOL, "model": MODEL, "at": time.time(), "instances": instances}
-    client.set(redis_keys.policy_key(POOL), codec.encode(policy))
-    client.set(redis_keys.fleet_key(POOL), codec.encode(fleet))
+    client.set(redis_keys.policy_key(POOL), stored(policy))
+    client.set(redis_keys.fleet_key(POOL), stored(fleet))
     client.sadd(redis_keys.POOLS, POOL)
 
 

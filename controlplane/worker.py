@@ -13,6 +13,7 @@ from celery import bootsteps, signals
 from celery.beat import EmbeddedService
 
 from router.contract import codec, redis_keys
+from router.contract.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
@@ -109,7 +110,9 @@ def tell(hostname: str, queues: list[str], stopping: threading.Event) -> None:
 
     started_at = time.time()
     while not stopping.is_set():
-        value = {"name": hostname, "at": time.time(), "started_at": started_at, "pid": os.getpid(), "queues": queues}
+        value = WorkerPresence(
+            name=hostname, at=time.time(), started_at=started_at, pid=os.getpid(), queues=tuple(queues)
+        )
         # A lost Redis is reported by the broker's connection, and readers see the age of the value.
         with contextlib.suppress(redis.RedisError):
             connect().set(redis_keys.worker_key(hostname), codec.encode(value), ex=redis_keys.WORKER_TTL_S)

@@ -8,6 +8,7 @@ from django.utils import timezone
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router.contract import codec, redis_keys
+from router.contract.fleet_status import FleetEvent
 
 EVENTS_KEPT = 1_000  # on the ticker
 log = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ def record_node(
 
 def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
     """Add an entry to the ticker; without Redis there is no ticker."""
-    value = codec.encode({"at": at, "kind": kind, "subject": subject, "text": text, "actor": actor})
+    event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor)
     try:
-        connect().xadd(redis_keys.EVENTS, {"e": value}, maxlen=EVENTS_KEPT, approximate=True)
+        connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:
         log.warning("event not announced: %s", error)

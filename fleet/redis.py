@@ -1,10 +1,13 @@
 """Redis connections of the Django processes, with explicit time-outs."""
 
 import functools
+from collections.abc import Callable, Sequence
 
 import redis
 import redis.asyncio
 from django.conf import settings
+
+from router.contract.codec import Value, decode
 
 CONNECT_S = 2
 ANSWER_S = 3  # a page makes several calls; a hanging Redis must not delay it by half a minute for each
@@ -21,3 +24,10 @@ def connect() -> redis.Redis:
 def connect_async() -> redis.asyncio.Redis:
     """A client for the running event loop; the caller closes it."""
     return redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=QUIET_S, socket_connect_timeout=CONNECT_S)
+
+
+def values_of(kind: type[Value], key_of: Callable[[str], str], names: Sequence[str]) -> dict[str, Value]:
+    """By name, the readable values of their keys. Raises redis.RedisError."""
+    raws = connect().mget([key_of(name) for name in names]) if names else ()
+    found = ((name, decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
+    return {name: value for name, value in found if value is not None}

@@ -3,7 +3,6 @@
 import datetime as dt
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 import redis
 
@@ -14,11 +13,12 @@ from fleet.models import Instance, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance
 from fleet.plan.placement import NodeView
 from fleet.plan.scaling import Scale, current_scale
-from fleet.redis import connect
+from fleet.redis import values_of
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
 from fleet.spec.versions import VersionStatus, version_statuses
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.contract.sample import InstanceSample
 from router.contract.staleness import NODE_GONE_S
 
 IDLE_AFTER_S = 1.0  # a sample that much younger than the drain covers every request that routers sent before it
@@ -93,20 +93,16 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus
     )
 
 
-def samples_of(rows: Iterable[Instance]) -> dict[str, dict[str, Any]]:
-    names = [row.name for row in rows]
-    if not names:
-        return {}
+def samples_of(rows: Iterable[Instance]) -> dict[str, InstanceSample]:
+    """By name, the latest samples; empty without Redis."""
     try:
-        values = connect().mget([redis_keys.instance_key(name) for name in names])
+        return values_of(InstanceSample, redis_keys.instance_key, [row.name for row in rows])
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
         return {}
-    read = {name: codec.decode(value) for name, value in zip(names, values, strict=True)}
-    return {name: sample for name, sample in read.items() if sample is not None}
 
 
-def observed_of(row: Instance, sample: dict[str, Any] | None) -> ObservedInstance:
+def observed_of(row: Instance, sample: InstanceSample | None) -> ObservedInstance:
     return ObservedInstance(
         name=row.name,
         pool=row.pool.name,
@@ -132,13 +128,13 @@ def observed_of(row: Instance, sample: dict[str, Any] | None) -> ObservedInstanc
     )
 
 
-def _load(row: Instance, sample: dict[str, Any] | None) -> int:
-    if sample is None or sample["epoch"] != row.epoch:
+def _load(row: Instance, sample: InstanceSample | None) -> int:
+    if sample is None or sample.epoch != row.epoch:
         return 0
-    return int((sample["running"] or 0) + (sample["waiting"] or 0))
+    return int((sample.running or 0) + (sample.waiting or 0))
 
 
-def _is_idle(row: Instance, sample: dict[str, Any] | None) -> bool:
-    if sample is None or sample["epoch"] != row.epoch or sample["at"] < row.since.timestamp() + IDLE_AFTER_S:
+def _is_idle(row: Instance, sample: InstanceSample | None) -> bool:
+    if sample is None or sample.epoch != row.epoch or sample.at < row.since.timestamp() + IDLE_AFTER_S:
         return False
-    return bool(sample["running"] == 0 and sample["waiting"] == 0)
+    return bool(sample.running == 0 and sample.waiting == 0)

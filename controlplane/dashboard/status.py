@@ -1,14 +1,12 @@
-"""The one word an instance is shown with: its state as the fleet knows it, corrected by its last sample. Pure."""
+"""The status that an instance is shown with: its state, corrected by its last sample. Pure."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from router.contract.sample import InstanceSample
 from router.contract.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
 KV_SATURATED = 0.9  # share of KV blocks in use
 WAITING_SATURATED = 16  # requests waiting in one engine
 
-# Every word of the vocabulary, worst first; totals are counted and listed in this order.
+# Every status, worst first; totals are listed in this order.
 ORDER = (
     "failed",
     "unreachable",
@@ -26,13 +24,13 @@ ORDER = (
 SERVING = ("ready", "draining")  # states in which an engine should give a sample every second
 
 
-def shown_status(state: str, sample: Mapping[str, Any] | None, now: float) -> tuple[str, str]:
-    """(word, why in words). `sample` None: none was ever seen, or it has expired."""
+def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple[str, str]:
+    """(status, reason). `sample` None: there was none, or it has expired."""
     if state not in SERVING:
         return state, ""
     if sample is None:
         return "unseen", "no sample yet"
-    age = now - sample["at"]
+    age = now - sample.at
     if age > SAMPLE_OFFLINE_S:
         return "offline", f"no sample for {age:.0f} s"
     if age > SAMPLE_STALE_S:
@@ -42,8 +40,8 @@ def shown_status(state: str, sample: Mapping[str, Any] | None, now: float) -> tu
     return state, ""
 
 
-def _load(sample: Mapping[str, Any]) -> tuple[str, str]:
-    kv, waiting = sample.get("kv_usage"), sample.get("waiting")
+def _load(sample: InstanceSample) -> tuple[str, str]:
+    kv, waiting = sample.kv_usage, sample.waiting
     if kv is not None and kv >= KV_SATURATED:
         return "saturated", f"KV cache {kv * 100:.0f} % full (threshold {KV_SATURATED * 100:.0f} %)"
     if waiting is not None and waiting >= WAITING_SATURATED:

@@ -4,6 +4,7 @@ Called by the control worker; by the web process where no worker does it. Who cl
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -11,7 +12,13 @@ import redis
 
 from controlplane.dashboard import frames, history
 from router.contract import codec, redis_keys
+from router.contract.fleet_status import FleetEvent, NodesValue, ScalingAdvice
 from router.contract.pools import is_ephemeral
+from router.contract.published import FleetValue, PolicyValue
+from router.contract.router_status import RouterStatus
+from router.contract.sample import InstanceSample
+
+Json = dict[str, Any]
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # no frame from the control worker for so long: a web process builds them
@@ -38,12 +45,12 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
     return at is not None and now - float(at) < OWN_FRAME_AFTER_S
 
 
-def encode(frame: dict[str, Any]) -> bytes:
+def encode(frame: Json) -> bytes:
     """orjson writes NaN and infinity as null, which is what an unknown figure is."""
     return orjson.dumps(frame)
 
 
-def publish(client: redis.Redis, frame: dict[str, Any], text: bytes) -> None:
+def publish(client: redis.Redis, frame: Json, text: bytes) -> None:
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
         pipe.xadd(
@@ -53,51 +60,64 @@ def publish(client: redis.Redis, frame: dict[str, Any], text: bytes) -> None:
         pipe.execute()
 
 
-def latest(client: redis.Redis) -> dict[str, Any] | None:
-    return codec.decode(client.get(redis_keys.FRAMES_LATEST))
+def loads(raw: bytes | None) -> Json | None:
+    """A published frame; None when there is none of this schema."""
+    frame = None if raw is None else orjson.loads(raw)
+    return frame if frame is not None and frame["schema"] == frames.SCHEMA else None
 
 
-def current(client: redis.Redis, now: float) -> dict[str, Any] | None:
+def latest(client: redis.Redis) -> Json | None:
+    raw: Any = client.get(redis_keys.FRAMES_LATEST)
+    return loads(raw)
+
+
+def current(client: redis.Redis, now: float) -> Json | None:
     """The newest frame; built here and now when nobody has built one lately."""
     frame = latest(client)
     if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
         return frame
     built = step(client, now, "web")
     if built is not None:
-        return codec.decode(built)
+        return loads(built)
     # Another process builds this second's frame. The very first may not be there yet: then one for this caller alone.
     return latest(client) or _unpublished(client, now)
 
 
-def _unpublished(client: redis.Redis, now: float) -> dict[str, Any] | None:
+def _unpublished(client: redis.Redis, now: float) -> Json | None:
     inputs, previous = read(client, now)
-    return codec.decode(encode(frames.build_frame(now, inputs, previous, "web")))
+    return loads(encode(frames.build_frame(now, inputs, previous, "web")))
 
 
-def rows(client: redis.Redis, now: float, seconds: int) -> list[dict[str, Any]]:
+def rows(client: redis.Redis, now: float, seconds: int) -> list[Json]:
     """The kept rows of the last `seconds`, oldest first."""
     since = int((now - seconds) * 1000)
     return [orjson.loads(fields[b"f"]) for _, fields in client.xrange(redis_keys.FRAMES, min=since) if b"f" in fields]
 
 
-class Reader:
-    """Decodes values and counts those that it cannot read."""
+class LiveReader:
+    """Reads values and counts those that are unreadable."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
         self.unreadable = 0
 
-    def decode(self, raw: bytes | None) -> dict[str, Any] | None:
-        value = codec.decode(raw)
+    def decode(self, kind: type[codec.Value], raw: bytes | None) -> codec.Value | None:
+        value = codec.decode(kind, raw)
         self.unreadable += raw is not None and value is None
         return value
 
-    def by_name(self, names: list[str], raws: list[bytes | None]) -> dict[str, dict[str, Any]]:
-        decoded = ((name, self.decode(raw)) for name, raw in zip(names, raws, strict=True))
+    def values(
+        self, kind: type[codec.Value], key_of: Callable[[str], str], names: Sequence[str]
+    ) -> dict[str, codec.Value]:
+        """By name, the readable values of their keys."""
+        raws: Any = self._client.mget([key_of(name) for name in names]) if names else ()
+        decoded = ((name, self.decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
         return {name: value for name, value in decoded if value is not None}
 
 
-def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any] | None]:
-    reader = Reader()
+def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, Json | None]:
+    """What a frame is built from, and the frame before."""
+    reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
         pipe.smembers(redis_keys.POOLS)
         pipe.zrangebyscore(redis_keys.ROUTERS, now - ROUTERS_REMEMBERED_S, "+inf")
@@ -105,35 +125,22 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, dict[str, Any]
         pipe.get(redis_keys.FRAMES_CONTROL_AT)
         pipe.get(redis_keys.NODES)
         pipe.xrevrange(redis_keys.EVENTS, count=frames.EVENTS_SHOWN)
-        raw_pools, raw_routers, previous, control_at, nodes, events = pipe.execute()
-    pools, routers = sorted(map(bytes.decode, raw_pools)), list(map(bytes.decode, raw_routers))
-    with client.pipeline(transaction=False) as pipe:
-        for key_of in (redis_keys.fleet_key, redis_keys.policy_key, redis_keys.scaling_key):
-            for pool in pools:
-                pipe.get(key_of(pool))
-        for router in routers:
-            pipe.get(redis_keys.router_key(router))
-        raws = pipe.execute()
-    fleets = reader.by_name(pools, raws[: len(pools)])
-    instances = [item["id"] for name, fleet in fleets.items() if not is_ephemeral(name) for item in fleet["instances"]]
-    samples = client.mget([redis_keys.instance_key(name) for name in instances]) if instances else []
+        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_events = pipe.execute()
+    pools = sorted(map(bytes.decode, raw_pools))
+    fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
+    lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
+    instances = [instance.id for fleet in lasting for instance in fleet.instances]
+    nodes = reader.decode(NodesValue, raw_nodes)
+    events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
     inputs = frames.Inputs(
         fleets=fleets,
-        samples=reader.by_name(instances, samples),
-        routers=reader.by_name(routers, raws[3 * len(pools) :]),
-        scaling=reader.by_name(pools, raws[2 * len(pools) : 3 * len(pools)]),
-        policies=reader.by_name(pools, raws[len(pools) : 2 * len(pools)]),
-        events=[event for _, fields in events if (event := _event(fields))],
-        nodes=(reader.decode(nodes) or {}).get("nodes", ()),
+        samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
+        routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),
+        scaling=reader.values(ScalingAdvice, redis_keys.scaling_key, pools),
+        policies=reader.values(PolicyValue, redis_keys.policy_key, pools),
+        events=[event for event in events if event is not None],
+        nodes=nodes.nodes if nodes is not None else (),
         control_at=float(control_at) if control_at else None,
         unreadable=reader.unreadable,
     )
-    return inputs, codec.decode(previous)
-
-
-def _event(fields: dict[bytes, bytes]) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(fields[b"e"])
-    except (KeyError, orjson.JSONDecodeError):
-        return None
-    return value if isinstance(value, dict) and "at" in value else None
+    return inputs, loads(previous)

@@ -1,14 +1,14 @@
-"""What the routers know of an instance's KV cache, as each of them says in weir:router:<id>."""
+"""What each router knows of an instance's KV cache."""
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 
 from controlplane.policies.publication import live_routers
-from fleet.redis import connect
-from router.contract import codec, redis_keys
+from fleet.redis import values_of
+from router.contract import redis_keys
+from router.contract.router_status import IndexStatus, RouterStatus
 
 log = logging.getLogger(__name__)
 
@@ -16,27 +16,26 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class KnownIndex:
     router: str
-    figures: dict[str, Any]  # `Index` of docs/redis.md
+    status: IndexStatus
 
     @property
     def share(self) -> float | None:
         """Predicted over actual cached tokens; None when nothing was cached."""
-        actual = self.figures.get("actual")
-        return self.figures["predicted"] / actual if actual else None
+        return self.status.predicted / self.status.actual if self.status.actual else None
 
     @property
     def mean_error(self) -> float | None:
         """Tokens by which a prediction was wrong, on average."""
-        return self.figures["error"] / self.figures["n"] if self.figures.get("n") else None
+        return self.status.error / self.status.n if self.status.n else None
 
 
 def indexes_of(instance: str) -> list[KnownIndex]:
-    """One per router that is there and knows the instance; without Redis there are none."""
+    """One per live router that knows the instance; empty without Redis."""
     try:
-        names = live_routers()
-        raw: Any = connect().mget([redis_keys.router_key(name) for name in names]) if names else []
+        routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
     except redis.RedisError as error:
         log.warning("no indexes: %s", error)
         return []
-    said = [(name, (codec.decode(value) or {}).get("indexes") or {}) for name, value in zip(names, raw, strict=True)]
-    return [KnownIndex(name, known[instance]) for name, known in said if instance in known]
+    return [
+        KnownIndex(name, router.indexes[instance]) for name, router in routers.items() if instance in router.indexes
+    ]

@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import redis
 from django.utils import timezone
@@ -20,9 +19,11 @@ from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import differences
 from fleet.plan.placement import NodeView, refusal
 from fleet.plan.reconcile import waits_for
-from fleet.redis import connect
+from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.contract.fleet_status import ScalingAdvice
+from router.contract.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
@@ -33,35 +34,32 @@ class InstanceRow:
     instance: Instance
     status: str  # the word that is shown: its state, corrected by the sample's age and load
     reason: str
-    sample: dict[str, Any] | None
+    sample: InstanceSample | None
     age_s: float | None  # of the sample; None: there is none
     uptime_s: float | None  # None: nothing runs
 
     @property
     def kv_percent(self) -> float | None:
-        used = self.figure("kv_usage")
-        return None if used is None else used * 100
+        return None if self.sample is None or self.sample.kv_usage is None else self.sample.kv_usage * 100
 
     @property
     def kv_used_blocks(self) -> int | None:
-        used, blocks = self.figure("kv_usage"), self.figure("kv_blocks")
-        return None if used is None or blocks is None else round(used * blocks)
+        sample = self.sample
+        if sample is None or sample.kv_usage is None or sample.kv_blocks is None:
+            return None
+        return round(sample.kv_usage * sample.kv_blocks)
 
     @property
     def kv_room(self) -> float | None:
         """Bytes of its whole KV cache, where a token's size is known."""
         size = self.instance.wire.get("kv", {}).get("bytes_per_token")
-        blocks, each = self.figure("kv_blocks"), self.figure("block_size")
-        return blocks * each * size if size and blocks and each else None
+        if self.sample is None or not (size and self.sample.kv_blocks and self.sample.block_size):
+            return None
+        return float(self.sample.kv_blocks * self.sample.block_size * size)
 
     @property
     def hit_percent(self) -> float | None:
-        rate = self.figure("hit_rate")
-        return None if rate is None else rate * 100
-
-    def figure(self, name: str) -> Any:
-        """Of the latest sample; None where there is none, or it is of an earlier process."""
-        return self.sample.get(name) if self.sample is not None else None
+        return None if self.sample is None or self.sample.hit_rate is None else self.sample.hit_rate * 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class PoolRow:
     away: str  # why no node could take an instance of it; empty: one could
     waits: str  # for which pools; empty: for none
     policy_known: bool  # the policy it names has a version
-    advice: dict[str, Any] | None  # of its autoscaler
+    advice: ScalingAdvice | None  # of its autoscaler
 
     @property
     def health(self) -> str:
@@ -92,17 +90,13 @@ class PoolRow:
         return f"{self.ready} of {self.wanted} ready"
 
 
-def samples(names: Sequence[str]) -> dict[str, dict[str, Any]] | None:
-    """The latest samples; None without Redis."""
-    if not names:
-        return {}
+def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
+    """By name, the latest samples; None without Redis."""
     try:
-        raw = connect().mget([redis_keys.instance_key(name) for name in names])
+        return values_of(InstanceSample, redis_keys.instance_key, names)
     except redis.RedisError as error:
         log.warning("no samples: %s", error)
         return None
-    read = {name: codec.decode(value) for name, value in zip(names, raw, strict=True)}
-    return {name: sample for name, sample in read.items() if sample is not None}
 
 
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
@@ -116,8 +110,8 @@ def _unread(row: InstanceRow) -> InstanceRow:
     return replace(row, reason="no figures: Redis does not answer") if row.status == "unseen" else row
 
 
-def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.datetime) -> InstanceRow:
-    if sample is not None and (sample["epoch"] != instance.epoch or instance.state in _RESTING):
+def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.datetime) -> InstanceRow:
+    if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
         sample = None  # of the process before this one
     status, why = shown_status(instance.state, sample, now.timestamp())
     started = None if instance.state in _RESTING else instance.started_at
@@ -126,7 +120,7 @@ def _instance_row(instance: Instance, sample: dict[str, Any] | None, now: dt.dat
         status=status,
         reason=why or instance.reason,
         sample=sample,
-        age_s=None if sample is None else max(0.0, now.timestamp() - sample["at"]),
+        age_s=None if sample is None else max(0.0, now.timestamp() - sample.at),
         uptime_s=None if started is None else (now - started).total_seconds(),
     )
 
@@ -150,7 +144,7 @@ def _pool_row(
     nodes: Sequence[NodeView],
     ready_pools: set[str],
     published: set[str],
-    advice: dict[str, Any] | None,
+    advice: ScalingAdvice | None,
 ) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
     counted = Counter(row.status for row in rows)

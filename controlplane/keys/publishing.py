@@ -7,42 +7,44 @@ from typing import Any
 import structlog
 from django.db.models import Q
 from django.utils import timezone
+from msgspec.structs import replace
 from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
 from fleet.redis import connect
 from router.contract import codec, redis_keys
+from router.contract.api_keys import ApiKeysValue, PublishedKey
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
 
 
-def document() -> dict[str, Any]:
-    """As wire.py's weir:keys, without the time."""
-    good = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
-    return {
-        "required": sorted(KeyedPool.objects.values_list("pool", flat=True)),
-        "keys": [_entry(key) for key in good.order_by("pk")],
-    }
+def valid_keys() -> ApiKeysValue:
+    """As the database has them, without a time."""
+    valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
+    return ApiKeysValue(
+        required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
+        keys=tuple(_published(key) for key in valid.order_by("pk")),
+    )
 
 
-def _entry(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": str(key.pk),
-        "name": key.name,
-        "sha256": key.sha256,
-        "pools": key.pools,
-        "requests_per_min": key.requests_per_min,
-        "tokens_per_min": key.tokens_per_min,
-        "expires_at": key.expires_at.timestamp() if key.expires_at is not None else None,
-    }
+def _published(key: ApiKey) -> PublishedKey:
+    return PublishedKey(
+        id=str(key.pk),
+        name=key.name,
+        sha256=key.sha256,
+        pools=frozenset(key.pools),
+        requests_per_min=key.requests_per_min,
+        tokens_per_min=key.tokens_per_min,
+        expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,
+    )
 
 
 def publish() -> bool:
     """Publish the current keys. False when Redis is unreachable; `republish` tries again later."""
     try:
         with connect().pipeline(transaction=True) as pipe:
-            pipe.set(redis_keys.API_KEYS, codec.encode({"at": time.time(), **document()}))
+            pipe.set(redis_keys.API_KEYS, codec.encode(replace(valid_keys(), at=time.time())))
             pipe.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
             pipe.execute()
     except RedisError as error:
@@ -53,11 +55,11 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
-    held = codec.decode(connect().get(redis_keys.API_KEYS))
-    wanted = document()
-    if held is not None and {name: held.get(name) for name in wanted} == wanted:
+    held = codec.decode(ApiKeysValue, connect().get(redis_keys.API_KEYS))
+    wanted = valid_keys()
+    if held is not None and replace(held, at=wanted.at) == wanted:
         return False
-    log.info("keys.republished", keys=len(wanted["keys"]))
+    log.info("keys.republished", keys=len(wanted.keys))
     return publish()
 
 

@@ -1,14 +1,17 @@
 """The live figures that thresholds are compared with: by key, as the parameters name them."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from fleet.redis import connect
-from router.contract import codec, redis_keys, router_status, sketch, staleness
+from fleet.redis import connect, values_of
+from router.contract import redis_keys, sketch, staleness
+from router.contract.published import FleetValue
+from router.contract.router_status import WINDOW_S, Load, RouterStatus, Window
+from router.contract.sample import InstanceSample
 
 FEW = 20  # fewer observations than this are marked
 
@@ -31,9 +34,9 @@ class LiveMetric:
 class LiveMetrics:
     """What Redis says about some pools right now."""
 
-    windows: tuple[dict[str, Any], ...]  # one per router, pool and class
-    inflight: dict[str, tuple[int, int, int]]  # instance → requests, prefill tokens, decodes: sent by all routers
-    samples: tuple[dict[str, Any], ...]  # of the pools' instances, none older than OFFLINE_S
+    windows: tuple[Window, ...]  # one per router, pool and class
+    inflight: dict[str, Load]  # by instance, sent by all routers
+    samples: tuple[InstanceSample, ...]  # of the pools' instances, none older than SAMPLE_OFFLINE_S
 
 
 def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
@@ -49,26 +52,19 @@ def read(pools: list[str], now: float | None = None) -> LiveMetrics:
     now = time.time() if now is None else now
     client: Any = connect()
     names = [n.decode() for n in client.zrangebyscore(redis_keys.ROUTERS, now - staleness.ROUTER_GONE_S, "+inf")]
-    routers = _decoded([redis_keys.router_key(name) for name in names])
-    fleets = _decoded([redis_keys.fleet_key(pool) for pool in pools])
-    instances = [str(i.get("id")) for fleet in fleets for i in fleet.get("instances") or []]
-    samples = _decoded([redis_keys.instance_key(name) for name in instances])
-    windows = [w for r in routers for pool in pools for w in ((r.get("classes") or {}).get(pool) or {}).values()]
-    fresh = tuple(s for s in samples if now - float(s.get("at") or 0) < staleness.SAMPLE_OFFLINE_S)
-    return LiveMetrics(tuple(windows), _sent(routers, set(instances)), fresh)
+    routers = values_of(RouterStatus, redis_keys.router_key, names).values()
+    fleets = values_of(FleetValue, redis_keys.fleet_key, pools).values()
+    instances = [instance.id for fleet in fleets for instance in fleet.instances]
+    samples = values_of(InstanceSample, redis_keys.instance_key, instances).values()
+    windows = tuple(window for router in routers for pool in pools for window in router.classes.get(pool, {}).values())
+    fresh = tuple(sample for sample in samples if now - sample.at < staleness.SAMPLE_OFFLINE_S)
+    return LiveMetrics(windows, _sent(routers, set(instances)), fresh)
 
 
-def _decoded(keys: list[str]) -> list[dict[str, Any]]:
-    if not keys:
-        return []
-    raw: Any = connect().mget(keys)
-    return [value for value in map(codec.decode, raw) if value is not None]
-
-
-def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple[int, int, int]]:
-    total = dict.fromkeys(instances, (0, 0, 0)) if routers else {}
+def _sent(routers: Collection[RouterStatus], instances: set[str]) -> dict[str, Load]:
+    total: dict[str, Load] = dict.fromkeys(instances, (0, 0, 0)) if routers else {}
     for router in routers:
-        for name, (requests, prefill, decodes) in (router.get("inflight") or {}).items():
+        for name, (requests, prefill, decodes) in router.inflight.items():
             if name in instances:
                 r, p, d = total.get(name, (0, 0, 0))
                 total[name] = (r + requests, p + prefill, d + decodes)
@@ -76,7 +72,7 @@ def _sent(routers: list[dict[str, Any]], instances: set[str]) -> dict[str, tuple
 
 
 def _quantile(live: LiveMetrics, name: str, share: float, label: str, unit: str, scale: float = 1.0) -> LiveMetric:
-    merged = sketch.merge(window.get(name) or {} for window in live.windows)
+    merged = sketch.merge(getattr(window, name) for window in live.windows)
     value = sketch.quantile(merged, share)
     return LiveMetric(label, None if value is None else value * scale, unit, sketch.count(merged))
 
@@ -93,14 +89,14 @@ def _prefill_ratio(live: LiveMetrics) -> LiveMetric:
 
 
 def _retries(live: LiveMetrics) -> LiveMetric:
-    label = f"requests retried, {router_status.WINDOW_S} s"
+    label = f"requests retried, {WINDOW_S} s"
     if not live.windows:
         return LiveMetric(label, None, "per minute")
-    per_minute = sum(int(w.get("retries") or 0) for w in live.windows) * 60 / router_status.WINDOW_S
+    per_minute = sum(window.retries for window in live.windows) * 60 / WINDOW_S
     return LiveMetric(label, per_minute, "per minute")
 
 
-_60 = f"{router_status.WINDOW_S} s"
+_60 = f"{WINDOW_S} s"
 METRICS: dict[str, Callable[[LiveMetrics], LiveMetric]] = {
     "class.new_tokens_p90": lambda m: _quantile(m, "new_tokens", 0.9, f"p90 of new tokens, {_60}", "tokens"),
     "class.hit_share_p50": lambda m: _quantile(m, "hit_percent", 0.5, f"median cached share, {_60}", "share", 0.01),
@@ -114,10 +110,10 @@ METRICS: dict[str, Callable[[LiveMetrics], LiveMetric]] = {
         (load[0] for load in m.inflight.values()), "most requests on one instance, now", "requests"
     ),
     "instance.waiting_max": lambda m: _most(
-        (s.get("waiting") for s in m.samples), "most waiting on one instance, now", "requests"
+        (sample.waiting for sample in m.samples), "most waiting on one instance, now", "requests"
     ),
     "instance.kv_usage_max": lambda m: _most(
-        (s.get("kv_usage") for s in m.samples), "highest KV usage of an instance, now", "share"
+        (sample.kv_usage for sample in m.samples), "highest KV usage of an instance, now", "share"
     ),
     "router.retries_per_min": _retries,
 }

@@ -14,9 +14,11 @@ import structlog
 from controlplane.policies import selectors
 from controlplane.policies.models import PolicyVersion
 from fleet.models import Pool
-from fleet.redis import connect
+from fleet.redis import connect, values_of
 from router.contract import codec, redis_keys, staleness
 from router.contract.pools import is_ephemeral
+from router.contract.published import PolicyAck, PolicyValue
+from router.contract.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
 
@@ -25,15 +27,14 @@ WAIT_S = 1.0  # for the routers' acknowledgements
 
 def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha256: str) -> None:
     """Let routers serve `pool` by this document from now on; raises redis.RedisError when Redis is away."""
-    value = {
-        "pool": pool,
-        "policy": policy_name,
-        "version": version,
-        "sha256": sha256,
-        "document": document,
-        "rollout": {"mode": "full"},
-        "published_at": time.time(),
-    }
+    value = PolicyValue(
+        pool=pool,
+        policy=policy_name,
+        version=version,
+        sha256=sha256,
+        document=document,
+        published_at=time.time(),
+    )
     with connect().pipeline(transaction=True) as pipe:
         pipe.sadd(redis_keys.POOLS, pool)
         pipe.set(redis_keys.policy_key(pool), codec.encode(value))
@@ -56,12 +57,9 @@ def served_pools() -> set[str]:
     return {name.decode() for name in names}
 
 
-def published(pools: list[str]) -> dict[str, dict[str, Any] | None]:
-    """What Redis holds for each pool; None where there is nothing readable."""
-    if not pools:
-        return {}
-    raw: Any = connect().mget([redis_keys.policy_key(pool) for pool in pools])
-    return {pool: codec.decode(value) for pool, value in zip(pools, raw, strict=True)}
+def published(pools: list[str]) -> dict[str, PolicyValue]:
+    """By pool, the readable policies in Redis."""
+    return values_of(PolicyValue, redis_keys.policy_key, pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +92,15 @@ class AckWaiter:
         acks: list[Ack] = []
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
-            value = codec.decode(message["data"]) if message else None
-            if value is None or value.get("version") != version:
+            ack = codec.decode(PolicyAck, message["data"]) if message else None
+            if ack is None or ack.version != version:
                 continue
-            router = str(value.get("router"))
-            waiting = missing.get(router)
+            waiting = missing.get(ack.router)
             if waiting is not None:
-                waiting.discard(value.get("pool"))
+                waiting.discard(ack.pool)
                 if not waiting:
-                    del missing[router]
-                    acks.append(Ack(router, round((time.monotonic() - since) * 1000, 1)))
+                    del missing[ack.router]
+                    acks.append(Ack(ack.router, round((time.monotonic() - since) * 1000, 1)))
         return tuple(acks)
 
 
@@ -152,16 +149,14 @@ def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Ackn
 
 
 def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
-    names = live_routers()
-    if not names or not pools:
-        return []
-    raw: Any = connect().mget([redis_keys.router_key(name) for name in names])
+    names = live_routers() if pools else []
+    statuses = values_of(RouterStatus, redis_keys.router_key, names)
     rows = []
-    for name, value in zip(names, raw, strict=True):
-        known = (codec.decode(value) or {}).get("pools") or {}
+    for name in names:
         for pool in pools:
-            entry = known.get(pool) or {}
-            rows.append(RouterVersion(name, pool, entry.get("version") if entry.get("policy") == policy_name else None))
+            served = statuses[name].pools.get(pool) if name in statuses else None
+            runs = served.version if served is not None and served.policy == policy_name else None
+            rows.append(RouterVersion(name, pool, runs))
     return rows
 
 
@@ -175,7 +170,7 @@ def republish_missing() -> list[str]:
     changed = []
     for pool, name in sorted(wanted.items()):
         version = live.get(name)
-        if version is not None and not (pool in listed and _holds(held[pool], version)):
+        if version is not None and not (pool in listed and _holds(held.get(pool), version)):
             put(pool, name, version.number, version.document, version.sha256)
             changed.append(pool)
     for pool in sorted(_strays(listed - set(wanted))):
@@ -191,8 +186,7 @@ def _strays(undeclared: set[str]) -> set[str]:
     return {pool for pool in undeclared - ephemeral if not is_ephemeral(pool)}
 
 
-def _holds(value: dict[str, Any] | None, version: PolicyVersion) -> bool:
+def _holds(value: PolicyValue | None, version: PolicyVersion) -> bool:
     if value is None:
         return False
-    held = (value.get("policy"), value.get("version"), value.get("sha256"))
-    return held == (version.policy.name, version.number, version.sha256)
+    return (value.policy, value.version, value.sha256) == (version.policy.name, version.number, version.sha256)

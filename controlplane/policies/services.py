@@ -9,7 +9,6 @@ import structlog
 from django.db import IntegrityError, transaction
 
 from controlplane.audit import services as audit
-from controlplane.audit.events import announce
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.policies import publication, selectors
 from controlplane.policies.drafts.services import (
@@ -29,6 +28,7 @@ from controlplane.policies.drafts.services import (
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
+from fleet.events import announce
 from router.policy.schema import document as documents
 
 __all__ = [
@@ -245,5 +245,5 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
             waiter.close()
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
     text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
-    announce("policy.published", f"policy {policy.name}", text, version.actor_name)
+    announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time())
     return Publication(version, heard, missing, pools, stored_only=False)

@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import redis
+from msgspec import to_builtins
 
-from router.contract import codec, redis_keys
-from router.policy.replay import upgraded
+from router.contract import redis_keys
+from router.contract.codec import decode
+from router.contract.receipt import Receipt
 
 Json = Mapping[str, Any]
 PAGE = 500
@@ -60,9 +62,9 @@ def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
     return _decoded(value)
 
 
-def _decoded(value: bytes | None) -> dict[str, Any] | None:
-    receipt = codec.decode(value)
-    return None if receipt is None else upgraded(receipt)
+def _decoded(raw: bytes | None) -> dict[str, Any] | None:
+    receipt = decode(Receipt, raw)
+    return None if receipt is None else to_builtins(receipt)
 
 
 def _newest_first(client: Any) -> Iterator[tuple[bytes, dict[str, Any]]]:

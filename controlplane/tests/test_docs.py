@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
+from router.contract.codec import RedisValue
+
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
@@ -87,15 +89,16 @@ def test_the_published_description_of_the_api_is_the_one_that_is_served():
     assert json.loads(read("docs/openapi.json"))["paths"].keys() == served["paths"].keys()
 
 
-def test_every_redis_key_is_in_the_table_of_the_contract():
+def redis_table():
+    """{key: value} of docs/redis.md."""
+    return dict(re.findall(r"^\| `(weir:.+?)` \|.*\| (.+?) \|$", read("docs/redis.md"), re.MULTILINE))
+
+
+def test_every_redis_key_is_documented():
     from router.contract import redis_keys
 
-    table = {
-        re.sub(r"<[^>]+>", "", key) for key in re.findall(r"^\| (weir:.+?) \|", read("docs/redis.md"), re.MULTILINE)
-    }
-    named = {
-        value for name, value in vars(redis_keys).items() if name.isupper() and str(value).startswith(redis_keys.PREFIX)
-    }
+    table = {re.sub(r"<[^>]+>", "", key) for key in redis_table()}
+    named = {v for k, v in vars(redis_keys).items() if k.isupper() and str(v).startswith(redis_keys.PREFIX)}
     made = {
         function(*[""] * function.__code__.co_argcount)
         for name, function in vars(redis_keys).items()
@@ -103,6 +106,14 @@ def test_every_redis_key_is_in_the_table_of_the_contract():
     }
     known = table | {key.rstrip(":") for key in table}  # a constant may name the part before the variable one
     assert (named | made) - {redis_keys.PREFIX} <= known
+
+
+def test_every_value_in_redis_names_its_keys():
+    """The struct in the table is one of router/contract, whose docstring begins with that key."""
+    kinds = {kind.__name__: kind for kind in RedisValue.__subclasses__()}
+    named = {key: re.findall(r"`([A-Z]\w+)`", value) for key, value in redis_table().items()}
+    assert {name for names in named.values() for name in names} == kinds.keys()
+    assert [key for key, names in named.items() for name in names if key not in kinds[name].__doc__] == []
 
 
 def test_every_metric_of_the_router_is_documented():

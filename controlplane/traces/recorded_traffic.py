@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.redis import connect
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.contract.codec import decode
+from router.contract.receipt import TrafficEntry
 
 PAGE = 500  # entries at a time
 
@@ -80,8 +82,7 @@ def newest_of(pool: str, count: int, until: str = "") -> tuple[list[bytes], str]
 
 
 def _is_readable(raw: bytes) -> bool:
-    value = codec.decode(raw)
-    return value is not None and isinstance(value.get("at"), float)
+    return decode(TrafficEntry, raw) is not None
 
 
 def _entries() -> Iterator[tuple[bytes, bytes]]:

@@ -11,6 +11,7 @@ import redis
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
 from router.contract import codec, redis_keys
+from router.contract.fleet_status import WorkerPresence
 
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
@@ -50,8 +51,8 @@ async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
 
 async def worker_answers(target: str, redis_url: str, pid: int | None) -> bool:
     raw = await asyncio.to_thread(_ask, redis_url, lambda client: client.get(redis_keys.worker_key(target)))
-    value = codec.decode(raw)
-    return value is not None and value.get("pid") == pid
+    value = codec.decode(WorkerPresence, raw)
+    return value is not None and value.pid == pid
 
 
 async def runs(target: str, redis_url: str, pid: int | None) -> bool:

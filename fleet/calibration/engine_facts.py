@@ -41,7 +41,7 @@ async def engine_facts(
         kv_blocks=read.kv_blocks,
         block_size=read.block_size,
         active=active,
-        prompt_tokens=read.prompt_tokens,
+        prompt_tokens=read.prompt_tokens_total,
         time_scale=float(scale[1]) if scale is not None else 1.0,
     )
 

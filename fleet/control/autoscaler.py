@@ -1,19 +1,21 @@
 """The autoscaler's step: record the load of each autoscaled pool in Redis, then advise or scale."""
 
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, cast
+from typing import cast
 
 import redis
 
 from fleet import events
 from fleet.models import Instance, Pool, State
-from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise
-from fleet.redis import connect
+from fleet.plan.autoscale import EVERY_S, Advice, advise
+from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
-from router.contract import codec, redis_keys, sketch, staleness
+from router.contract import codec, redis_keys
+from router.contract.fleet_status import LoadPoint, ScalingAdvice
+from router.contract.router_status import RouterStatus
+from router.contract.sketch import Sketch, merge, quantile
+from router.contract.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
 
 TTL_S = 120
 
@@ -26,14 +28,23 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
 
 def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     client, key, at = connect(), redis_keys.scaling_key(pool.name), now.timestamp()
-    known = codec.decode(client.get(key)) or {"points": [], "changed_at": 0.0, "replicas": None}
+    known = codec.decode(ScalingAdvice, client.get(key))
     keep_s = max(spec.up_after_s, spec.down_after_s) + 2 * EVERY_S
-    points = [LoadPoint(**point) for point in known["points"] if at - point["at"] <= keep_s] + [look(client, pool, at)]
+    points = [point for point in (known.points if known else ()) if at - point.at <= keep_s]
+    points.append(look(client, pool, at))
     replicas = scale_of(pool, now).replicas
-    changed_at = known["changed_at"] if known["replicas"] in (None, replicas) else at
+    changed_at = at if known and known.replicas != replicas else known.changed_at if known else 0.0
     advice = advise(points, spec, replicas, changed_at, at)
-    value = {"pool": pool.name, "at": at, "changed_at": changed_at, "replicas": replicas, "mode": spec.mode}
-    value |= {"advised": advice.replicas, "why": advice.why, "points": [asdict(point) for point in points]}
+    value = ScalingAdvice(
+        pool=pool.name,
+        at=at,
+        changed_at=changed_at,
+        replicas=replicas,
+        mode=spec.mode,
+        advised=advice.replicas,
+        why=advice.why,
+        points=tuple(points),
+    )
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
     if spec.mode == "automatic" and advice.replicas != replicas:
         _follow(pool, advice, replicas)
@@ -48,13 +59,13 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
 
 def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
-    fresh = [sample for sample in samples_of(ready).values() if at - sample["at"] <= staleness.SAMPLE_OFFLINE_S]
-    kv = [sample["kv_usage"] for sample in fresh if sample["kv_usage"] is not None]
+    fresh = [sample for sample in samples_of(ready).values() if at - sample.at <= SAMPLE_OFFLINE_S]
+    kv = [sample.kv_usage for sample in fresh if sample.kv_usage is not None]
     return LoadPoint(
         at=at,
         ready=len(ready),
-        running=sum(sample["running"] or 0 for sample in fresh),
-        waiting=sum(sample["waiting"] or 0 for sample in fresh),
+        running=sum(sample.running or 0 for sample in fresh),
+        waiting=sum(sample.waiting or 0 for sample in fresh),
         kv=sum(kv) / len(kv) if kv else None,
         ttft_p90_ms=_ttft(client, pool.name, at),
     )
@@ -62,26 +73,19 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
 
 def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
     """By class, over all routers and the last minute."""
-    alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - staleness.ROUTER_GONE_S, "+inf"))
+    alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
-    states = (
-        [codec.decode(raw) for raw in client.mget([redis_keys.router_key(name) for name in names])] if names else []
-    )
-    windows: dict[str, list[Mapping[str, int]]] = {}
-    for state in states:
-        for name, window in ((state or {}).get("classes", {}).get(pool) or {}).items():
-            windows.setdefault(name, []).append((window or {}).get("ttft") or {})
-    found = {name: sketch.quantile(sketch.merge(seen), 0.9) for name, seen in windows.items()}
+    sketches: dict[str, list[Sketch]] = {}
+    for router in values_of(RouterStatus, redis_keys.router_key, names).values():
+        for name, window in router.classes.get(pool, {}).items():
+            sketches.setdefault(name, []).append(window.ttft)
+    found = {name: quantile(merge(seen), 0.9) for name, seen in sketches.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def latest(pool_names: list[str]) -> dict[str, dict[str, Any]]:
+def latest(pool_names: list[str]) -> dict[str, ScalingAdvice]:
     """The latest advice by pool; empty without Redis."""
-    if not pool_names:
-        return {}
     try:
-        raws = connect().mget([redis_keys.scaling_key(name) for name in pool_names])
+        return values_of(ScalingAdvice, redis_keys.scaling_key, pool_names)
     except redis.RedisError:
         return {}
-    read = {name: codec.decode(raw) for name, raw in zip(pool_names, raws, strict=True)}
-    return {name: value for name, value in read.items() if value is not None}

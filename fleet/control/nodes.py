@@ -18,6 +18,7 @@ from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.redis import connect
 from router.contract import codec, redis_keys
+from router.contract.fleet_status import NodeReport, NodesValue
 
 INVENTORY_S = 60.0
 SILENT_S = 12.0  # without a heartbeat for so long: the control host probes its instances
@@ -106,12 +107,12 @@ def record_silent(now: dt.datetime) -> list[str]:
 
 def publish(now: dt.datetime) -> None:
     """For pages that read Redis only."""
-    published = [
-        {"name": node.name, "last_seen": _unix(node.last_seen), "missed_at": _unix(node.missed_at)}
+    reports = tuple(
+        NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")
-    ]
+    )
     try:
-        connect().set(redis_keys.NODES, codec.encode({"at": now.timestamp(), "nodes": published}))
+        connect().set(redis_keys.NODES, codec.encode(NodesValue(at=now.timestamp(), nodes=reports)))
     except redis.RedisError as error:
         log.warning("nodes not published: %s", error)
 

@@ -1,10 +1,10 @@
 """The fleet as routers read it: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
-from typing import Any
 
 import redis
 from django.utils import timezone
+from msgspec.structs import replace
 
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
@@ -13,6 +13,7 @@ from fleet.plan.drift import difference
 from fleet.redis import connect
 from fleet.snapshot import desired_of_all, observed_of
 from router.contract import codec, redis_keys
+from router.contract.published import FleetValue, PublishedInstance
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,11 @@ def publish_fleet(pool_name: str) -> bool:
 def _publish(pool_name: str) -> bool:
     written = False
     while True:
-        instances = _instances(pool_name)
-        if not _put(pool_name, instances):
+        fleet = _fleet(pool_name)
+        if not _put(pool_name, fleet):
             return written
         written = True
-        if instances == _instances(pool_name):
+        if fleet == _fleet(pool_name):
             return True
 
 
@@ -51,46 +52,47 @@ def remove_fleet(pool_name: str) -> None:
     pipe.execute()
 
 
-def _put(pool_name: str, value: dict[str, Any] | None) -> bool:
+def _put(pool_name: str, value: FleetValue | None) -> bool:
     client, key = connect(), redis_keys.fleet_key(pool_name)
-    there = codec.decode(client.get(key))
+    there = codec.decode(FleetValue, client.get(key))
     if value is None:
         if there is not None:
             remove_fleet(pool_name)
         return False
-    if there is not None and {**there, "at": 0} == {"schema": codec.SCHEMA, **value, "at": 0}:
+    if there is not None and replace(there, at=value.at) == value:
         return False
-    encoded = codec.encode({**value, "at": timezone.now().timestamp()})
     pipe = client.pipeline()
-    pipe.set(key, encoded)
+    pipe.set(key, codec.encode(replace(value, at=timezone.now().timestamp())))
     pipe.sadd(redis_keys.POOLS, pool_name)
     pipe.publish(redis_keys.CHANGED, key)
     pipe.execute()
     return True
 
 
-def _instances(pool_name: str) -> dict[str, Any] | None:
+def _fleet(pool_name: str) -> FleetValue | None:
+    """The pool as the database has it, without a time; None when routers do not serve it."""
     pool = Pool.objects.filter(name=pool_name).first()
     if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
         return None
     desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
-    listed = [_entry(pool, desired, instance) for instance in pool.instances.order_by("ordinal")]
-    told = {"pool": pool.name, "model": pool.model, "policy": pool.policy, "at": 0, "instances": listed}
-    return {**told, "halted": pool.halted}
+    instances = tuple(_instance(pool, desired, row) for row in pool.instances.order_by("ordinal"))
+    return FleetValue(
+        pool=pool.name, model=pool.model, policy=pool.policy, at=0.0, halted=pool.halted, instances=instances
+    )
 
 
-def _entry(pool: Pool, desired: DesiredPool | None, instance: Instance) -> dict[str, Any]:
-    return {
-        "id": instance.name,
-        "epoch": instance.epoch,
-        "url": instance.url,
-        "state": instance.state,
-        "routable": instance.state == State.READY and bool(instance.url),
-        "reason": instance.reason,
-        "kind": pool.kind,
-        "node": instance.node,
-        "block_size": instance.block_size,
-        "kv_blocks": instance.kv_blocks,
-        "matches": desired is not None and not difference(desired, observed_of(instance, None)),
-        **instance.wire,
-    }
+def _instance(pool: Pool, desired: DesiredPool | None, row: Instance) -> PublishedInstance:
+    return PublishedInstance(
+        id=row.name,
+        epoch=row.epoch,
+        url=row.url,
+        state=row.state,
+        routable=row.state == State.READY and bool(row.url),
+        reason=row.reason,
+        kind=pool.kind,
+        node=row.node,
+        block_size=row.block_size,
+        kv_blocks=row.kv_blocks,
+        matches=desired is not None and not difference(desired, observed_of(row, None)),
+        **row.wire,
+    )

@@ -26,15 +26,16 @@ from fleet.models import Instance, State
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
-from fleet.observe.samples import History, sample
+from fleet.observe.samples import History
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
 from router.contract import codec, redis_keys
-from router.contract.engine_metrics import EngineMetrics, parse_metrics
+from router.contract.engine_metrics import parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
+from router.contract.sample import EngineMetrics, sample_of
 
 PROBE_S = 1.0
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
@@ -180,8 +181,17 @@ class Scraper:
                 answer = answers.get(row.name)
                 if answer is not None and answer.metrics is not None:
                     known = self._memory[row.name]
-                    value = sample(row.name, row.pool.name, row.epoch, at, answer.metrics, known.history, known.disk)
-                    pipe.set(redis_keys.instance_key(row.name), codec.encode(value), ex=SAMPLE_TTL_S)
+                    sample = sample_of(
+                        answer.metrics,
+                        id=row.name,
+                        pool=row.pool.name,
+                        epoch=row.epoch,
+                        at=at,
+                        hit_rate=known.history.hit_rate(),
+                        transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
+                        disk=known.disk,
+                    )
+                    pipe.set(redis_keys.instance_key(row.name), codec.encode(sample), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)

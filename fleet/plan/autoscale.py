@@ -5,27 +5,16 @@ most doubles, a step down removes at most a quarter, and no step follows within 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fleet.spec.sections import Autoscale
+from router.contract.fleet_status import LoadPoint
 
 EVERY_S = 5.0  # between two load points
 TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPoint:
-    """The load of a pool at one moment."""
-
-    at: float  # Unix seconds
-    ready: int  # instances
-    running: float  # requests
-    waiting: float  # requests
-    kv: float | None = None  # 0–1, mean over the instances
-    ttft_p90_ms: Mapping[str, float] = field(default_factory=dict)  # by class, over the last minute
 
 
 @dataclass(frozen=True, slots=True)

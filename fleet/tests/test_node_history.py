@@ -12,8 +12,9 @@ from fleet.control.forget import forget
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port
 from fleet.observe.failover_probe import FailoverProbe
 from fleet.services import NotPossible
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.contract.staleness import NODE_GONE_S
+from router.tests.values import loaded
 
 pytestmark = pytest.mark.usefixtures("db", "live_redis")
 
@@ -67,7 +68,7 @@ def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
     nodes.record_heartbeat("gpu-2", timezone.now())
     nodes.record_silent(timezone.now())
     nodes.publish(timezone.now())
-    told: Any = codec.decode(live_redis.get(redis_keys.NODES))  # type: ignore[arg-type]
+    told: Any = loaded(live_redis.get(redis_keys.NODES))  # type: ignore[arg-type]
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
 
 

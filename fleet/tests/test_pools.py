@@ -15,7 +15,8 @@ from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import stored
 
 
 def two_pools(needed: int = 1) -> dict[str, Any]:
@@ -128,13 +129,14 @@ def loaded(pool: Pool, waiting: float) -> None:
         name, fields = f"p-{ordinal}", {"ordinal": ordinal, "state": State.READY}
         row, _ = Instance.objects.update_or_create(pool=pool, name=name, defaults=fields)
         sample = {
+            "id": name,
             "epoch": row.epoch,
             "at": timezone.now().timestamp(),
             "running": 4,
             "waiting": waiting,
             "kv_usage": 0.5,
         }
-        connect().set(redis_keys.instance_key(name), codec.encode(sample))
+        connect().set(redis_keys.instance_key(name), stored(sample))
 
 
 def autoscaled(pool: Pool, mode: str) -> None:
@@ -153,8 +155,8 @@ def test_in_advisory_mode_it_only_says_what_it_would_do(pool: Pool) -> None:
     autoscaled(pool, "advisory")
     run(pool, 15)
     said = autoscaler.latest(["p"])["p"]
-    assert (said["replicas"], said["advised"], said["mode"]) == (2, 4, "advisory")
-    assert said["why"] == "5.0 requests wait per instance, the target is 2"
+    assert (said.replicas, said.advised, said.mode) == (2, 4, "advisory")
+    assert said.why == "5.0 requests wait per instance, the target is 2"
     assert selectors.pool_ready("p") == (2, 2)
     assert Pool.objects.get().scaled is None
 
@@ -172,8 +174,8 @@ def test_in_automatic_mode_it_does_so_and_says_why(pool: Pool) -> None:
 def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
     now = timezone.now().timestamp()
     for name, buckets in (("r1", {"100": 9}), ("r2", {"150": 3})):
-        window = {"classes": {"p": {"warm": {"ttft": buckets}, "heavy": None}}}
-        connect().set(redis_keys.router_key(name), codec.encode(window))
+        window = {"id": name, "at": now, "classes": {"p": {"warm": {"ttft": buckets}, "heavy": {}}}}
+        connect().set(redis_keys.router_key(name), stored(window))
         connect().zadd(redis_keys.ROUTERS, {name: now})
     point = autoscaler.look(connect(), pool, now)
     assert set(point.ttft_p90_ms) == {"warm"}

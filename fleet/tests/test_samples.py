@@ -1,17 +1,20 @@
-"""From figures to samples."""
+"""From the metrics of an engine to its sample."""
 
-from dataclasses import replace
+import json
 
-from fleet.observe.samples import History, sample
-from router.contract.engine_metrics import EngineMetrics
+from msgspec.structs import replace
 
-BLANK = EngineMetrics(None, None, None, None, None, None, None, None, {}, None, None)
+from fleet.observe.samples import History
+from router.contract.codec import encode
+from router.contract.sample import EngineMetrics, sample_of
+
+BLANK = EngineMetrics()
 
 
 def history(*points: tuple[float, float, float]) -> History:
     made = History()
     for at, queries, hits in points:
-        made.add(at, replace(BLANK, prefix_queries=queries, prefix_hits=hits))
+        made.add(at, replace(BLANK, prefix_queries_total=queries, prefix_hits_total=hits))
     return made
 
 
@@ -55,16 +58,16 @@ def test_an_engine_that_moves_no_kv_has_no_rate_of_it() -> None:
 
 
 def test_a_sample_has_the_keys_of_the_contract() -> None:
-    figure = EngineMetrics(
-        0.3, 1, 2, 3, 4, 5, 6, 7, {"device": 1}, 16, 1024, {"host": (3.0, 4.0)}, {"host": 8}, {"n": 9}
-    )
-    past = history((0, 0, 0), (60, 100, 50))
-    made = sample("p-0", "p", 2, 1000.0, figure, past, (10, 20))
-    assert made == {
-        "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024, "block_size": 16,
-        "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4, "hit_rate": 0.5,
-        "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
+    metrics = EngineMetrics(
+        kv_usage=0.3, running=1, waiting=2, prefix_queries_total=3, prefix_hits_total=4, prompt_tokens_total=5,
+        generation_tokens_total=6, preemptions_total=7, cached_by_source={"device": 1}, block_size=16, kv_blocks=1024,
+        tiers={"host": (3.0, 4.0)}, prompt_by_source={"host": 8}, transfers={"n": 9},
+    )  # fmt: skip
+    made = sample_of(metrics, id="p-0", pool="p", epoch=2, at=1000.0, hit_rate=0.5, disk=(10, 20))
+    assert json.loads(encode(made)) == {
+        "schema": 1, "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024,
+        "block_size": 16, "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4,
+        "hit_rate": 0.5, "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
         "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
-        "transfer_bytes_per_s": None,
-        "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
+        "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
     }  # fmt: skip

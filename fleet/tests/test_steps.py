@@ -20,7 +20,8 @@ from fleet.services import FleetChanged, NotPossible
 from fleet.spec.fleet_spec import InvalidFleet, config_hash
 from fleet.tests.world import document
 from fleet.transitions import move
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import loaded, stored
 
 Orders = list[tuple[str, str, str, int]]
 pytestmark = pytest.mark.usefixtures("db", "live_redis", "fake_kind")
@@ -106,8 +107,15 @@ def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPa
 
 
 def put_sample(row: Instance, **figures: Any) -> None:
-    value = {"epoch": row.epoch, "at": timezone.now().timestamp() + 2, "running": 0, "waiting": 0, **figures}
-    connect().set(redis_keys.instance_key(row.name), codec.encode(value))
+    value = {
+        "id": row.name,
+        "epoch": row.epoch,
+        "at": timezone.now().timestamp() + 2,
+        "running": 0,
+        "waiting": 0,
+        **figures,
+    }
+    connect().set(redis_keys.instance_key(row.name), stored(value))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +166,7 @@ def test_routers_hear_only_of_what_changed() -> None:
     assert publish_fleet("p") is False
     Instance.objects.update(state=State.UNREACHABLE)
     assert publish_fleet("p") is True
-    value = codec.decode(connect().get(redis_keys.fleet_key("p")))
+    value = loaded(connect().get(redis_keys.fleet_key("p")))
     assert value is not None
     assert (value["pool"], value["model"], value["instances"][0]["routable"]) == ("p", "m", False)
 
@@ -181,7 +189,7 @@ def test_routers_and_pages_are_told_of_each_instance_whether_it_is_as_declared(
     declare()
     Instance.objects.update(**fields)
     publish_fleet("p")
-    value = codec.decode(connect().get(redis_keys.fleet_key("p")))
+    value = loaded(connect().get(redis_keys.fleet_key("p")))
     assert value is not None
     assert value["instances"][0]["matches"] is matches
 
@@ -207,7 +215,7 @@ def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None
 
 def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    for module in ("control.publish", "events", "snapshot"):
+    for module in ("control.publish", "events", "redis"):
         monkeypatch.setattr(f"fleet.{module}.connect", lambda: dead)
     declare(state=State.DRAINING, desired="stopped")
     Instance.objects.update(since=in_seconds(timezone.now(), -100))
@@ -219,7 +227,7 @@ def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
     row = declare()
     events.record(row, "restart", "restart asked by ada", "ada", "leak")
     _, fields = live_redis.xrevrange(redis_keys.EVENTS, count=1)[0]
-    value = codec.decode(fields[b"e"])
+    value = loaded(fields[b"e"])
     assert value is not None
     assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
     assert value["text"] == "p-0: restart asked by ada"

@@ -23,8 +23,9 @@ from fleet.node import fencing, logs
 from fleet.node import process as launch
 from fleet.observe.scrape import Scraper
 from fleet.redis import connect
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.tests.values import loaded
 
 STANDIN = Path(__file__).with_name("standin.py")
 
@@ -113,7 +114,7 @@ class World:
         Instance.objects.filter(pk=row.pk).update(**changes)
 
     def published(self, pool: str = "p") -> dict[str, Any]:
-        value = codec.decode(connect().get(redis_keys.fleet_key(pool)))
+        value = loaded(connect().get(redis_keys.fleet_key(pool)))
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def tell(self, name: str = "p-0", **behaviour: Any) -> None:

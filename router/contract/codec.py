@@ -1,24 +1,69 @@
-"""Values in Redis as JSON with a schema version. Pure."""
+"""Values in Redis: JSON with a schema version, one decode per value. Pure.
 
-import json
-from typing import Any
+A value is a struct whose tag is its schema version. Fields that a reader does not know are ignored, so a newer writer
+may add some; a field with a new name or meaning needs a new version and a step in `UPGRADES` for each older one.
+"""
 
-SCHEMA = 1
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
+
+import msgspec
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]  # from one schema version to the next
 
 
-def encode(value: dict[str, Any]) -> str:
-    """JSON with the schema version; NaN is refused (null is how an unknown figure is written)."""
-    return json.dumps({"schema": SCHEMA, **value}, separators=(",", ":"), allow_nan=False)
+class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
+    """Base of every value in Redis; its subclasses name the key, the writer and the units."""
+
+    UPGRADES: ClassVar[dict[int, Upgrade]] = {}  # by the version that a step starts from
 
 
-def decode(raw: bytes | str | None) -> dict[str, Any] | None:
-    """The value, or None when there is none or it cannot be read (not JSON, not an object, another schema)."""
+Value = TypeVar("Value", bound=RedisValue)
+
+
+class Unreadable(ValueError):
+    """A value in Redis that cannot be used; the message says where and why."""
+
+
+def encode(value: RedisValue) -> bytes:
+    """NaN and infinity become null, as every unknown number."""
+    return msgspec.json.encode(value)
+
+
+def read(kind: type[Value], raw: bytes | str) -> Value:
+    """Raises Unreadable."""
+    try:
+        return cast(Value, _decoder(kind).decode(raw))
+    except ValueError as error:
+        upgraded = _upgraded(kind, raw) if kind.UPGRADES else None
+        if upgraded is None:
+            raise Unreadable(str(error)) from None
+        return upgraded
+
+
+def decode(kind: type[Value], raw: bytes | str | None) -> Value | None:
+    """None when there is no value or it is unreadable."""
     if raw is None:
         return None
     try:
-        value = json.loads(raw)
-    except ValueError:
+        return read(kind, raw)
+    except Unreadable:
         return None
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+
+
+@cache
+def _decoder(kind: type[Value]) -> "msgspec.json.Decoder[Value]":
+    return msgspec.json.Decoder(kind)
+
+
+def _upgraded(kind: type[Value], raw: bytes | str) -> Value | None:
+    """None when no chain of steps leads to the current version."""
+    current = kind.__struct_config__.tag
+    try:
+        value = msgspec.json.decode(raw, type=dict[str, Any])
+        while (version := int(value["schema"])) != current:
+            value = {**kind.UPGRADES[version](value), "schema": version + 1}
+        return msgspec.convert(value, kind)
+    except (ValueError, KeyError, TypeError):
         return None
-    return value

@@ -6,7 +6,9 @@ A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less t
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+from router.contract.sample import EngineMetrics
 
 _SOURCE = re.compile(rb'[{,]source="([^"]*)"')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
@@ -94,26 +96,6 @@ VLLM_SCRAPE = Scrape(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineMetrics:
-    """None: the engine does not give it."""
-
-    kv_usage: float | None  # 0–1
-    running: float | None
-    waiting: float | None
-    prefix_queries: float | None  # tokens, counter
-    prefix_hits: float | None  # tokens, counter
-    prompt_tokens: float | None  # counter
-    generation_tokens: float | None  # counter
-    preemptions: float | None  # counter
-    cached_by_source: dict[str, float]  # tokens by tier, counters
-    block_size: int | None  # tokens
-    kv_blocks: int | None
-    tiers: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a store: tier → bytes used, capacity
-    prompt_by_source: dict[str, float] = field(default_factory=dict)  # tokens, counters
-    transfers: dict[str, float] = field(default_factory=dict)  # of KV, counters: n, seconds, bytes, failed
-
-
 def parse_metrics(page: bytes, names: Scrape) -> EngineMetrics:
     config = _labels(page, names.cache_config)
     tiers = _tiers(page, names)
@@ -121,11 +103,11 @@ def parse_metrics(page: bytes, names: Scrape) -> EngineMetrics:
         kv_usage=_share(tiers) if tiers else _mean(page, names.kv_usage),
         running=_sum(page, names.running),
         waiting=_sum(page, names.waiting),
-        prefix_queries=_sum(page, names.prefix_queries),
-        prefix_hits=_sum(page, names.prefix_hits),
-        prompt_tokens=_sum(page, names.prompt_tokens),
-        generation_tokens=_sum(page, names.generation_tokens),
-        preemptions=_sum(page, names.preemptions),
+        prefix_queries_total=_sum(page, names.prefix_queries),
+        prefix_hits_total=_sum(page, names.prefix_hits),
+        prompt_tokens_total=_sum(page, names.prompt_tokens),
+        generation_tokens_total=_sum(page, names.generation_tokens),
+        preemptions_total=_sum(page, names.preemptions),
         cached_by_source=_by_source(page, names.cached_by_source),
         block_size=_whole(config.get(b"block_size")),
         kv_blocks=_whole(config.get(b"num_gpu_blocks")),

@@ -1,1 +1,98 @@
-WINDOW_S = 60  # what a router's per-class window covers
+"""What a router reports about itself, and what routers tell each other. Pure."""
+
+from msgspec import Struct
+
+from router.contract.codec import RedisValue
+from router.contract.sketch import Sketch
+
+WINDOW_S = 60  # that a Window covers
+
+Load = tuple[int, int, int]  # requests, new prompt tokens without a first byte, decodes
+
+
+class HitShare(Struct, frozen=True, kw_only=True):
+    n: int = 0
+    sum: float = 0.0  # of cached shares 0–1
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """Requests of one class that ended in the last WINDOW_S. Sketches leave out what is unknown."""
+
+    n: int = 0
+    started_10s: int = 0  # that began in the last 10 s
+    ok: int = 0
+    error: int = 0
+    refused: int = 0
+    cancelled: int = 0
+    retries: int = 0
+    refusals: dict[str, int] = {}  # by code; "" where an engine refused
+    ttft: Sketch = {}  # ms, streamed answers only
+    tpot: Sketch = {}  # ms, streamed answers only
+    e2e: Sketch = {}  # ms
+    new_tokens: Sketch = {}  # as predicted
+    hit_percent: Sketch = {}  # predicted cached share of the prompt
+    reuse_gap: Sketch = {}  # s since the session's previous request
+    hit_share: HitShare = HitShare()
+
+
+class ServedPool(Struct, frozen=True, kw_only=True):
+    policy: str = ""  # empty: the built-in default
+    version: int = 0
+    acked_at: float | None = None  # Unix s
+    fleet_at: float | None = None  # Unix s, of the weir:fleet value in force
+
+
+class IndexStatus(Struct, frozen=True, kw_only=True):
+    """The prefix index of one instance. Token counts are sums over the last n answers, 1,000 at most."""
+
+    index: str  # in force: exact, approximate or none
+    why: str = ""  # a better one is not
+    n: int = 0
+    predicted: int = 0  # cached tokens
+    actual: int = 0  # cached tokens
+    error: int = 0  # |predicted - actual|
+    # While its KV events are followed:
+    blocks: tuple[int, int, int] | None = None  # device, host, disk
+    age_s: float | None = None  # since it was known to be up to date; None: never
+    event_at: float | None = None  # Unix s
+    gaps: int | None = None
+    replayed: int | None = None  # batches
+    purges: int | None = None
+
+
+class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:router:<id>, written by the router each second, expires after 60 s."""
+
+    id: str
+    at: float  # Unix s
+    started_at: float = 0.0  # Unix s
+    pid: int = 0
+    url: str = ""
+    pools: dict[str, ServedPool] = {}
+    degraded: tuple[str, ...] = ()  # reasons in words
+    unreadable: int = 0  # values in Redis
+    inflight: dict[str, Load] = {}  # by instance
+    classes: dict[str, dict[str, Window]] = {}  # by pool and class
+    indexes: dict[str, IndexStatus] = {}  # by instance
+
+
+class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
+    """Stream weir:loads, field l, beside r (the router's present life): at every change and once a second."""
+
+    id: str
+    gone: bool = False  # it stops
+    inflight: dict[str, Load] = {}  # by instance
+
+
+class SentPrompt(Struct, frozen=True, array_like=True):
+    pool: str
+    instance: str
+    epoch: int
+    session: str | None
+    hashes: bytes  # of the prompt's chunks, 8 bytes each; base64 on the wire
+
+
+class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):
+    """Stream weir:sent, field p, beside r (the router's present life); only while there are several routers."""
+
+    sent: tuple[SentPrompt, ...]

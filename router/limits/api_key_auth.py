@@ -9,9 +9,8 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-from router.contract.api_keys import MARK, Keyring, PublishedKey, parse, secret_of
+from router.contract.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration
@@ -62,9 +61,9 @@ class ApiKeyAuth:
         self.bucket_store: BucketStore | None = None  # None: there are no keys here
         self.meters: dict[str, Meter] = {}  # by key id, those that were used
 
-    def take(self, value: dict[str, Any]) -> None:
-        """The published keys are in force from now on. Raises UnreadableKeys, and keeps those before."""
-        self.ring = parse(value)
+    def take(self, value: ApiKeysValue) -> None:
+        """Put the published keys into force."""
+        self.ring = keyring(value)
         known = {key.id: key for key in self.ring.by_hash.values()}
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
         for name, meter in self.meters.items():

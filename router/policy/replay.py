@@ -61,14 +61,6 @@ def situation(receipt: Json) -> DecisionInputs:
         raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
 
 
-def upgraded(receipt: Json) -> dict[str, Any]:
-    """Routers before policy schema 2 wrote the strategy as `route`."""
-    made = dict(receipt)
-    if "route" in made:
-        made["strategy"] = made.pop("route")
-    return made
-
-
 def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
     return RoutingRequest(
         prompt_tokens=int(receipt["prompt_tokens"]),
@@ -84,7 +76,7 @@ def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
 
 
 def recorded(receipt: Json) -> ReplayedDecision:
-    """The decision that the receipt records; the receipt must be replayable and upgraded."""
+    """The decision that the receipt records; the receipt must be replayable."""
     made = receipt["candidates"]
     prefill = made.get("prefill", "")
     rows = columns.rows(made, receipt["prompt_tokens"])

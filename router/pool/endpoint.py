@@ -1,9 +1,11 @@
 """One instance as the router knows it: its address, its load, its health."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any
 
-from router.contract import staleness
+from router.contract.published import PublishedInstance
+from router.contract.sample import InstanceSample
+from router.contract.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
@@ -13,7 +15,8 @@ from router.upstream.connection_pool import ConnectionPool
 if TYPE_CHECKING:
     from router.kv_events.feed import Feed
 
-SAMPLE_MAX_AGE_S = staleness.SAMPLE_OFFLINE_S  # KV usage of an older sample is ignored
+
+DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
 class Endpoint:
@@ -49,10 +52,10 @@ class Endpoint:
         "waiting",
     )
 
-    def __init__(self, entry: Mapping[str, Any]) -> None:
-        self.id: str = entry["id"]
-        self.epoch: int = entry["epoch"]
-        self.upstream = ConnectionPool(entry["url"] or "")
+    def __init__(self, instance: PublishedInstance) -> None:
+        self.id = instance.id
+        self.epoch = instance.epoch
+        self.upstream = ConnectionPool(instance.url)
         self.breaker = Breaker()
         self.requests = 0  # of this router, in flight
         self.prefill_tokens = 0  # new tokens of those without a first byte yet
@@ -70,19 +73,19 @@ class Endpoint:
         self.belief = GUESS
         self.changes: set[str] = set()  # of its pool: ids of changed instances
         self._view: InstanceState | None = None
-        self.update(entry)
+        self.update(instance)
 
-    def update(self, entry: Mapping[str, Any]) -> None:
-        self.routable: bool = bool(entry["routable"])
-        self.state: str = str(entry["state"])
-        self.reason: str = str(entry.get("reason") or "")
-        self.block_size: int = int(entry.get("block_size") or 16)
-        self.events_url = str(entry.get("events") or "")
-        self.tokenizer = str(entry.get("tokenizer") or "")
-        self.kv_tokens = int(entry.get("kv_blocks") or 0) * self.block_size
-        self.role = _role(entry.get("role", "both"))
-        self.connector: str = str(entry.get("connector") or "")
-        self.kv: Mapping[str, Any] = dict(entry.get("kv") or {})  # parameters of its connector
+    def update(self, instance: PublishedInstance) -> None:
+        self.routable = instance.routable
+        self.state = instance.state
+        self.reason = instance.reason
+        self.block_size = instance.block_size or DEFAULT_BLOCK_SIZE
+        self.events_url = instance.events
+        self.tokenizer = instance.tokenizer
+        self.kv_tokens = (instance.kv_blocks or 0) * self.block_size
+        self.role: Role = instance.role
+        self.connector = instance.connector
+        self.kv: Mapping[str, Any] = instance.kv  # parameters of its connector
         self.touch()
 
     def refusal(self, now: float, open_s: float) -> str:
@@ -116,17 +119,16 @@ class Endpoint:
         self._view = None
         self.changes.add(self.id)
 
-    def take_sample(self, sample: dict[str, Any], now: float) -> None:
-        """Take scraped metrics, unless they are stale or of an earlier epoch. `now` is Unix time."""
-        at = float(sample["at"])
-        if sample.get("epoch") not in (None, self.epoch) or now - at > SAMPLE_MAX_AGE_S:
+    def take_sample(self, sample: InstanceSample, now: float) -> None:
+        """Take a sample; a stale one or one of an earlier epoch counts as no load. `now` is Unix time."""
+        if sample.epoch != self.epoch or now - sample.at > SAMPLE_OFFLINE_S:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            self.kv_usage = round(float(sample.get("kv_usage") or 0.0), 6)  # receipts write it unrounded
-            self.waiting = int(sample.get("waiting") or 0)
+            self.kv_usage = round(sample.kv_usage or 0.0, 6)  # receipts write it unrounded
+            self.waiting = int(sample.waiting or 0)
             if not self.kv_tokens:
-                self.kv_tokens = int(sample.get("kv_blocks") or 0) * int(sample.get("block_size") or self.block_size)
-        self.sampled_at = at
+                self.kv_tokens = (sample.kv_blocks or 0) * (sample.block_size or self.block_size)
+        self.sampled_at = sample.at
         self.touch()
 
     def take_others(self, load: tuple[int, int, int]) -> None:
@@ -140,14 +142,6 @@ class Endpoint:
         self.prefill_tokens += tokens
         self.touch()
         return Lease(self, tokens)
-
-
-def _role(given: object) -> Role:
-    """Raises ValueError, so the whole fleet is unreadable: decoding on a prefill instance would be worse."""
-    for role in get_args(Role):
-        if given == role:
-            return cast(Role, role)
-    raise ValueError(f"role: {given!r} is none of {', '.join(get_args(Role))}")
 
 
 class Lease:

@@ -1,10 +1,11 @@
 """A pool: its policy, its instances, and what was learned about prompts and sessions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import random
-from typing import Any
 
+from router.contract.codec import Unreadable
 from router.contract.pools import is_ephemeral
+from router.contract.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
@@ -19,10 +20,6 @@ from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
 
-class Unreadable(ValueError):
-    """A value in Redis that cannot be used; the message says why."""
-
-
 class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,8 +32,8 @@ class Pool:
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
-        self.published_entries: list[Mapping[str, Any]] = []  # fleet entries as published
-        self.amend: Callable[[list[Mapping[str, Any]]], list[Mapping[str, Any]]] | None = None  # router/workers
+        self.published: Sequence[PublishedInstance] = ()
+        self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trouble = ""  # of the worker registry that amends them
         self.fleet_view = FleetView()
         self.chains = PromptChains()
@@ -67,41 +64,30 @@ class Pool:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
 
-    def take_policy(self, value: Mapping[str, Any], now: float) -> bool:
+    def take_policy(self, value: PolicyValue, now: float) -> bool:
         """Put the published version into force; False when it is already. Raises Unreadable and keeps the old one."""
-        version, name = value.get("version"), value.get("policy")
-        if not isinstance(version, int) or isinstance(version, bool) or not isinstance(name, str):
-            raise Unreadable(f"policy of pool {self.name}: version {version!r} or policy {name!r} is not usable")
         try:
-            policy = document.parse(value.get("document"))
+            policy = document.parse(value.document)
         except document.InvalidDocument as error:
-            raise Unreadable(f"policy of pool {self.name}, version {version}: {error}") from None
-        if document.sha256(value["document"]) != value.get("sha256"):
-            raise Unreadable(f"policy of pool {self.name}, version {version}: the document does not match its sha256")
-        if (name, version, policy) == (self.policy_name, self.version, self.policy):
+            raise Unreadable(f"version {value.version}: {error}") from None
+        if document.sha256(value.document) != value.sha256:
+            raise Unreadable(f"version {value.version}: the document does not match its sha256")
+        if (value.policy, value.version, policy) == (self.policy_name, self.version, self.policy):
             return False
-        self.policy, self.policy_name, self.version, self.acked_at = policy, name, version, now
+        self.policy, self.policy_name, self.version, self.acked_at = policy, value.policy, value.version, now
         self.queue.shares = _shares(policy)
         self.queue.wake_all()
         return True
 
-    def take_fleet(self, value: Mapping[str, Any]) -> None:
+    def take_fleet(self, value: FleetValue) -> None:
         """Replace the instances. Those that restarted or left lose their connections and index entries."""
-        try:
-            published = list(value["instances"])
-            entries = self.amend(published) if self.amend is not None else published
-            endpoints = {entry["id"]: self._endpoint(entry) for entry in entries}
-            self.fleet_at = float(value["at"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"fleet of pool {self.name}: {type(error).__name__} {error}") from None
-        self.published_entries = published
-        self.model = str(value.get("model") or "")
-        self._replace(endpoints)
+        self.fleet_at, self.published, self.model = value.at, value.instances, value.model
+        self.amend_again()
 
     def amend_again(self) -> None:
-        """The worker registry changed: amend the published entries anew."""
-        entries = self.amend(self.published_entries) if self.amend is not None else self.published_entries
-        self._replace({entry["id"]: self._endpoint(entry) for entry in entries})
+        """The published instances, as the worker registry amends them now."""
+        instances = self.amend(self.published) if self.amend is not None else self.published
+        self._replace({instance.id: self._endpoint(instance) for instance in instances})
 
     def _replace(self, endpoints: dict[str, Endpoint]) -> None:
         before, self.endpoints = self.endpoints, endpoints
@@ -114,12 +100,12 @@ class Pool:
         self.limit_index()
         self.queue.wake_all()
 
-    def _endpoint(self, entry: Mapping[str, Any]) -> Endpoint:
-        known = self.endpoints.get(entry["id"])
-        if known is not None and known.epoch == entry["epoch"] and known.upstream.url == (entry["url"] or ""):
-            known.update(entry)
+    def _endpoint(self, instance: PublishedInstance) -> Endpoint:
+        known = self.endpoints.get(instance.id)
+        if known is not None and known.epoch == instance.epoch and known.upstream.url == instance.url:
+            known.update(instance)
             return known
-        return Endpoint(entry)
+        return Endpoint(instance)
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV cache."""

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from router.contract.api_keys import PublishedKey
-from router.contract.traffic import BLOCK_CHUNKS
+from router.contract.receipt import BLOCK_CHUNKS
 from router.policy.types import Decision
 from router.pool.pool import Pool
 from router.request.outcome import Outcome

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from router.contract.router_status import Load
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.pool import Pool
@@ -20,6 +21,15 @@ class Pools:
 
     def get(self, name: str) -> Pool | None:
         return self._pools.get(name)
+
+    def inflight(self) -> dict[str, Load]:
+        """By instance, of those with requests of this router."""
+        return {
+            endpoint.id: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
+            for pool in self._pools.values()
+            for endpoint in pool.endpoints.values()
+            if endpoint.requests
+        }
 
     def get_or_add(self, name: str) -> Pool:
         pool = self._pools.get(name)

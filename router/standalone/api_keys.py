@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from router.contract.api_keys import MARK
+from router.contract.api_keys import MARK, ApiKeysValue, PublishedKey
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"
@@ -20,11 +20,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class KeysFile:
     path: str
     modified_at: float  # s, Unix
-    value: dict[str, Any]  # as weir:keys has it (wire.py)
+    value: ApiKeysValue
 
     @property
     def count(self) -> int:
-        return len(self.value["keys"])
+        return len(self.value.keys)
 
 
 def read_keys(path: Path) -> KeysFile:
@@ -37,11 +37,12 @@ def read_keys(path: Path) -> KeysFile:
         raise BadInput(f"{FLAG} {path}: required: {required!r} is neither true nor false")
     entries = [_entry(f"{FLAG} {path}: keys[{place}]", each) for place, each in enumerate(made["keys"])]
     for field in ("name", "sha256"):
-        given = [entry[field] for entry in entries]
+        given = [getattr(entry, field) for entry in entries]
         twice = next((value for value in given if given.count(value) > 1), None)
         if twice is not None:
             raise BadInput(f"{FLAG} {path}: two keys have the {field} {twice}")
-    return KeysFile(str(path), path.stat().st_mtime, {"keys": entries, "required": ["*"] if required else []})
+    value = ApiKeysValue(keys=tuple(entries), required=frozenset("*" if required else ()))
+    return KeysFile(str(path), path.stat().st_mtime, value)
 
 
 def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
@@ -50,17 +51,23 @@ def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
             raise BadInput(f"{where}: {name!r} is not known; allowed are {', '.join(allowed)}")
 
 
-def _entry(where: str, given: Any) -> dict[str, Any]:
+def _entry(where: str, given: Any) -> PublishedKey:
     if not isinstance(given, dict):
         raise BadInput(f"{where}: {given!r} is not a key; write {', '.join(FIELDS)}")
     _known(where, given, FIELDS)
     name = given.get("name")
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= NAME_MAX:
         raise BadInput(f"{where}.name: {name!r}: allowed is text of 1 to {NAME_MAX} characters")
-    limits = {field: _limit(f"{where}.{field}", given.get(field)) for field in ("requests_per_min", "tokens_per_min")}
     expires_at = _moment(f"{where}.expires_at", given.get("expires_at"))
     sha256 = _sha256(f"{where}.sha256", given.get("sha256"))
-    return {"id": name, "name": name, "pools": [], "sha256": sha256, "expires_at": expires_at, **limits}
+    return PublishedKey(
+        id=name,
+        name=name,
+        sha256=sha256,
+        requests_per_min=_limit(f"{where}.requests_per_min", given.get("requests_per_min")),
+        tokens_per_min=_limit(f"{where}.tokens_per_min", given.get("tokens_per_min")),
+        expires_at=expires_at,
+    )
 
 
 def _sha256(where: str, given: Any) -> str:

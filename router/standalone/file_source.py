@@ -10,13 +10,13 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
 from prometheus_client.core import Metric
 
+from router.contract.published import PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
 from router.request.call import Call
@@ -72,14 +72,17 @@ class FileSource:
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
         if policy is not None and (self._in_force is None or policy.sha256 != self._in_force.sha256):
-            value = {"policy": policy.path, "version": self._pool.version + 1, **asdict(policy)}
+            version = self._pool.version + 1
+            value = PolicyValue(
+                pool=POOL, policy=policy.path, version=version, sha256=policy.sha256, document=policy.document
+            )
             self._pool.take_policy(value, time.time())
         self._in_force = policy
         self._watch.follow(listed)
         if keys is not None:
             self._keys_in_force = keys
             self.pools.auth.take(keys.value)
-            self._buckets.keep_only(key["id"] for key in keys.value["keys"])
+            self._buckets.keep_only(key.id for key in keys.value.keys)
 
     def reload(self) -> None:
         try:

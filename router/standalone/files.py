@@ -22,7 +22,7 @@ class Listed:
 
     id: str
     url: str
-    facts: dict[str, Any] = field(default_factory=dict)  # role, connector, kv, events, tokenizer, as in wire.py
+    facts: dict[str, Any] = field(default_factory=dict)  # role, connector, kv, events, tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
-from router.contract.engine_metrics import VLLM_SCRAPE, EngineMetrics, parse_metrics
+from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
+from router.contract.published import FleetValue, PublishedInstance
+from router.contract.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
@@ -58,33 +59,28 @@ class Watched:
     def _take_metrics(self, metrics: EngineMetrics, now: float) -> None:
         before = self.metrics
         # Counters only fall after a restart, which also empties the cache.
-        if before is not None and (metrics.prompt_tokens or 0) < (before.prompt_tokens or 0):
+        if before is not None and (metrics.prompt_tokens_total or 0) < (before.prompt_tokens_total or 0):
             self.epoch += 1
         self.metrics, self.sampled_at = metrics, now
 
-    def entry(self) -> dict[str, Any]:
-        """As in weir:fleet:<pool> (wire.py)."""
-        return {
-            "id": self.listed.id,
-            "epoch": self.epoch,
-            "url": self.listed.url,
-            "state": self.state,
-            "routable": self.state == "ready",
-            "reason": self.reason,
-            "block_size": self.metrics.block_size if self.metrics is not None else None,
-            "kv_blocks": self.metrics.kv_blocks if self.metrics is not None else None,
+    def instance(self) -> PublishedInstance:
+        return PublishedInstance(
+            id=self.listed.id,
+            epoch=self.epoch,
+            url=self.listed.url,
+            state=self.state,
+            routable=self.state == "ready",
+            reason=self.reason,
+            block_size=self.metrics.block_size if self.metrics is not None else None,
+            kv_blocks=self.metrics.kv_blocks if self.metrics is not None else None,
             **self.listed.facts,
-        }
+        )
 
-    def sample(self) -> dict[str, Any]:
-        """The fields of weir:inst:<id> that a router reads."""
-        seen = self.metrics
-        return {
-            "epoch": self.epoch,
-            "at": self.sampled_at,
-            "kv_usage": seen.kv_usage if seen is not None else None,
-            "waiting": seen.waiting if seen is not None else None,
-        }
+    def sample(self, pool: str) -> InstanceSample | None:
+        """None until its metrics were read once."""
+        if self.metrics is None:
+            return None
+        return sample_of(self.metrics, id=self.listed.id, pool=pool, epoch=self.epoch, at=self.sampled_at)
 
 
 def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
@@ -105,7 +101,7 @@ class InstanceWatch:
         self._model = model  # empty: the first model that an instance names
         self._prober = Prober()
         self.watched: list[Watched] = []
-        self._entries: list[dict[str, Any]] = []
+        self._instances: tuple[PublishedInstance, ...] = ()
 
     def follow(self, listed: Sequence[Listed]) -> None:
         """Watch these instances from now on; earlier ones keep their state."""
@@ -128,15 +124,16 @@ class InstanceWatch:
 
     def _publish(self, now: float) -> None:
         pool = self._pool
-        entries = [each.entry() for each in self.watched]
-        if entries != self._entries:
-            self._entries = entries
-            pool.take_fleet({"instances": entries, "at": now, "model": self._model})
+        instances = tuple(each.instance() for each in self.watched)
+        if instances != self._instances:
+            self._instances = instances
+            pool.take_fleet(FleetValue(pool=pool.name, model=self._model, at=now, instances=instances))
             pool.aliases = self._other_names()
             self._pools.changed()
         for each in self.watched:
-            if each.sampled_at:
-                pool.endpoints[each.listed.id].take_sample(each.sample(), now)
+            sample = each.sample(pool.name)
+            if sample is not None:
+                pool.endpoints[each.listed.id].take_sample(sample, now)
 
     def _other_names(self) -> tuple[str, ...]:
         """Further models (adapters, aliases) that every ready instance serves."""

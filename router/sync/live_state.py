@@ -9,11 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
 
 from router.contract import codec, redis_keys
-from router.contract.api_keys import UnreadableKeys
-from router.pool.pool import Pool, Unreadable
+from router.contract.api_keys import ApiKeysValue
+from router.contract.published import FleetValue, PolicyValue
+from router.contract.sample import InstanceSample
+from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.sync.redis_link import FAILURES, RedisLink
 
@@ -118,15 +119,13 @@ class LiveState:
         raws = await self._link.mget([redis_keys.instance_key(endpoint.id) for endpoint in endpoints])
         now = time.time()
         for endpoint, raw in zip(endpoints, raws, strict=True):
-            sample = codec.decode(raw)
+            key = redis_keys.instance_key(endpoint.id)
             try:
-                if sample is not None:
-                    endpoint.take_sample(sample, now)
-                elif raw is not None:
-                    raise ValueError("not a sample of this schema")
-                self._bad.pop(redis_keys.instance_key(endpoint.id), None)
-            except (KeyError, TypeError, ValueError) as error:
-                self._refuse(redis_keys.instance_key(endpoint.id), f"sample of {endpoint.id}: {error}")
+                if raw is not None:
+                    endpoint.take_sample(codec.read(InstanceSample, raw), now)
+                self._bad.pop(key, None)
+            except codec.Unreadable as error:
+                self._refuse(key, f"sample of {endpoint.id}: {error}")
 
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""
@@ -150,30 +149,23 @@ class LiveState:
             return
         self._raw[key] = raw
         try:
-            value = codec.decode(raw)
-            if value is None:
-                raise Unreadable(f"{key}: not JSON of schema {codec.SCHEMA}")
-            await self._take_value(key, value)
+            await self._take_value(key, raw)
             self._bad.pop(key, None)
-        except Unreadable as error:
-            self._refuse(key, str(error))
+        except codec.Unreadable as error:
+            self._refuse(key, f"{_named(key)}: {error}")
 
-    async def _take_value(self, key: str, value: dict[str, Any]) -> None:
-        if key.startswith(redis_keys.policy_key("")):
+    async def _take_value(self, key: str, raw: str) -> None:
+        if key == redis_keys.API_KEYS:
+            self._pools.auth.take(codec.read(ApiKeysValue, raw))
+        elif key.startswith(redis_keys.policy_key("")):
+            policy = codec.read(PolicyValue, raw)
             pool = self._pools.get_or_add(key.removeprefix(redis_keys.policy_key("")))
-            if pool.take_policy(value, time.time()) and self.on_version is not None:
+            if pool.take_policy(policy, time.time()) and self.on_version is not None:
                 await self.on_version(pool)
-        elif key == redis_keys.API_KEYS:
-            self._take_keys(value)
         elif key.startswith(redis_keys.fleet_key("")):
-            self._pools.get_or_add(key.removeprefix(redis_keys.fleet_key(""))).take_fleet(value)
+            fleet = codec.read(FleetValue, raw)
+            self._pools.get_or_add(key.removeprefix(redis_keys.fleet_key(""))).take_fleet(fleet)
             self._pools.changed()
-
-    def _take_keys(self, value: dict[str, Any]) -> None:
-        try:
-            self._pools.auth.take(value)
-        except UnreadableKeys as error:
-            raise Unreadable(str(error)) from None
 
     def _refuse(self, key: str, why: str) -> None:
         if self._bad.get(key) != why:
@@ -207,3 +199,11 @@ class LiveState:
             self._link.every(POLL_S, self.poll),
             self._link.every(SAMPLE_S, self.samples),
         ]
+
+
+def _named(key: str) -> str:
+    """The value of a key, in words."""
+    for prefix, kind in ((redis_keys.policy_key(""), "policy"), (redis_keys.fleet_key(""), "fleet")):
+        if key.startswith(prefix):
+            return f"{kind} of pool {key.removeprefix(prefix)}"
+    return "API keys"

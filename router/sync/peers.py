@@ -11,12 +11,14 @@ import logging
 import os
 import time
 from array import array
-from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
 from typing import Any, cast
 
+from redis.typing import EncodableT, FieldT
+
 from router.contract import codec, redis_keys
+from router.contract.router_status import Load, RouterLoad, SentPrompt, SentPrompts
 from router.contract.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -30,11 +32,9 @@ HEARTBEAT_S = 1.0  # what is under way is told so often even when it has not cha
 AGAIN_S = 0.5
 BLOCK_MS = 500  # how long a stop waits for the reader to notice
 READ_COUNT = 20
+HASH_BYTES = 8
 ENTRY_HASHES = 4_000  # in one entry of the stream, about 43 kB
-PENDING_HASHES = 1_000_000  # not yet told; beyond it the oldest prompts are not told at all
-
-Load = tuple[int, int, int]  # requests, prefill tokens, decodes
-Sent = tuple[str, str, int, str | None, Sequence[int]]  # pool, instance, epoch, session, chain hashes
+PENDING_HASHES = 1_000_000  # not sent yet; beyond it the oldest prompts are dropped
 
 
 class RouterPeers:
@@ -44,8 +44,8 @@ class RouterPeers:
         self._id = router_id
         self._life = f"{router_id}:{os.urandom(8).hex()}"  # what an earlier life of this router has told is news
         self._others: dict[str, tuple[float, dict[str, Load]]] = {}  # by router: when heard (monotonic s), its load
-        self._pending: deque[Sent] = deque()
-        self._pending_hashes = 0
+        self._pending: deque[SentPrompt] = deque()
+        self._pending_bytes = 0  # of hashes
         self._sent_loads: dict[str, Load] = {}
         self._sent_loads_at = float("-inf")
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
@@ -63,10 +63,11 @@ class RouterPeers:
         """The request goes to that instance now."""
         if not self._others:
             return
-        self._pending.append((call.pool.name, endpoint.id, endpoint.epoch, call.session, call.request.chunks))
-        self._pending_hashes += len(call.request.chunks)
-        while self._pending_hashes > PENDING_HASHES:
-            self._pending_hashes -= len(self._pending.popleft()[4])
+        hashes = array("Q", call.request.chunks).tobytes()
+        self._pending.append(SentPrompt(call.pool.name, endpoint.id, endpoint.epoch, call.session, hashes))
+        self._pending_bytes += len(hashes)
+        while self._pending_bytes > PENDING_HASHES * HASH_BYTES:
+            self._pending_bytes -= len(self._pending.popleft().hashes)
             self.untold += 1
 
     async def tell(self) -> None:
@@ -74,43 +75,30 @@ class RouterPeers:
         self._forget_silent(time.monotonic())
         await self._tell_load(time.monotonic())
         while self._pending:
-            entry = self._entry()
-            await self._link.client.xadd(
-                redis_keys.SENT,
-                {"r": self._life, "p": codec.encode({"sent": entry})},
-                maxlen=redis_keys.SENT_KEPT,
-                approximate=True,
-            )
+            await self._write(redis_keys.SENT, "p", SentPrompts(sent=self._next_prompts()), redis_keys.SENT_KEPT)
+
+    async def _write(self, stream: str, field: str, value: codec.RedisValue, kept: int) -> None:
+        fields: dict[FieldT, EncodableT] = {"r": self._life, field: codec.encode(value)}
+        await self._link.client.xadd(stream, fields, maxlen=kept, approximate=True)
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
-        load = {} if last else self._load()
+        load = {} if last else self._pools.inflight()
         if load == self._sent_loads and now - self._sent_loads_at < HEARTBEAT_S and not last:
             return
-        value = codec.encode({"id": self._id, "gone": last, "inflight": load})
         self._sent_loads, self._sent_loads_at = load, now
-        await self._link.client.xadd(
-            redis_keys.LOADS, {"r": self._life, "l": value}, maxlen=redis_keys.LOADS_KEPT, approximate=True
-        )
+        value = RouterLoad(id=self._id, gone=last, inflight=load)
+        await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
 
-    def _load(self) -> dict[str, Load]:
-        return {
-            endpoint.id: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
-            for pool in self._pools.all()
-            for endpoint in pool.endpoints.values()
-            if endpoint.requests
-        }
-
-    def _entry(self) -> list[list[Any]]:
-        """The next prompts to be told. The queue is left as it is when nobody takes them: they are lost with Redis."""
-        entry: list[list[Any]] = []
-        room = ENTRY_HASHES
-        while self._pending and (not entry or len(self._pending[0][4]) <= room):
-            *where, hashes = self._pending.popleft()
-            room -= len(hashes)
+    def _next_prompts(self) -> tuple[SentPrompt, ...]:
+        """Those of the next entry, off the queue: a Redis that does not take the entry loses them."""
+        prompts: list[SentPrompt] = []
+        left = ENTRY_HASHES * HASH_BYTES
+        while self._pending and (not prompts or len(self._pending[0].hashes) <= left):
+            prompts.append(prompt := self._pending.popleft())
+            left -= len(prompt.hashes)
             self.prompts_sent += 1
-            self._pending_hashes -= len(hashes)
-            entry.append([*where, b64encode(array("Q", hashes).tobytes()).decode()])
-        return entry
+            self._pending_bytes -= len(prompt.hashes)
+        return tuple(prompts)
 
     async def leave(self) -> None:
         await self._tell_load(time.monotonic(), last=True)
@@ -135,31 +123,29 @@ class RouterPeers:
                 continue
             try:
                 self._take_load(fields[b"l"]) if stream == redis_keys.LOADS else self._take_sent(fields[b"p"])
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, ValueError) as error:
                 log.debug("entry %s of %s ignored: %s", number, stream, error)
         if stream == redis_keys.LOADS:
             self._share_out()
 
     def _take_load(self, raw: bytes) -> None:
-        value = codec.decode(raw)
-        if value is None or value["id"] == self._id:
+        value = codec.read(RouterLoad, raw)
+        if value.id == self._id:
             return
-        if value["gone"]:
-            self._others.pop(value["id"], None)
-            return
-        load = {str(instance): _three(counts) for instance, counts in value["inflight"].items()}
-        self._others[value["id"]] = (time.monotonic(), load)
+        if value.gone:
+            self._others.pop(value.id, None)
+        else:
+            self._others[value.id] = (time.monotonic(), value.inflight)
 
     def _take_sent(self, raw: bytes) -> None:
-        value = codec.decode(raw)
-        for name, instance, epoch, session, packed in value["sent"] if value is not None else ():
-            pool = self._pools.get(name)
-            endpoint = pool.endpoints.get(instance) if pool is not None else None
-            if pool is None or endpoint is None or endpoint.epoch != epoch:
+        for prompt in codec.read(SentPrompts, raw).sent:
+            pool = self._pools.get(prompt.pool)
+            endpoint = pool.endpoints.get(prompt.instance) if pool is not None else None
+            if pool is None or endpoint is None or endpoint.epoch != prompt.epoch:
                 continue
-            hashes = array("Q", b64decode(packed))
-            pool.index.insert(instance, epoch, hashes)
-            pool.affinity.heard(session, instance, hashes, time.time())
+            hashes = array("Q", prompt.hashes)
+            pool.index.insert(prompt.instance, prompt.epoch, hashes)
+            pool.affinity.heard(prompt.session, prompt.instance, hashes, time.time())
             self.taken += 1
 
     def _forget_silent(self, now: float) -> None:
@@ -193,8 +179,3 @@ class RouterPeers:
 
     def tasks(self) -> list[Awaitable[None]]:
         return [self._listen(), self._link.every(TELL_S, self.tell)]
-
-
-def _three(counts: Any) -> Load:
-    requests, prefill_tokens, decodes = (int(count) for count in counts)
-    return requests, prefill_tokens, decodes

@@ -8,6 +8,8 @@ from typing import Any
 import msgpack
 
 from router.contract import codec, redis_keys
+from router.contract.published import PolicyAck
+from router.contract.router_status import RouterStatus, ServedPool
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
@@ -82,7 +84,7 @@ class Reporter:
 
     async def _report(self, now: float) -> None:
         async with self._link.client.pipeline(transaction=False) as pipe:
-            pipe.set(redis_keys.router_key(self._id), codec.encode(self.document(now)), ex=KEY_TTL_S)
+            pipe.set(redis_keys.router_key(self._id), codec.encode(self.status(now)), ex=KEY_TTL_S)
             pipe.zadd(redis_keys.ROUTERS, {self._id: now})
             pipe.zremrangebyscore(redis_keys.ROUTERS, 0, now - ID_TTL_S)
             uses: dict[Any, Any] = self._pools.auth.uses()
@@ -93,32 +95,23 @@ class Reporter:
     async def acknowledge(self, pool: Pool) -> None:
         """A version is in force: say so at once, on the channel and in the router's own value."""
         await self.report()
-        ack = {"router": self._id, "pool": pool.name, "version": pool.version, "at": pool.acked_at}
+        ack = PolicyAck(router=self._id, pool=pool.name, version=pool.version, at=pool.acked_at)
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
-    def document(self, now: float) -> dict[str, Any]:
-        """As wire.py's weir:router:<id>."""
-        return {
-            "id": self._id,
-            "at": now,
-            "started_at": self._started_at,
-            "pid": os.getpid(),
-            "url": self._url,
-            "pools": {pool.name: _served(pool) for pool in self._pools.all()},
-            "degraded": self._live.degraded(),
-            "unreadable": self._live.unreadable,
-            "inflight": self._inflight(),
-            "classes": self._recorder.classes(now),
-            "indexes": indexes(self._pools.all()),
-        }
-
-    def _inflight(self) -> dict[str, list[int]]:
-        return {
-            endpoint.id: [endpoint.requests, endpoint.prefill_tokens, endpoint.decodes]
-            for pool in self._pools.all()
-            for endpoint in pool.endpoints.values()
-            if endpoint.requests
-        }
+    def status(self, now: float) -> RouterStatus:
+        return RouterStatus(
+            id=self._id,
+            at=now,
+            started_at=self._started_at,
+            pid=os.getpid(),
+            url=self._url,
+            pools={pool.name: _served(pool) for pool in self._pools.all()},
+            degraded=tuple(self._live.degraded()),
+            unreadable=self._live.unreadable,
+            inflight=self._pools.inflight(),
+            classes=self._recorder.classes(now),
+            indexes=indexes(self._pools.all()),
+        )
 
     async def flush(self) -> None:
         """A batch of each in turn: a backlog of the one, as after an outage, does not keep the other waiting."""
@@ -185,10 +178,5 @@ class Reporter:
             await pipe.execute()
 
 
-def _served(pool: Pool) -> dict[str, Any]:
-    return {
-        "policy": pool.policy_name,
-        "version": pool.version,
-        "acked_at": pool.acked_at,
-        "fleet_at": pool.fleet_at,
-    }
+def _served(pool: Pool) -> ServedPool:
+    return ServedPool(policy=pool.policy_name, version=pool.version, acked_at=pool.acked_at, fleet_at=pool.fleet_at)

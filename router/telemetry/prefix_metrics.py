@@ -1,11 +1,12 @@
-"""What there is to say of the prefix indexes: for /metrics, and for the instances' pages by weir:router:<id>."""
+"""State of the prefix indexes: for /metrics, and for the pages of instances (in weir:router:<id>)."""
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from msgspec.structs import replace
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from router.contract.router_status import IndexStatus
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS
@@ -14,38 +15,39 @@ _PREFIX = "weir_router_"
 _INSTANCE = ("pool", "instance")
 
 
-def indexes(pools: Iterable[Pool]) -> dict[str, dict[str, Any]]:
-    """By instance, as wire.py has it: of those whose KV events are followed, or that have answered requests."""
+def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
+    """By instance, of those whose KV events are followed or that have answered requests."""
     now = time.time()
     return {
-        endpoint.id: _figures(pool, endpoint, now)
+        endpoint.id: _status(pool, endpoint, now)
         for pool in pools
         for endpoint in pool.endpoints.values()
         if endpoint.feed is not None or endpoint.approximate.n
     }
 
 
-def _figures(pool: Pool, endpoint: Endpoint, now: float) -> dict[str, Any]:
-    feed, belief = endpoint.feed, endpoint.belief
-    record = endpoint.exact if belief.index == "exact" else endpoint.approximate
-    figures = {
-        "index": belief.index,
-        "why": belief.why,
-        "n": record.n,
-        "predicted": record.predicted,
-        "actual": record.actual,
-        "error": record.error,
-    }
-    if feed is not None and pool.kv_event_state.index is not None:
-        figures |= {
-            "blocks": list(pool.kv_event_state.index.blocks(endpoint.id)),
-            "age_s": round(now - feed.confirmed_at, 3) if feed.confirmed_at is not None else None,
-            "event_at": feed.event_at,
-            "gaps": feed.gaps,
-            "replayed": feed.replayed,
-            "purges": feed.purges,
-        }
-    return figures
+def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
+    feed, belief, index = endpoint.feed, endpoint.belief, pool.kv_event_state.index
+    accuracy = endpoint.exact if belief.index == "exact" else endpoint.approximate
+    status = IndexStatus(
+        index=belief.index,
+        why=belief.why,
+        n=accuracy.n,
+        predicted=accuracy.predicted,
+        actual=accuracy.actual,
+        error=accuracy.error,
+    )
+    if feed is None or index is None:
+        return status
+    return replace(
+        status,
+        blocks=index.blocks(endpoint.id),
+        age_s=round(now - feed.confirmed_at, 3) if feed.confirmed_at is not None else None,
+        event_at=feed.event_at,
+        gaps=feed.gaps,
+        replayed=feed.replayed,
+        purges=feed.purges,
+    )
 
 
 def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:

@@ -1,16 +1,20 @@
-"""Receipts: the record of one decision and what came of it (shape: wire.py)."""
+"""Receipts: the record of one decision and its outcome (router/contract/receipt.py).
+
+Written as dictionaries: a Receipt of 40 fields takes twice as long to build, for each request.
+"""
 
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 
-from router.contract import codec
+from router.contract.receipt import Receipt
 from router.policy.candidates import Candidates
 from router.request.call import Call
 from router.request.offload import Offload
 from router.upstream.usage import Usage
 
+SCHEMA = Receipt.__struct_config__.tag
 # Of a request that was refused before there was one
 _UNDECIDED: Any = SimpleNamespace(
     strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
@@ -24,7 +28,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     usage = outcome.usage or _UNTOLD
     decision = call.decision or _UNDECIDED
     made = {
-        "schema": codec.SCHEMA,
+        "schema": SCHEMA,
         "request_id": call.id,
         "at": call.at,
         "router": router,

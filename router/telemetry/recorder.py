@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from typing import Any
 
+from router.contract.router_status import Window
 from router.policy.types import Decision
 from router.request.call import Call
 from router.telemetry.rates import RateEstimates
@@ -60,13 +61,13 @@ class Recorder:
             self.traffic["dropped"] += is_recorded(self.pending.popleft())
             self.lost += 1
 
-    def classes(self, now: float) -> dict[str, dict[str, Any]]:
-        """{pool: {class: Window}} as in wire.py."""
-        documents: dict[str, dict[str, Any]] = {}
+    def classes(self, now: float) -> dict[str, dict[str, Window]]:
+        """By pool and class."""
+        windows: dict[str, dict[str, Window]] = {}
         for (pool, request_class), tally in self.tallies.items():
             if request_class != NO_CLASS:
-                documents.setdefault(pool, {})[request_class] = tally.window.document(now)
-        return documents
+                windows.setdefault(pool, {})[request_class] = tally.window.read(now)
+        return windows
 
     def outcomes(self) -> dict[tuple[str, str, str], int]:
         """(pool, class, outcome): how many since the start."""

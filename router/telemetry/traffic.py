@@ -5,14 +5,13 @@ a random value that lives in Redis only. All routers use the same, so equal pref
 """
 
 import os
-from base64 import b64encode
 from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import orjson
-
-from router.contract import codec, redis_keys, traffic
+from router.contract import redis_keys
+from router.contract.codec import encode
+from router.contract.receipt import BLOCK_CHUNKS, TrafficEntry
 from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 HASH_BYTES = 8
 SALT_BYTES = 16
-BLOCK_BYTES = CHUNK_BYTES * traffic.BLOCK_CHUNKS
+BLOCK_BYTES = CHUNK_BYTES * BLOCK_CHUNKS
 BLOCK_IDS = BLOCK_BYTES // 4  # prompts of token ids are rendered as four bytes each
 REMEMBERED = 4_096  # prompts whose salted blocks are not made again when a session's next turn continues them
 SIZE_WEIGHT = 0.01  # of one entry in the mean size
@@ -46,29 +45,28 @@ class TrafficRecorder:
         self._known: dict[bytes, bytes] = {}  # by a prompt's last block, its salted blocks; least recently used first
 
     def entry(self, call: Call) -> bytes:
-        """As wire.py's Traffic; empty for what is not recorded."""
+        """A TrafficEntry; empty for a request that is not recorded."""
         if not is_recorded(call):
             return b""
         outcome = call.outcome
         usage = outcome.usage
         known = usage.prompt_tokens if usage is not None else None
-        made = orjson.dumps(
-            {
-                "schema": codec.SCHEMA,
-                "at": call.at,
-                "pool": call.pool.name,
-                "model": call.pool.model,
-                "session": self._session(call),
-                "input_tokens": known if known is not None else call.prediction.prompt_tokens,
-                "output_tokens": usage.output_tokens if usage is not None else None,
-                "block_tokens": BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
-                "blocks": b64encode(self._blocks(call.blocks)).decode(),
-                "outcome": outcome.label,
-                "policy": call.policy,
-                "version": call.version,
-                "ttft_ms": outcome.ttft_ms,
-                "tpot_ms": outcome.tpot_ms,
-            }
+        made = encode(
+            TrafficEntry(
+                at=call.at,
+                pool=call.pool.name,
+                model=call.pool.model,
+                session=self._session(call),
+                input_tokens=known if known is not None else call.prediction.prompt_tokens,
+                output_tokens=usage.output_tokens if usage is not None else None,
+                block_tokens=BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
+                blocks=self._blocks(call.blocks),
+                outcome=outcome.label,
+                policy=call.policy,
+                version=call.version,
+                ttft_ms=outcome.ttft_ms,
+                tpot_ms=outcome.tpot_ms,
+            )
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)
         return made

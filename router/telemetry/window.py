@@ -3,22 +3,25 @@
 from collections import Counter, deque
 from typing import Any
 
-from router.contract import router_status, sketch
+from router.contract import sketch
+from router.contract.router_status import WINDOW_S, HitShare, Window
 from router.request.call import Call
 
 SLOT_S = 10.0
+COUNTS = ("n", "ok", "error", "refused", "cancelled", "retries")
 SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap")
 
 
 class _Slot:
-    __slots__ = ("began", "counts", "hits", "refusals", "sketches", "started")
+    __slots__ = ("began", "counts", "decided", "hit_share", "refusals", "sketches", "started")
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.started: Counter[int] = Counter()  # by second
         self.counts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()  # by code, "" when an engine refused
-        self.hits = [0, 0.0]  # how many, sum of their cached shares
+        self.decided = 0
+        self.hit_share = 0.0  # sum of the cached shares of those decided
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
 
 
@@ -36,7 +39,7 @@ class LatencyWindow:
         return slots[-1]
 
     def _forget(self, now: float) -> None:
-        while self._slots and now - self._slots[0].began >= router_status.WINDOW_S:
+        while self._slots and now - self._slots[0].began >= WINDOW_S:
             self._slots.popleft()
 
     def started(self, now: float) -> None:
@@ -52,8 +55,7 @@ class LatencyWindow:
             slot.counts["retries"] += outcome.retries
         _sketch(slot, call)
 
-    def document(self, now: float) -> dict[str, Any]:
-        """As wire.py's Window."""
+    def read(self, now: float) -> Window:
         self._forget(now)
         counts: Counter[str] = Counter()
         refusals: Counter[str] = Counter()
@@ -61,19 +63,17 @@ class LatencyWindow:
             counts.update(slot.counts)
             refusals.update(slot.refusals)
         recent = int(now) - 10
-        began = sum(n for slot in self._slots for second, n in slot.started.items() if second > recent)
-        sketches = {name: sketch.merge(slot.sketches[name] for slot in self._slots) for name in SKETCHES}
-        return {
-            "n": counts["n"],
-            "started_10s": began,
-            **{name: counts[name] for name in ("ok", "error", "refused", "cancelled", "retries")},
-            "refusals": dict(refusals),
-            **{name: {str(bucket): n for bucket, n in values.items()} for name, values in sketches.items()},
-            "hit_share": {
-                "n": sum(int(slot.hits[0]) for slot in self._slots),
-                "sum": round(sum(slot.hits[1] for slot in self._slots), 6),
-            },
-        }
+        measured: dict[str, Any] = {name: counts[name] for name in COUNTS}
+        for name in SKETCHES:
+            measured[name] = sketch.merge(slot.sketches[name] for slot in self._slots)
+        return Window(
+            **measured,
+            started_10s=sum(n for slot in self._slots for second, n in slot.started.items() if second > recent),
+            refusals=dict(refusals),
+            hit_share=HitShare(
+                n=sum(slot.decided for slot in self._slots), sum=round(sum(slot.hit_share for slot in self._slots), 6)
+            ),
+        )
 
 
 def _sketch(slot: _Slot, call: Call) -> None:
@@ -90,7 +90,7 @@ def _sketch(slot: _Slot, call: Call) -> None:
         share = call.decision.cached_tokens / tokens if tokens else 0.0
         add(sketches["new_tokens"], call.decision.new_tokens)
         add(sketches["hit_percent"], share * 100)
-        slot.hits[0] += 1
-        slot.hits[1] += share
+        slot.decided += 1
+        slot.hit_share += share
     if call.pause_s is not None:
         add(sketches["reuse_gap"], call.pause_s)

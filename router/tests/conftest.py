@@ -11,13 +11,16 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from msgspec import convert
 
 from router.app import Router
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.contract.published import FleetValue, PublishedInstance
 from router.http.server import HttpServer, listen
 from router.policy.schema import document
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
+from router.tests.values import stored
 
 
 class Published:
@@ -50,12 +53,12 @@ class Published:
 
     def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = ()) -> None:
         value = {"at": time.time(), "required": list(required), "keys": list(entries)}
-        self.client.set(redis_keys.API_KEYS, codec.encode(value))
+        self.client.set(redis_keys.API_KEYS, stored(value))
         self.client.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
 
     def _put(self, pool: str, key: str, value: dict[str, Any]) -> None:
         self.client.sadd(redis_keys.POOLS, pool)
-        self.client.set(key, codec.encode(value))
+        self.client.set(key, stored(value))
         self.client.publish(redis_keys.CHANGED, key)
 
 
@@ -73,6 +76,14 @@ def entry(name: str, url: str, **changes: Any) -> dict[str, Any]:
         "kv_blocks": 10_000,
         **changes,
     }
+
+
+def instance(name: str, url: str, **changes: Any) -> PublishedInstance:
+    return convert(entry(name, url, **changes), PublishedInstance)
+
+
+def fleet(*instances: PublishedInstance, at: float = 1.0, model: str = "llama") -> FleetValue:
+    return FleetValue(pool="demo", model=model, at=at, instances=instances)
 
 
 def key_entry(secret: str, **changes: Any) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from router.app import Router
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder
+from router.tests.values import loaded
 
 __all__ = ["folder", "quick", "start_sim"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -44,7 +45,7 @@ async def ask(client: Any, prompt: object = PROMPT, **body: Any) -> str:
 
 async def receipt(published: Published, request_id: str) -> dict[str, Any]:
     await until(lambda: published.client.exists(redis_keys.receipt_key(request_id)))
-    return codec.decode(published.client.get(redis_keys.receipt_key(request_id))) or {}
+    return loaded(published.client.get(redis_keys.receipt_key(request_id))) or {}
 
 
 async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(

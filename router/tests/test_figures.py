@@ -70,15 +70,15 @@ def test_figures_are_added_over_engines_and_shares_averaged() -> None:
     found = parse_metrics(PAGE, VLLM_SCRAPE)
     assert (found.running, found.waiting) == (7.0, 1.0)
     assert found.kv_usage == pytest.approx(0.3)
-    assert (found.prefix_queries, found.prefix_hits) == (1500.0, 500.0)
+    assert (found.prefix_queries_total, found.prefix_hits_total) == (1500.0, 500.0)
     assert found.cached_by_source == {"device": 10.0, "disk": 2.0}
     assert (found.block_size, found.kv_blocks) == (16, 1024)
 
 
 def test_what_is_not_there_or_not_finite_is_unknown_and_not_nought() -> None:
     found = parse_metrics(PAGE, VLLM_SCRAPE)
-    assert found.prompt_tokens is None
-    assert found.generation_tokens is None
+    assert found.prompt_tokens_total is None
+    assert found.generation_tokens_total is None
     empty = parse_metrics(b"", VLLM_SCRAPE)
     assert (empty.running, empty.kv_usage, empty.cached_by_source, empty.kv_blocks) == (None, None, {}, None)
 

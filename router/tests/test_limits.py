@@ -67,7 +67,7 @@ async def test_tokens_beyond_the_limit_are_refused(world):
 async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(bucket_store):
     auth = ApiKeyAuth()
     auth.bucket_store = bucket_store
-    meter = auth._meter(PublishedKey("debtor", "ci", tokens_per_min=600))
+    meter = auth._meter(PublishedKey(id="debtor", name="ci", sha256="", tokens_per_min=600))
     meter.budgets["tokens"].held = -1500.0  # an answer that was far longer than reckoned
     for _ in range(2):
         with pytest.raises(ErrorResponse) as refused:

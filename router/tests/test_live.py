@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document
 from router.sync.reporter import Reporter
 from router.tests.conftest import entry, running
 from router.tests.engine import first_then_wait
+from router.tests.values import loaded, stored
 
 
 def demo(w):
@@ -25,9 +26,9 @@ async def test_a_published_version_is_taken_up_and_acknowledged(world):
         version = w.published.policy(strategy="least_requests")
         await w.until(lambda: demo(w).version == version)
         await asyncio.sleep(0.05)
-        ack = codec.decode(channel.get_message(timeout=5)["data"])
+        ack = loaded(channel.get_message(timeout=5)["data"])
     assert (ack["router"], ack["pool"], ack["version"]) == ("router-1", "demo", version)
-    own = codec.decode(w.published.client.get(redis_keys.router_key("router-1")))
+    own = loaded(w.published.client.get(redis_keys.router_key("router-1")))
     assert own["pools"]["demo"]["version"] == version
     assert (await w.ask()).headers["x-weir-policy"] == str(version)
 
@@ -36,7 +37,7 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
     w = await world(None)
     made = document.default("lpwl")
     value = {"policy": "default", "version": 9, "document": made, "sha256": document.sha256(made)}
-    w.published.client.set(redis_keys.policy_key("demo"), codec.encode(value))
+    w.published.client.set(redis_keys.policy_key("demo"), stored(value))
     await w.until(lambda: demo(w).version == 9)
     assert demo(w).policy.strategy == "lpwl"
 
@@ -44,7 +45,7 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
 async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world):
     w = await world(None)
     bad = document.apply_overrides(document.default(), {"classes.heavy_new_tokens": -1})
-    for raw in ("{", '{"schema":99}', codec.encode({"policy": "default", "version": 7, "document": bad})):
+    for raw in ("{", '{"schema":99}', stored({"policy": "default", "version": 7, "document": bad, "sha256": ""})):
         before = w.router.source.live.unreadable
         w.published.client.set(redis_keys.policy_key("demo"), raw)
         w.published.client.publish(redis_keys.CHANGED, redis_keys.policy_key("demo"))
@@ -58,21 +59,23 @@ async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world
     await w.until(lambda: not w.router.source.live.degraded())
 
 
-@pytest.mark.parametrize("sha256", [document.sha256(document.default("lpwl")), "", None, 7])
+@pytest.mark.parametrize("sha256", [document.sha256(document.default("lpwl")), ""])
 async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last_good_one_stays(world, sha256):
     w = await world(None)
     value = {"policy": "default", "version": 7, "document": document.default("session_sticky"), "sha256": sha256}
-    w.published.client.set(redis_keys.policy_key("demo"), codec.encode(value))
+    w.published.client.set(redis_keys.policy_key("demo"), stored(value))
     w.published.client.publish(redis_keys.CHANGED, redis_keys.policy_key("demo"))
     await w.until(lambda: w.router.source.live.unreadable == 1)
-    assert "version 7: the document does not match its sha256" in " ".join(w.router.source.live.degraded())
+    assert "policy of pool demo: version 7: the document does not match its sha256" in " ".join(
+        w.router.source.live.degraded()
+    )
     assert (demo(w).version, demo(w).policy.strategy) == (1, "round_robin")
     assert (await w.ask()).headers["x-weir-policy"] == "1"
 
 
 async def test_an_unreadable_fleet_is_counted_and_the_last_good_one_stays(world):
     w = await world(None)
-    w.published.client.set(redis_keys.fleet_key("demo"), codec.encode({"model": "llama", "instances": [{"id": "x"}]}))
+    w.published.client.set(redis_keys.fleet_key("demo"), stored({"model": "llama", "instances": [{"id": "x"}]}))
     w.published.client.publish(redis_keys.CHANGED, redis_keys.fleet_key("demo"))
     await w.until(lambda: w.router.source.live.unreadable)
     assert (await w.ask()).status_code == 200
@@ -148,13 +151,13 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
 async def test_a_router_that_starts_tells_of_no_pool_before_it_has_its_instances(world, redis_url, monkeypatch):
     await world(None)
     reported = []
-    made = Reporter.document
-    monkeypatch.setattr(Reporter, "document", lambda self, now: reported.append(made(self, now)) or reported[-1])
+    made = Reporter.status
+    monkeypatch.setattr(Reporter, "status", lambda self, now: reported.append(made(self, now)) or reported[-1])
     async with running(redis_url, "router-2"):
         pass
-    named = [said for said in reported if said["id"] == "router-2" and "demo" in said["pools"]]
+    named = [said for said in reported if said.id == "router-2" and "demo" in said.pools]
     assert named
-    assert all(said["degraded"] == [] for said in named)
+    assert all(said.degraded == () for said in named)
 
 
 async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
@@ -169,7 +172,7 @@ async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
 async def test_the_scraped_figures_reach_the_policys_view(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
-    w.published.client.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
+    w.published.client.set(redis_keys.instance_key("demo-0"), stored(sample))
     endpoint = demo(w).endpoints["demo-0"]
     await w.until(lambda: endpoint.kv_usage == 0.5)
     assert (endpoint.view("").kv_usage, endpoint.view("").waiting) == (0.5, 3)
@@ -178,7 +181,7 @@ async def test_the_scraped_figures_reach_the_policys_view(world):
 async def test_a_sample_of_an_earlier_life_says_nothing(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 0, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
-    w.published.client.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
+    w.published.client.set(redis_keys.instance_key("demo-0"), stored(sample))
     endpoint = demo(w).endpoints["demo-0"]
     await w.until(lambda: endpoint.sampled_at == sample["at"])
     assert (endpoint.kv_usage, endpoint.waiting) == (0.0, 0)
@@ -204,7 +207,7 @@ async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(
     async with running(redis_url, "router-9"):
         while live_redis.zscore(redis_keys.ROUTERS, "router-9") is None:
             await asyncio.sleep(0.01)
-        own = codec.decode(live_redis.get(redis_keys.router_key("router-9")))
+        own = loaded(live_redis.get(redis_keys.router_key("router-9")))
         assert own["id"] == "router-9"
         assert own["pools"]["demo"]["policy"] == "default"
     assert live_redis.zscore(redis_keys.ROUTERS, "router-9") is None
@@ -240,5 +243,5 @@ async def test_a_pool_with_nobody_ready_is_degraded(world):
 async def test_samples_that_stopped_coming_are_told_in_health(world, live_redis):
     w = await world(None)
     sample = {"id": "demo-0", "pool": "demo", "epoch": 1, "at": time.time() - 20, "kv_usage": 0.5, "waiting": 0}
-    live_redis.set(redis_keys.instance_key("demo-0"), codec.encode(sample))
+    live_redis.set(redis_keys.instance_key("demo-0"), stored(sample))
     await w.until(lambda: "no instance was sampled for 2" in " ".join(w.router.source.live.degraded()))

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.metrics import render
 from router.request.request import NOT_READ
 from router.serving.pools import Pools
 from router.sync.peers import PENDING_HASHES, RouterPeers
 from router.tests.conftest import running
 from router.tests.engine import hang
+from router.tests.values import stored
 
 PROMPT = "The weir is a low dam across a river. " * 60
 LLAMA = {"model": "llama"}
@@ -78,7 +79,7 @@ async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(t
 async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two, live_redis):
     w, _, _ = await two(None)
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]
-    value = codec.encode({"id": "router-3", "gone": False, "inflight": {"demo-0": [5, 700, 2]}})
+    value = stored({"id": "router-3", "gone": False, "inflight": {"demo-0": [5, 700, 2]}})
     live_redis.xadd(redis_keys.LOADS, {"r": "router-3:1", "l": value})
     await w.until(lambda: endpoint.others == (5, 700, 2))
     await w.until(lambda: endpoint.others == (0, 0, 0), "it has not been heard of again")
@@ -87,7 +88,7 @@ async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two
 async def test_a_router_that_leaves_says_so(two, live_redis):
     w, _, _ = await two(None)
     for gone in (False, True):
-        value = codec.encode({"id": "router-3", "gone": gone, "inflight": {}})
+        value = stored({"id": "router-3", "gone": gone, "inflight": {}})
         live_redis.xadd(redis_keys.LOADS, {"r": "router-3:1", "l": value})
         await w.until(lambda gone=gone: len(w.router.source.peers) == (1 if gone else 2))
 
@@ -102,11 +103,9 @@ async def test_a_router_that_starts_learns_what_was_sent_before(two, redis_url):
 
 async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
     w, other, _ = await two(None)
-    for fields in ({"r": "x"}, {"r": "x", "p": "{"}, {"r": "x", "p": codec.encode({"sent": [["demo"]]})}):
+    for fields in ({"r": "x"}, {"r": "x", "p": "{"}, {"r": "x", "p": stored({"sent": [["demo"]]})}):
         live_redis.xadd(redis_keys.SENT, fields)
-    live_redis.xadd(
-        redis_keys.LOADS, {"r": "x", "l": codec.encode({"id": "router-3", "gone": False, "inflight": {"a": 7}})}
-    )
+    live_redis.xadd(redis_keys.LOADS, {"r": "x", "l": stored({"id": "router-3", "gone": False, "inflight": {"a": 7}})})
     await w.ask(prompt=PROMPT)
     await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()))
 
@@ -115,7 +114,7 @@ async def test_a_prompt_for_an_earlier_life_of_an_instance_is_not_believed(two, 
     w, other, _ = await two(None)
     packed = "AAAAAAAAAAE="
     old = [["demo", "demo-0", 0, None, packed], ["demo", "demo-9", 1, None, packed], ["gone", "x", 1, None, packed]]
-    live_redis.xadd(redis_keys.SENT, {"r": "x", "p": codec.encode({"sent": old})})
+    live_redis.xadd(redis_keys.SENT, {"r": "x", "p": stored({"sent": old})})
     await w.ask(prompt=PROMPT)
     await w.until(lambda: other.source.peers.taken == 1)
     assert chunks(other) == chunks(w.router)

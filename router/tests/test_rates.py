@@ -8,14 +8,14 @@ from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Outcome
 from router.telemetry.rates import RateEstimates
-from router.tests.conftest import entry
+from router.tests.conftest import fleet, instance
 from router.upstream.usage import Usage
 
 
 def pool() -> Pool:
     made = Pool("demo")
-    entries = [entry("demo-0", "http://127.0.0.1:1", kv={"bytes_per_token": 100})]
-    made.take_fleet({"at": 1.0, "model": "m", "instances": entries})
+    entries = [instance("demo-0", "http://127.0.0.1:1", kv={"bytes_per_token": 100})]
+    made.take_fleet(fleet(*entries))
     return made
 
 

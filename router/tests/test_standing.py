@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
+from router.contract.sample import InstanceSample
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
-from router.tests.conftest import entry
+from router.tests.conftest import instance
 
 OPEN_S = 10.0
 
 
 @pytest.fixture
 def endpoints() -> dict[str, Endpoint]:
-    return {name: Endpoint(entry(name, "http://127.0.0.1:1")) for name in ("a", "b", "c")}
+    return {name: Endpoint(instance(name, "http://127.0.0.1:1")) for name in ("a", "b", "c")}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_what_has_not_changed_is_not_made_again(fleet_view: FleetView, endpoints
 
 def test_samples_and_the_load_of_other_routers_are_seen(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     seen(fleet_view)
-    endpoints["a"].take_sample({"at": 1.0, "kv_usage": 0.5, "waiting": 4}, 1.0)
+    endpoints["a"].take_sample(InstanceSample(id="a", epoch=1, at=1.0, kv_usage=0.5, waiting=4), 1.0)
     endpoints["c"].take_others((7, 70, 1))
     fleet = fleet_view.fleet({}, 0.0, OPEN_S)
     assert (fleet[0].kv_usage, fleet.waiting[0]) == (0.5, 4)
@@ -62,7 +63,7 @@ def test_samples_and_the_load_of_other_routers_are_seen(fleet_view: FleetView, e
 
 def test_an_instance_that_drains_is_refused(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     seen(fleet_view)
-    endpoints["a"].update(entry("a", "http://127.0.0.1:1", routable=False, state="draining"))
+    endpoints["a"].update(instance("a", "http://127.0.0.1:1", routable=False, state="draining"))
     assert seen(fleet_view)["a"] == "draining"
 
 
@@ -90,7 +91,7 @@ def test_another_life_of_an_instance_is_seen_and_the_old_one_no_more(
 ) -> None:
     seen(fleet_view)
     late = lease(endpoints)
-    fleet_view.take({**endpoints, "b": Endpoint(entry("b", "http://127.0.0.1:2"))})
+    fleet_view.take({**endpoints, "b": Endpoint(instance("b", "http://127.0.0.1:2"))})
     late.first_byte()
     assert seen(fleet_view)["b"] == (0, 0)
     fleet_view.take({"c": endpoints["c"]})

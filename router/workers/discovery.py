@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from router.contract.published import PublishedInstance
 from router.pool.pool import Pool
 from router.workers.etcd import Registry
-from router.workers.merge import Entry, etcd_of, merged
+from router.workers.merge import etcd_of, merged
 
 STEP_S = 0.25
 
@@ -49,9 +50,9 @@ class Discovery:
             if pool.amend is not None:
                 pool.amend_again()
 
-    def _amended(self, entries: list[Entry]) -> list[Entry]:
-        return merged(entries, {name: registry.found for name, registry in self._registries.items()})
+    def _amended(self, instances: Sequence[PublishedInstance]) -> list[PublishedInstance]:
+        return merged(instances, {name: registry.found for name, registry in self._registries.items()})
 
 
 def _named(pool: Pool) -> list[str]:
-    return sorted({name for entry in pool.published_entries if (name := etcd_of(entry))})
+    return sorted({name for instance in pool.published if (name := etcd_of(instance))})

@@ -11,18 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from router.contract.published import InstanceRole
+
 if TYPE_CHECKING:
     import httpx
 
 LOOK_S = 0.5
 ANSWER_S = 2.0
 PREFIX = "/workers/"
-ROLES = ("prefill", "decode")
+ROLES: tuple[InstanceRole, ...] = ("prefill", "decode")
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    role: str
+    role: InstanceRole
     address: str  # host:port of its API
     epoch: int  # etcd's revision of the registration: another life has another one
 

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
+from msgspec import to_builtins
 from ninja import Path, Router
 from ninja.params.functions import Query
 
@@ -18,6 +19,7 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.fleet_status import ScalingAdvice
 from router.contract.problem import as_json
 
 router = Router(tags=["fleet"])
@@ -67,8 +69,10 @@ def pool_out(row: PoolRow) -> dict[str, Any]:
     }
 
 
-def _advice(advice: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if advice is None else {name: advice[name] for name in ("at", "mode", "replicas", "advised", "why")}
+def _advice(advice: ScalingAdvice | None) -> dict[str, Any] | None:
+    if advice is None:
+        return None
+    return {name: getattr(advice, name) for name in ("at", "mode", "replicas", "advised", "why")}
 
 
 _INSTANCE_FIELDS = (
@@ -85,7 +89,7 @@ def instance_out(row: InstanceRow) -> dict[str, Any]:
         "status": row.status,
         "reason": row.reason,
         "ports": {port.use: port.number for port in instance.ports.all()},
-        "sample": row.sample,
+        "sample": None if row.sample is None else to_builtins(row.sample),
     }
 
 

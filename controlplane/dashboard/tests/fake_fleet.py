@@ -8,11 +8,12 @@ from typing import Any
 
 import redis
 
-from router.contract import codec, redis_keys, sketch
+from router.contract import redis_keys, sketch
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import InstanceState, RoutingRequest
+from router.tests.values import stored
 
 LATENCIES = {"warm": (180.0, 14.0, 40), "medium": (900.0, 18.0, 22), "heavy": (4200.0, 24.0, 9)}  # TTFT ms, TPOT ms, n
 
@@ -49,7 +50,7 @@ class FakeFleet:
         ]  # fmt: skip
         value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances}
         self.client.sadd(redis_keys.POOLS, self.pool)
-        self.client.set(redis_keys.fleet_key(self.pool), codec.encode(value))
+        self.client.set(redis_keys.fleet_key(self.pool), stored(value))
 
     def write_policy(self, at: float) -> None:
         document = {
@@ -60,12 +61,10 @@ class FakeFleet:
             "pool": self.pool, "policy": "default", "version": self.version, "sha256": "0" * 64, "document": document,
             "rollout": {"mode": "full"}, "published_at": at - 600,
         }  # fmt: skip
-        self.client.set(redis_keys.policy_key(self.pool), codec.encode(value))
+        self.client.set(redis_keys.policy_key(self.pool), stored(value))
 
     def write_samples(self, at: float) -> None:
-        values = {
-            redis_keys.instance_key(name): codec.encode(self.sample(i, name, at)) for i, name in enumerate(self.names)
-        }
+        values = {redis_keys.instance_key(name): stored(self.sample(i, name, at)) for i, name in enumerate(self.names)}
         self.client.mset(values)
 
     def sample(self, i: int, name: str, at: float) -> dict[str, Any]:
@@ -84,7 +83,7 @@ class FakeFleet:
                 "pools": {self.pool: {"policy": "default", "version": version or self.version, "acked_at": at - 599}},
                 "degraded": [], "inflight": {}, "classes": {self.pool: self.windows(at)},
             }  # fmt: skip
-            self.client.set(redis_keys.router_key(router), codec.encode(value))
+            self.client.set(redis_keys.router_key(router), stored(value))
             self.client.zadd(redis_keys.ROUTERS, {router: at})
 
     def windows(self, at: float) -> dict[str, dict[str, Any]]:
@@ -115,8 +114,8 @@ class FakeFleet:
 
     def write_receipt(self, request_id: str, at: float, **changes: Any) -> None:
         brief = self.receipt(request_id, at, **changes)
-        self.client.xadd(redis_keys.RECEIPTS, {"r": codec.encode(brief)}, id=f"{int(at * 1000)}-*")
-        whole = codec.encode({**brief, **self.made_from(brief)})
+        self.client.xadd(redis_keys.RECEIPTS, {"r": stored(brief)}, id=f"{int(at * 1000)}-*")
+        whole = stored({**brief, **self.made_from(brief)})
         self.client.set(redis_keys.receipt_key(request_id), whole, ex=redis_keys.RECEIPT_TTL_S)
 
     def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.frames import Inputs, build_frame
-from controlplane.dashboard.tests.test_frames import NOW, fleet, instance, router, sample, window
+from controlplane.dashboard.frames import build_frame
+from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
 
-LIVE = {"demo": {"policy": "default", "version": 3, "published_at": NOW - 60, "document": {}}}
+LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW - 60, "document": {}}}
+ADVICE = {"pool": "demo", "at": NOW, "changed_at": NOW, "replicas": 4, "why": "7 wait"}
 
 
 def frame_of(**changes: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def test_a_healthy_fleet_needs_none() -> None:
             "the change of its configuration is halted: demo-3 failed",
         ),
         (
-            {"scaling": {"demo": {"mode": "advisory", "replicas": 4, "advised": 6, "why": "7 wait"}}},
+            {"scaling": {"demo": {**ADVICE, "mode": "advisory", "advised": 6}}},
             "scaling_advised",
             "the autoscaler would scale from 4 to 6: 7 wait",
         ),
@@ -139,4 +140,4 @@ def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
 
 @pytest.mark.parametrize("said", [{"mode": "automatic", "advised": 6}, {"mode": "advisory", "advised": 4}])
 def test_an_autoscaler_that_acts_by_itself_or_has_nothing_to_say_asks_for_nobody(said: dict[str, Any]) -> None:
-    assert frame_of(scaling={"demo": {"replicas": 4, "why": "", **said}})["attention"] == []
+    assert frame_of(scaling={"demo": {**ADVICE, **said}})["attention"] == []

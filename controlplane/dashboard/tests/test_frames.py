@@ -3,16 +3,23 @@
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from controlplane.dashboard import frames
-from controlplane.dashboard.frames import Inputs, build_frame
+from controlplane.dashboard.frames import build_frame
 from router.contract import sketch
 
 NOW = 1_000_000.0
 
 
+def Inputs(**values: Any) -> frames.Inputs:
+    """As Redis has them: buckets of sketches are text."""
+    return convert(values, frames.Inputs, str_keys=True)
+
+
 def instance(name: str, state: str = "ready", reason: str = "") -> dict[str, Any]:
-    return {"id": name, "state": state, "reason": reason, "kv_blocks": 100}
+    at = {"epoch": 1, "url": "http://127.0.0.1:1", "routable": state == "ready"}
+    return {"id": name, "state": state, "reason": reason, "kv_blocks": 100, **at}
 
 
 def sample(at: float = NOW, **figures: Any) -> dict[str, Any]:
@@ -24,7 +31,7 @@ def sample(at: float = NOW, **figures: Any) -> dict[str, Any]:
         "epoch": 1,
         "generation_tokens_total": 100.0,
     }
-    return {"at": at, **known, **figures}
+    return {"id": "demo-0", "at": at, **known, **figures}
 
 
 def window(n: int = 0, ttft: tuple[float, ...] = (), **counts: Any) -> dict[str, Any]:
@@ -32,7 +39,6 @@ def window(n: int = 0, ttft: tuple[float, ...] = (), **counts: Any) -> dict[str,
     for value in ttft:
         sketch.add(measured, value)
     zero = {"started_10s": 0, "ok": n, "error": 0, "refused": 0, "cancelled": 0, "tpot": {}}
-    # As it comes out of JSON: buckets are text.
     return {"n": n, **zero, "ttft": {str(key): count for key, count in measured.items()}, **counts}
 
 
@@ -48,7 +54,7 @@ def router(at: float = NOW, version: int = 3, **classes: Any) -> dict[str, Any]:
 
 
 def fleet(*instances: dict[str, Any]) -> dict[str, Any]:
-    return {"pool": "demo", "model": "m", "instances": list(instances)}
+    return {"pool": "demo", "model": "m", "at": NOW - 60, "instances": list(instances)}
 
 
 def only(frame: dict[str, Any], column: str) -> Any:
@@ -140,7 +146,7 @@ def test_percentiles_are_of_all_routers_together_and_carry_their_n() -> None:
 
 
 def test_a_router_that_is_gone_counts_neither_for_latency_nor_for_acknowledgements() -> None:
-    policies = {"demo": {"policy": "default", "version": 4, "published_at": NOW, "document": {}}}
+    policies = {"demo": {"policy": "default", "version": 4, "sha256": "", "published_at": NOW, "document": {}}}
     routers = {"here": router(version=4, warm=window(1)), "gone": router(NOW - 6, version=4, warm=window(9))}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers=routers, policies=policies))
     assert frame["classes"]["demo"]["warm"]["n"] == 1
@@ -160,8 +166,8 @@ def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
     assert frames.ALL_POOLS not in frame["classes"]
 
 
-@pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), (None, False)])
-def test_a_pool_of_simulated_engines_says_so(kind: str | None, simulated: bool) -> None:
+@pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), ("", False)])
+def test_a_pool_of_simulated_engines_says_so(kind: str, simulated: bool) -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet({**instance("demo-0"), "kind": kind})}))
     assert frame["pools"]["demo"]["simulated"] is simulated
 

@@ -17,8 +17,9 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.policies import services
 from controlplane.testing import ApiCaller, api_caller
 from fleet.models import Pool
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document as documents
+from router.tests.values import stored
 
 NOW = time.time()
 ADA = Actor("user", "ada")
@@ -103,7 +104,7 @@ def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:
 def test_the_command_says_what_is_wrong_and_exits_with_1(kept: FakeFleet, arguments: list[str], why: str) -> None:
     kept.write_receipt("req-early", NOW, rule=None)
     kept.write_receipt("req-exp", NOW, pool="exp-1-a")
-    kept.client.set(redis_keys.receipt_key("req-old"), codec.encode(kept.receipt("req-old", NOW)))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored(kept.receipt("req-old", NOW)))
     with pytest.raises(CommandError, match=why) as refused:
         call_command("explain", *arguments)
     assert refused.value.returncode == 1
@@ -162,7 +163,7 @@ def test_the_page_says_why_it_cannot(vera_client: Client, kept: FakeFleet, by: s
 
 def test_a_receipt_of_an_older_router_still_has_its_page(vera_client: Client, kept: FakeFleet) -> None:
     old = {**kept.receipt("req-old", NOW), "candidates": [{"id": "demo-0"}]}
-    kept.client.set(redis_keys.receipt_key("req-old"), codec.encode(old))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored(old))
     page = vera_client.get("/requests/req-old/").content.decode()
     assert "No candidates were recorded" in page
     assert "Decided again" not in page
@@ -196,7 +197,7 @@ def test_the_api_tells_of_drift(ci: ApiCaller, kept: FakeFleet) -> None:
     ],
 )
 def test_the_api_says_what_is_wrong(ci: ApiCaller, kept: FakeFleet, path: str, status: int, why: str) -> None:
-    kept.client.set(redis_keys.receipt_key("req-old"), codec.encode(kept.receipt("req-old", NOW)))
+    kept.client.set(redis_keys.receipt_key("req-old"), stored(kept.receipt("req-old", NOW)))
     answer = ci.get(f"/receipts/{path}")
     assert answer.status_code == status
     assert why in answer.json()["detail"]

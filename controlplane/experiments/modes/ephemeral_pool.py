@@ -19,9 +19,11 @@ from fleet import selectors, services
 from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
-from fleet.redis import connect
+from fleet.redis import connect, values_of
 from router.contract import codec, redis_keys
 from router.contract.pools import of_experiment
+from router.contract.published import FleetValue
+from router.contract.router_status import RouterStatus
 
 READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first
@@ -59,7 +61,7 @@ def put_policy(run: Run, arm: Arm) -> None:
 
 
 def keep_policy(run: Run, arm: Arm) -> None:
-    if publication.published([run.pool_name])[run.pool_name] is None:
+    if run.pool_name not in publication.published([run.pool_name]):
         put_policy(run, arm)
 
 
@@ -122,16 +124,18 @@ def _wait_for_routers(pool: Pool, version: int, heartbeat: Heartbeat) -> None:
 
 
 def _has_taken_up(router: str, pool: str, version: int) -> bool:
-    value = codec.decode(connect().get(redis_keys.router_key(router))) or {}
-    fleet = codec.decode(connect().get(redis_keys.fleet_key(pool))) or {}
-    entry = (value.get("pools") or {}).get(pool) or {}
-    return entry.get("version") == version and bool(fleet) and (entry.get("fleet_at") or 0) >= fleet["at"]
+    status = codec.decode(RouterStatus, connect().get(redis_keys.router_key(router)))
+    fleet = codec.decode(FleetValue, connect().get(redis_keys.fleet_key(pool)))
+    served = status.pools.get(pool) if status is not None else None
+    if served is None or fleet is None:
+        return False
+    return served.version == version and (served.fleet_at or 0.0) >= fleet.at
 
 
 def router_urls() -> list[str]:
     """Of the live routers, from their status in Redis."""
-    values = (codec.decode(connect().get(redis_keys.router_key(name))) for name in live_routers())
-    return [value["url"] for value in values if value and value.get("url")]
+    statuses = values_of(RouterStatus, redis_keys.router_key, live_routers())
+    return [status.url for status in statuses.values() if status.url]
 
 
 def context_tokens(pool: Pool) -> int:

@@ -22,7 +22,8 @@ import redis
 
 from controlplane import redis_server
 from controlplane.up.plan import celery
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import loaded
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOW_LINK = Path(__file__).with_name("slow_link.py")
@@ -214,7 +215,7 @@ class Hosts:
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        value = codec.decode(self.redis.get(redis_keys.fleet_key("demo")))  # type: ignore[arg-type]
+        value = loaded(self.redis.get(redis_keys.fleet_key("demo")))  # type: ignore[arg-type]
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:

@@ -17,7 +17,8 @@ import redis
 
 from controlplane import redis_server
 from controlplane.up.plan import celery
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import loaded
 
 ROOT = Path(__file__).resolve().parents[3]
 FLEET = """
@@ -67,7 +68,7 @@ class Running:
             self.worker.wait(10)
 
     def instances(self) -> dict[str, dict[str, Any]]:
-        value = codec.decode(self.redis.get(redis_keys.fleet_key("demo")))  # type: ignore[arg-type]
+        value = loaded(self.redis.get(redis_keys.fleet_key("demo")))  # type: ignore[arg-type]
         return {entry["id"]: entry for entry in value["instances"]} if value else {}
 
     def pids(self) -> dict[str, int]:
@@ -118,7 +119,7 @@ def test_a_worker_brings_the_fleet_up_replaces_what_dies_and_adopts_what_it_find
     print("ready after", running.until(running.ready(3)))
     url = running.instances()["demo-0"]["url"]
     assert json.load(urllib.request.urlopen(f"{url}/v1/models", timeout=5))["data"][0]["id"] == "m"
-    sample = codec.decode(running.redis.get(redis_keys.instance_key("demo-0")))  # type: ignore[arg-type]
+    sample = loaded(running.redis.get(redis_keys.instance_key("demo-0")))  # type: ignore[arg-type]
     assert sample is not None
     assert sample["kv_blocks"] > 10_000
 
@@ -134,9 +135,9 @@ def test_a_worker_brings_the_fleet_up_replaces_what_dies_and_adopts_what_it_find
     pids = running.pids()
     running.kill_worker()
     running.start_worker()
-    before = codec.decode(running.redis.get(redis_keys.instance_key("demo-0")))  # type: ignore[arg-type]
+    before = loaded(running.redis.get(redis_keys.instance_key("demo-0")))  # type: ignore[arg-type]
     assert before is not None
-    running.until(lambda: codec.decode(running.redis.get(redis_keys.instance_key("demo-0")))["at"] > before["at"] + 3)  # type: ignore[arg-type, index]
+    running.until(lambda: loaded(running.redis.get(redis_keys.instance_key("demo-0")))["at"] > before["at"] + 3)  # type: ignore[arg-type, index]
     assert running.pids() == pids
     assert running.ready(3)()
 

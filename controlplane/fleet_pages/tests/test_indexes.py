@@ -7,7 +7,8 @@ from django.test import Client
 
 from controlplane.fleet_pages.tests.test_pages import text_of
 from fleet.tests.world import World
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import stored
 
 EXACT = {
     "index": "exact",
@@ -28,7 +29,7 @@ GUESS = {"index": "approximate", "why": "it publishes no KV events", "n": 0, "pr
 
 def says(client: redis.Redis, router: str, indexes: dict[str, object]) -> None:
     now = time.time() + 1_000  # whatever else the machine does, they are not gone yet
-    client.set(redis_keys.router_key(router), codec.encode({"id": router, "at": now, "indexes": indexes}))
+    client.set(redis_keys.router_key(router), stored({"id": router, "at": now, "indexes": indexes}))
     client.zadd(redis_keys.ROUTERS, {router: now})
 
 

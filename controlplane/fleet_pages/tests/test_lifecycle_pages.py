@@ -16,7 +16,8 @@ from fleet.control import autoscaler, nodes
 from fleet.models import Instance, Node, Pool, PoolVersion, State
 from fleet.redis import connect
 from fleet.tests.world import World, document
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import stored
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_the_page_of_a_halted_pool_says_so_and_lets_it_go_on(operator: Client, p
 def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: Client, pool: Pool) -> None:
     Pool.objects.update(autoscale={"target_queue": 2, "max": 8})
     value = {"pool": "p", "at": 1.0, "replicas": 2, "advised": 4, "why": "5 wait, the target is 2", "mode": "advisory"}
-    connect().set(redis_keys.scaling_key("p"), codec.encode({**value, "points": [], "changed_at": 0.0}))
+    connect().set(redis_keys.scaling_key("p"), stored({**value, "points": [], "changed_at": 0.0}))
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The autoscaler would scale from 2 to 4. 5 wait, the target is 2 (advisory)." in said
     assert "target_queue: 2" in said

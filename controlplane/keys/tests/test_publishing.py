@@ -10,14 +10,15 @@ from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import Terms
-from router.contract import codec, redis_keys
-from router.contract.api_keys import parse
+from router.contract import redis_keys
+from router.contract.api_keys import ApiKeysValue, keyring
+from router.contract.codec import read
 
 pytestmark = pytest.mark.usefixtures("pools")
 
 
 def published(live_redis):
-    return parse(codec.decode(live_redis.get(redis_keys.API_KEYS)))
+    return keyring(read(ApiKeysValue, live_redis.get(redis_keys.API_KEYS)))
 
 
 def make(name="search", **terms):

@@ -9,7 +9,8 @@ from controlplane.audit.services import Actor
 from controlplane.policies import services
 from controlplane.policies.models import Policy
 from fleet.models import Pool
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import loaded, stored
 
 ADA = Actor("user", "ada")
 OTTO = Actor("user", "otto")
@@ -45,9 +46,7 @@ class FakeRouter:
         pools = {
             p: {"policy": "default", "version": v, "acked_at": 0.0} for p, v in getattr(self, "versions", {}).items()
         }
-        self.client.set(
-            redis_keys.router_key(self.name), codec.encode({"id": self.name, "at": time.time(), "pools": pools})
-        )
+        self.client.set(redis_keys.router_key(self.name), stored({"id": self.name, "at": time.time(), "pools": pools}))
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -56,13 +55,13 @@ class FakeRouter:
                 self._take_up(message["data"].decode())
 
     def _take_up(self, key: str) -> None:
-        value = codec.decode(self.client.get(key))
+        value = loaded(self.client.get(key))
         if value is None or "version" not in value:
             return
         self.versions[value["pool"]] = value["version"]
         self.say_alive()
         ack = {"router": self.name, "pool": value["pool"], "version": value["version"], "at": time.time()}
-        self.client.publish(redis_keys.ACKS, codec.encode(ack))
+        self.client.publish(redis_keys.ACKS, stored(ack))
 
     def stop(self) -> None:
         self._stop.set()

@@ -3,8 +3,9 @@ import time
 import pytest
 
 from controlplane.policies.metrics import METRICS, policy_metrics
-from router.contract import codec, redis_keys, sketch, staleness
+from router.contract import redis_keys, sketch, staleness
 from router.policy.schema.parameters import PARAMETERS
+from router.tests.values import stored
 
 
 def window(**values: list[float]) -> dict:
@@ -20,12 +21,12 @@ def window(**values: list[float]) -> dict:
 @pytest.fixture
 def fleet(live_redis):
     now = time.time()
-    live_redis.set(
-        redis_keys.fleet_key("demo"), codec.encode({"pool": "demo", "instances": [{"id": "demo-0"}, {"id": "demo-1"}]})
-    )
+    here = {"epoch": 1, "url": "http://127.0.0.1:1", "state": "ready", "routable": True}
+    instances = [{"id": name, **here} for name in ("demo-0", "demo-1")]
+    live_redis.set(redis_keys.fleet_key("demo"), stored({"pool": "demo", "at": now, "instances": instances}))
     for name, kv, at in (("demo-0", 0.25, now), ("demo-1", 0.5, now), ("demo-2", 0.99, now)):
-        sample = {"id": name, "at": at, "kv_usage": kv, "waiting": 4}
-        live_redis.set(redis_keys.instance_key(name), codec.encode(sample))
+        sample = {"id": name, "epoch": 1, "at": at, "kv_usage": kv, "waiting": 4}
+        live_redis.set(redis_keys.instance_key(name), stored(sample))
     for number, inflight in ((1, {"demo-0": [2, 500, 1]}), (2, {"demo-0": [3, 700, 1], "demo-9": [99, 9, 9]})):
         name = f"router-{number}"
         classes = {
@@ -37,7 +38,7 @@ def fleet(live_redis):
         }
         live_redis.zadd(redis_keys.ROUTERS, {name: now})
         value = {"id": name, "at": now, "inflight": inflight, "classes": classes}
-        live_redis.set(redis_keys.router_key(name), codec.encode(value))
+        live_redis.set(redis_keys.router_key(name), stored(value))
     return live_redis
 
 
@@ -67,8 +68,9 @@ def test_samples_of_other_pools_do_not_count(fleet):
 
 
 def test_an_offline_instances_sample_does_not_count(fleet):
-    old = {"id": "demo-1", "at": time.time() - staleness.SAMPLE_OFFLINE_S - 1, "kv_usage": 0.9, "waiting": 0}
-    fleet.set(redis_keys.instance_key("demo-1"), codec.encode(old))
+    at = time.time() - staleness.SAMPLE_OFFLINE_S - 1
+    old = {"id": "demo-1", "epoch": 1, "at": at, "kv_usage": 0.9, "waiting": 0}
+    fleet.set(redis_keys.instance_key("demo-1"), stored(old))
     assert policy_metrics(["demo"])["instance.kv_usage_max"].value == 0.25
 
 

@@ -12,8 +12,9 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY
 from controlplane.policies.tests.test_editor_page import form_of
 from fleet.models import Pool
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document as documents
+from router.tests.values import loaded
 
 GOLDEN = Path(__file__).parents[3] / "router/tests/policy/golden/schema_1/cache_aware.json"
 OLD = json.loads(GOLDEN.read_text())
@@ -37,7 +38,7 @@ def old_draft(night: Policy) -> Draft:
 def test_an_old_version_is_published_as_it_is_stored(night, live_redis):
     Pool.objects.create(name="dark", model="m", kind="sim", policy="night")
     services.republish_missing()
-    held = codec.decode(live_redis.get(redis_keys.policy_key("dark")))
+    held = loaded(live_redis.get(redis_keys.policy_key("dark")))
     assert (held["document"], held["sha256"]) == (OLD["document"], OLD["sha256"])
     assert services.republish_missing() == []
 

@@ -6,12 +6,13 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.models import Draft, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document as documents
+from router.tests.values import loaded
 
 
 def in_redis(live_redis, pool: str = "demo"):
-    return codec.decode(live_redis.get(redis_keys.policy_key(pool)))
+    return loaded(live_redis.get(redis_keys.policy_key(pool)))
 
 
 def test_publishing_makes_the_next_version_and_ends_the_draft(redis_away, policy):
@@ -83,7 +84,7 @@ def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
 def test_it_is_announced(policy, pool, live_redis):
     published(policy, heavy_new_tokens=9000)
     ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)
-    assert b'"kind": "policy.published"' in fields[b"e"]
+    assert b'"kind":"policy.published"' in fields[b"e"]
     assert WHY.encode() in fields[b"e"]
 
 

@@ -5,12 +5,13 @@ import pytest
 from controlplane.policies import publication, services
 from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
 from router.policy.schema import document as documents
+from router.tests.values import loaded
 
 
 def held(live_redis, pool="demo"):
-    value = codec.decode(live_redis.get(redis_keys.policy_key(pool)))
+    value = loaded(live_redis.get(redis_keys.policy_key(pool)))
     return value and value["version"]
 
 
@@ -57,7 +58,7 @@ def test_a_pool_that_changes_its_policy_gets_the_other_one(policy, pool, live_re
     services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")
     Pool.objects.filter(name="demo").update(policy="night")
     assert services.republish_missing() == ["demo"]
-    assert codec.decode(live_redis.get(redis_keys.policy_key("demo")))["policy"] == "night"
+    assert loaded(live_redis.get(redis_keys.policy_key("demo")))["policy"] == "night"
 
 
 def test_a_pool_that_is_no_longer_declared_is_removed(policy, pool, live_redis):

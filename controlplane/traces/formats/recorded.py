@@ -13,8 +13,8 @@ from typing import Any
 
 from controlplane.traces.formats import fields
 from controlplane.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
-from router.contract.codec import SCHEMA
 
+SCHEMA = 1  # of a TrafficEntry
 HASH_BYTES = 8
 MAX_AT_S = 1e11  # Unix
 

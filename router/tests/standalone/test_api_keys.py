@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.contract.api_keys import parse
+from router.contract.api_keys import keyring
 from router.standalone.api_keys import read_keys
 from router.standalone.text import BadInput
 
@@ -25,7 +25,7 @@ def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
         tmp_path,
         f"keys:\n- name: ci\n  sha256: {HASH.upper()}\n  requests_per_min: 60\n  expires_at: 2027-01-31T12:00:00Z",
     )
-    ring = parse(read_keys(path).value)
+    ring = keyring(read_keys(path).value)
     key = ring.holder(SECRET.encode())
     assert (key.name, key.requests_per_min, key.tokens_per_min) == ("ci", 60, None)
     assert key.expires_at == 1_801_396_800
@@ -35,12 +35,12 @@ def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
 @pytest.mark.parametrize("expires_at", ["2027-01-31", "'2027-01-31'", "2027-01-31 01:00:00+01:00"])
 def test_a_day_without_a_zone_is_one_of_utc(tmp_path, expires_at):
     path = written(tmp_path, f"keys: [{{name: ci, sha256: '{HASH}', expires_at: {expires_at}}}]")
-    assert read_keys(path).value["keys"][0]["expires_at"] == 1_801_353_600
+    assert read_keys(path).value.keys[0].expires_at == 1_801_353_600
 
 
 def test_whoever_shows_no_key_may_be_served_too(tmp_path):
     path = written(tmp_path, {"required": False, "keys": [{"name": "ci", "sha256": HASH}]}, "keys.json")
-    assert not parse(read_keys(path).value).required_everywhere
+    assert not keyring(read_keys(path).value).required_everywhere
 
 
 def key(**fields):

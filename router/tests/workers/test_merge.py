@@ -3,15 +3,16 @@
 import base64
 from typing import Any
 
-from router.tests.conftest import entry
+from router.contract.published import PublishedInstance
+from router.tests.conftest import instance
 from router.workers.etcd import Worker, workers
 from router.workers.merge import etcd_of, merged
 
 ETCD = "http://etcd:2379"
 
 
-def told(name: str, address: str, **changes: Any) -> dict[str, Any]:
-    return entry(name, f"http://{address}", connector="neuron", kv={"etcd": ETCD}, **changes)
+def told(name: str, address: str, **changes: Any) -> PublishedInstance:
+    return instance(name, f"http://{address}", connector="neuron", kv={"etcd": ETCD}, **changes)
 
 
 def found(*given: Worker) -> dict[str, dict[str, Worker]]:
@@ -20,14 +21,14 @@ def found(*given: Worker) -> dict[str, dict[str, Worker]]:
 
 def test_an_entry_that_is_not_registered_takes_no_requests() -> None:
     (one, other) = merged([told("n-0", "a:1"), told("n-1", "b:2")], found(Worker("prefill", "a:1", 7)))
-    assert (one["routable"], other["routable"]) == (True, False)
-    assert other["reason"] == "it is not registered in etcd"
+    assert (one.routable, other.routable) == (True, False)
+    assert other.reason == "it is not registered in etcd"
 
 
 def test_a_worker_that_no_entry_knows_joins_with_its_role() -> None:
     (_, added) = merged([told("n-0", "a:1")], found(Worker("prefill", "a:1", 7), Worker("decode", "c:3", 9)))
-    assert (added["id"], added["url"], added["epoch"]) == ("decode-c:3", "http://c:3", 9)
-    assert (added["role"], added["connector"], added["routable"]) == ("decode", "neuron", True)
+    assert (added.id, added.url, added.epoch) == ("decode-c:3", "http://c:3", 9)
+    assert (added.role, added.connector, added.routable) == ("decode", "neuron", True)
 
 
 def test_until_etcd_has_answered_the_fleet_is_taken_as_it_is() -> None:
@@ -37,7 +38,7 @@ def test_until_etcd_has_answered_the_fleet_is_taken_as_it_is() -> None:
 
 
 def test_entries_that_name_no_etcd_are_left_alone() -> None:
-    plain = entry("demo-0", "http://x:1")
+    plain = instance("demo-0", "http://x:1")
     assert merged([plain], found()) == [plain]
     assert (etcd_of(plain), etcd_of(told("n-0", "a:1"))) == ("", ETCD)
 

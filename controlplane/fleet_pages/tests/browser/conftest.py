@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
-from router.contract import codec, redis_keys
+from router.contract import redis_keys
+from router.tests.values import stored
 
 LOG_LINES = 120
 RECORDS = """
@@ -54,7 +55,7 @@ def write_samples(web: Web, running: int = 2) -> None:  # noqa: F811
             "block_size": 16, "running": running, "waiting": 0, "hit_rate": 0.93, "prompt_tokens_total": 767_529,
             "generation_tokens_total": 10_603, "preemptions_total": 0,
         }  # fmt: skip
-        web.redis.set(redis_keys.instance_key(name), codec.encode(sample))
+        web.redis.set(redis_keys.instance_key(name), stored(sample))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from controlplane.twin.simulation import sim_endpoint, sim_router, simulate
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
 from fleet.engine.engine import StepResult
+from router.contract.published import FleetValue, PublishedInstance
 from router.http.errors import ErrorResponse
 from router.policy.types import Policy, Rates
 from router.pool import pool as pool_module
@@ -176,9 +177,12 @@ def virtual_time() -> Iterator[VirtualLoop]:
 
 def pool_of(rule: Policy, instances: int) -> Pool:
     pool = Pool("demo")
-    where = {"epoch": 1, "url": "http://127.0.0.1:1", "state": "ready", "routable": True, "block_size": 16}
-    entries = [{"id": f"chat-{number}", "kv_blocks": 25_000, **where} for number in range(instances)]
-    pool.take_fleet({"at": 1.0, "model": "m", "instances": entries})
+    url, size = "http://127.0.0.1:1", {"block_size": 16, "kv_blocks": 25_000}
+    published = tuple(
+        PublishedInstance(id=f"chat-{number}", epoch=1, url=url, state="ready", routable=True, **size)
+        for number in range(instances)
+    )
+    pool.take_fleet(FleetValue(at=1.0, model="m", instances=published))
     pool.policy, pool.rates = rule, RATES
     pool.queue.shares = {name: rule[f"admission.share_{name}"] for name in ("warm", "medium", "heavy")}
     return pool

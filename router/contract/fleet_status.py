@@ -1,0 +1,62 @@
+"""What the control plane's own processes report to each other and to the pages. Pure."""
+
+from msgspec import Struct
+
+from router.contract.codec import RedisValue
+
+
+class NodeReport(Struct, frozen=True, kw_only=True):
+    name: str
+    last_seen: float | None  # Unix s
+    missed_at: float | None  # Unix s, since when it does not report; None: it does
+
+
+class NodesValue(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:nodes, written by Celery."""
+
+    at: float  # Unix s
+    nodes: tuple[NodeReport, ...]
+
+
+class LoadPoint(Struct, frozen=True, kw_only=True):
+    """A pool's load at one moment."""
+
+    at: float  # Unix s
+    ready: int  # instances
+    running: float  # requests, in all of them
+    waiting: float  # requests, in all of them
+    kv: float | None = None  # mean KV usage 0–1; None: no instance says
+    ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
+
+
+class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:scaling:<pool>, written by Celery, expires: the autoscaler's last step."""
+
+    pool: str
+    at: float  # Unix s
+    changed_at: float  # Unix s, when `replicas` last changed
+    replicas: int
+    mode: str  # advisory or automatic
+    advised: int  # replicas
+    why: str
+    points: tuple[LoadPoint, ...] = ()
+
+
+class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:worker:<name>, written by each Celery worker every 2 s, expires after WORKER_TTL_S."""
+
+    name: str
+    at: float  # Unix s
+    started_at: float  # Unix s
+    pid: int
+    queues: tuple[str, ...]
+
+
+class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
+    """Stream weir:events, field e, written by web and Celery: a line for the ticker and the charts."""
+
+    at: float  # Unix s
+    kind: str
+    subject: str
+    text: str
+    actor: str = ""  # empty: the control plane itself

@@ -1,0 +1,97 @@
+"""What routers record of each request: its receipt, and an entry of recorded traffic. Pure."""
+
+from typing import Any, ClassVar
+
+from msgspec import Struct, field
+
+from router.contract.codec import RedisValue, Upgrade
+
+BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of recorded traffic
+
+
+class ReceiptAttempt(Struct, frozen=True, kw_only=True):
+    instance: str
+    status: int | None = None  # HTTP, of the engine
+    error: str = ""
+
+
+def _name_strategy(receipt: dict[str, Any]) -> dict[str, Any]:
+    """Routers of schema 1 wrote the strategy as `route`."""
+    strategy = receipt.pop("route", None)
+    return {"strategy": strategy, **receipt}
+
+
+class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
+    """weir:receipt:<request id>, expires; stream weir:receipts, field r, without `inputs` and `candidates`.
+
+    Written by routers. None is unknown; times in ms count from `at`.
+    """
+
+    UPGRADES: ClassVar[dict[int, Upgrade]] = {1: _name_strategy}
+
+    request_id: str
+    at: float  # Unix s, of the arrival
+    router: str | None = None
+    pool: str | None = None
+    model: str | None = None
+    endpoint: str | None = None  # HTTP path
+    policy: str | None = None
+    version: int | None = None
+    session: str | None = None  # hash of pool and session
+    key: str | None = None  # name of the API key
+    prompt_tokens: int | None = None  # L, as estimated
+    cached_tokens: int | None = None  # as the engine reports, like the next two
+    actual_prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    retries: int | None = None
+    attempts: tuple[ReceiptAttempt, ...] = ()
+    stream: bool | None = None
+    status: int | None = None  # HTTP, to the client
+    outcome: str | None = None  # ok, error, refused, cancelled
+    error: str | None = None
+    code: str | None = None  # of the error
+    queue_ms: float | None = None  # in the router's admission queue
+    first_byte_ms: float | None = None
+    ttft_ms: float | None = None  # streamed answers only
+    tpot_ms: float | None = None  # streamed answers only
+    e2e_ms: float | None = None
+    strategy: str | None = None
+    request_class: str | None = field(name="class", default=None)
+    flow: str | None = None
+    instance: str | None = None
+    rule: str | None = None
+    reasons: tuple[str, ...] = ()
+    index: str | None = None  # that predicted: exact, approximate, none
+    predicted_cached: int | None = None  # tokens, h
+    new_tokens: int | None = None  # n
+    # Where the policy wanted the prompt computed on another instance:
+    prefill_instance: str | None = None
+    prefill_ms: float | None = None
+    transfer_ms: float | None = None  # from sending the decode request to its first byte: the transfer and one step
+    transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
+    offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
+    offload_reason: str | None = None
+    # Inputs of the last decision, for router/policy/replay.py; None when nothing was decided:
+    inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates
+    candidates: Any = None  # one list per figure (router/policy/columns.py); early routers wrote another shape
+
+
+class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):
+    """Stream weir:traffic, field t, beside p (the pool), written by routers: one finished request.
+
+    Session and blocks are hashed with the salt in weir:traffic:salt; prompts are not kept.
+    """
+
+    at: float  # Unix s, of the arrival
+    pool: str
+    model: str = ""
+    session: str = ""  # 16 hex digits; empty when unknown
+    input_tokens: int  # as the engine reports, else as estimated
+    output_tokens: int | None = None
+    block_tokens: int  # in a block of 2,048 prompt bytes: 512 at four bytes each
+    blocks: bytes  # 8 bytes for each whole block: equal hash, equal prompt up to its end; base64 on the wire
+    outcome: str
+    policy: str = ""  # that decided; empty when none did
+    version: int = 0
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
