@@ -28,28 +28,6 @@ class FlowControl(Protocol):
 class HttpExchange:
     """A ClientConnection."""
 
-    __slots__ = (
-        "_continued",
-        "_head",
-        "_parts",
-        "_size",
-        "_waiter",
-        "flow",
-        "gone",
-        "handler",
-        "http_1_0",
-        "incoming",
-        "keep_alive",
-        "on_response",
-        "on_room",
-        "request_complete",
-        "response_complete",
-        "response_started",
-        "takes_chunks",
-        "task",
-        "transport",
-    )
-
     def __init__(
         self,
         incoming: IncomingRequest,
