@@ -92,6 +92,29 @@ async def test_a_server_that_closes_after_each_answer_is_served_too(serve: Serve
     assert [await prober.get(url, 1) for _ in range(2)] == [(200, b"ok")] * 2
 
 
+async def test_an_answer_without_a_length_ends_with_its_connection(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.0 200 OK\r\n\r\nabc")
+        writer.close()
+
+    url = await serve(handler)
+    assert [await prober.get(url, 1) for _ in range(2)] == [(200, b"abc")] * 2
+
+
+async def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(OK)
+        await asyncio.sleep(0.02)
+        writer.write(OK.replace(b"ok", b"no"))
+
+    url = await serve(handler)
+    assert await prober.get(url, 1) == (200, b"ok")
+    await asyncio.sleep(0.05)
+    assert await prober.get(url, 1) == (200, b"ok")
+
+
 async def test_a_server_that_does_not_answer_is_slow_and_its_connection_given_up(serve: Serve, prober: Prober) -> None:
     gone = asyncio.Event()
 
