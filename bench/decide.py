@@ -1,4 +1,4 @@
-"""What a decision costs: `python -m bench.decide [--rounds 2000] [--route NAME …] [--instances N …]`.
+"""What a decision costs: `python -m bench.decide [--rounds 2000] [--strategy NAME …] [--instances N …]`.
 
 For pools of 8, 100 and 1000 instances under load and a prompt of 20k tokens (80 KB, 312 chunks), of which half of the
 pool holds a system prompt and one instance a session's history. In µs of CPU, as the router does it, with one instance
@@ -9,12 +9,12 @@ changed before each decision:
     look up           in the prefix index
     decide            of a request that has been looked up
     look up + decide  with what the session and the instances hold of the prompt, in tokens: what the goals are for
-    heavy             decide, when nothing of the prompt is cached; offloaded where the route can
+    heavy             decide, when nothing of the prompt is cached; offloaded where the strategy can
     + candidates      all of them written out, as a receipt does
     take up           what the chosen instance will hold, and where the session is
 
 Before that the index's memory. After it whether look-up and decision together keep to the goals, ≤ 100 µs (median) at
-100 instances and ≤ 1000 µs at 1000, for every route.
+100 instances and ≤ 1000 µs at 1000, for every strategy.
 """
 
 import argparse
@@ -139,16 +139,16 @@ def measure(call: Callable[[int], object], rounds: int) -> Taken:
 Timed = dict[str, Callable[[int], object]]
 
 
-def of_every_route(bench: Bench) -> Timed:
+def of_every_strategy(bench: Bench) -> Timed:
     calls, index, chains = bench.calls, bench.pool.index, bench.pool.chains
     return {
-        "hash": lambda number: chunk_hashes(calls[number % SESSIONS].prompt.rendered),
-        "hash again": lambda number: chains.hashes(calls[number % SESSIONS].prompt.rendered),
-        "look up": lambda number: index.match(calls[number % SESSIONS].chunks),
+        "hash": lambda number: chunk_hashes(calls[number % SESSIONS].request.prompt.rendered),
+        "hash again": lambda number: chains.hashes(calls[number % SESSIONS].request.prompt.rendered),
+        "look up": lambda number: index.match(calls[number % SESSIONS].request.chunks),
     }
 
 
-def of_the_route(bench: Bench, policy: Policy) -> Timed:
+def of_the_strategy(bench: Bench, policy: Policy) -> Timed:
     bench.pool.policy = policy
     requests = [bench.sessions.request(call) for call in bench.calls]
     heavy = replace(requests[0], bound_to=None, held={})
@@ -194,19 +194,19 @@ def verdict(medians: dict[tuple[str, int], float]) -> None:
         took = [median for (_, its), median in medians.items() if its == size]
         if not took:
             continue
-        told = f"over: {', '.join(over)}" if over else "kept by every route"
+        told = f"over: {', '.join(over)}" if over else "kept by every strategy"
         print(f"goal {goal:.0f} µs at {size} instances: {told}; the slowest takes {max(took):.0f} µs")
 
 
 def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str, Taken, int]]:
-    """(route, part, what it took, rounds) of every part."""
+    """(strategy, part, times, rounds) of every part."""
     bench = Bench(size, options.seed)
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
-    for part, call in of_every_route(bench).items():
+    for part, call in of_every_strategy(bench).items():
         yield "any", part, measure(call, rounds), rounds
     for strategy in options.strategy:
         policy = document.parse({"strategy": {"name": strategy}, "flow": {"heavy": "offload"}})
-        for part, call in of_the_route(bench, policy).items():
+        for part, call in of_the_strategy(bench, policy).items():
             yield strategy, part, measure(call, rounds), rounds
     yield "any", "take up", measure(bench.taken_up, rounds), rounds
 
@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of a decision")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--route", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
+    parser.add_argument("--strategy", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()
     index_memory(1_000_000)

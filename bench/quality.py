@@ -4,7 +4,7 @@
                                       [--loads 0.5 1.0] [--seeds 2] [--requests 300] [--rates conversation=1]
 
 For each trace, load and seed a stretch of the trace is played once through each router, which is started with engines
-of its own, all of them empty. A router is `weir`, `weir:ROUTE`, `weir:ROUTE,path=value,…`, `sglang-router`,
+of its own, all of them empty. A router is `weir`, `weir:STRATEGY`, `weir:STRATEGY,path=value,…`, `sglang-router`,
 `vllm-router`, either of these two with `:POLICY`, or `alternate`: no router, the client takes the engines in turn, each
 session one of them.
 
@@ -158,7 +158,7 @@ def router(name: str, ports: list[int], folder: Path) -> Iterator[list[str]]:
 
 @contextmanager
 def weir(setting: Setting) -> Iterator[object]:
-    """Alone, with its default policy but for what `setting.policy` says: `ROUTE,path=value,…`."""
+    """Alone, with its default policy but for what `setting.policy` says: `STRATEGY,path=value,…`."""
     strategy, *values = setting.policy.split(",")
     made = document.default() if strategy == Setting.policy else document.default(strategy)
     made = document.apply_overrides(made, {path: json.loads(value) for path, value in (v.split("=") for v in values)})

@@ -1,6 +1,6 @@
 """Speed of the twin: a trace through simulated engines and the router's own decisions, in virtual time, on one core.
 
-    .venv/bin/python -m bench.twin [--trace FILE] [--policies adaptive_v1 lpwl] [--shadow ROUTE] [--seeds 2]
+    .venv/bin/python -m bench.twin [--trace FILE] [--policies adaptive_v1 lpwl] [--shadow STRATEGY] [--seeds 2]
                                    [--requests N] [--engines 8] [--kv-events] [--gpu h100_sxm] [--model-profile NAME]
 
 CPU seconds of this process, the minimum of --repeats; reading the trace is not counted.
@@ -87,8 +87,10 @@ def fleet_of(options: argparse.Namespace) -> TwinFleet:
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, help="a trace file; default: the built-in agentic-demo")
-    parser.add_argument("--policies", nargs="+", default=["adaptive_v1"], help="routes with their default parameters")
-    parser.add_argument("--shadow", help="a route that is asked beside each of them")
+    parser.add_argument(
+        "--policies", nargs="+", default=["adaptive_v1"], help="strategies with their default parameters"
+    )
+    parser.add_argument("--shadow", help="a strategy that is asked beside each of them")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--requests", type=int, help="of each run; default: all")
     parser.add_argument("--engines", type=int, default=8)

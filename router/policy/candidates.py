@@ -1,4 +1,4 @@
-"""The candidates of a decision, made when somebody looks: a hot path of a hundred instances only passes them on."""
+"""The candidates of a decision, made on first access: the hot path passes them on without looking at them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -33,11 +33,11 @@ class Candidates(Sequence[Candidate]):
         self._made: tuple[Candidate, ...] | None = None
 
     @overload
-    def __getitem__(self, place: int) -> Candidate: ...
+    def __getitem__(self, position: int) -> Candidate: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Candidate, ...]: ...
-    def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
-        return self._all()[place]
+    def __getitem__(self, position: slice) -> tuple[Candidate, ...]: ...
+    def __getitem__(self, position: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self._all()[position]
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -60,18 +60,18 @@ class Candidates(Sequence[Candidate]):
         return self._made
 
     def inputs(self) -> dict[str, Any]:
-        """What the decision was made from besides the candidates, as a receipt keeps it."""
+        """The inputs of the decision besides the candidates, as a receipt keeps them."""
         return inputs(self._request, self._draw)
 
     def columns(self) -> dict[str, Any]:
-        """As a receipt keeps them (columns.py), without making candidates."""
+        """The columns of a receipt (columns.py), made without candidates."""
         made = columns(self._request, self._instances, self._in_order(), self._refusals)
         if self._prefill:
             made["prefill"] = self._prefill
         return made
 
     def _in_order(self) -> Sequence[float | None]:
-        """The scores in the order of the instances; empty when nobody was compared."""
+        """The scores in the order of the instances; empty when none was compared."""
         if self._ranked is self._instances or not self._ranked:
             return self._scores
         scores = self._by_name()
@@ -83,11 +83,11 @@ class Candidates(Sequence[Candidate]):
     def _make(self) -> Iterator[Candidate]:
         prompt, scores = self._request.prompt_tokens, self._by_name()
         cached = cached_tokens(self._request, FleetColumns(self._instances))
-        for place, instance in enumerate(self._instances):
+        for position, instance in enumerate(self._instances):
             yield Candidate(
                 instance.id,
-                cached[place],
-                prompt - cached[place],
+                cached[position],
+                prompt - cached[position],
                 scores.get(instance.id),
-                self._refusals.get(place, ""),
+                self._refusals.get(position, ""),
             )

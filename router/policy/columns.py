@@ -1,10 +1,10 @@
-"""What a decision was made from, as a receipt keeps it.
+"""The inputs of a decision, as a receipt keeps them.
 
-Candidates are one list per figure, or the value itself where all have the same: {id: […], cached, tiers ([device, host,
+Candidates are one list per field, or a single value where all are equal: {id: […], cached, tiers ([device, host,
 disk] or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage, kv_tokens,
-block_size, role, connector, score (null where the route did not compare; left out when it compared nobody), refused:
-{place: why}, aside: {place: why}}. `refused` are instances that could not take the request, `aside` those that the
-policy's filters left out. Those of a decision add prefill: who computes the prompt when that is another.
+block_size, role, connector, score (null where the strategy did not compare; absent when it compared none), refused:
+{index: reason}, aside: {index: reason}}. `refused` are instances that could not take the request, `aside` those that
+the policy's filters left out. Those of a decision add prefill: the instance that computes the prompt for another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Any
 from router.policy.types import UNKNOWN, InstanceState, RoutingRequest
 from router.policy.view import cached_by
 
-FIGURES = (
+FIELDS = (
     "running",
     "waiting",
     "decodes",
@@ -26,12 +26,12 @@ FIGURES = (
     "role",
     "connector",
 )
-_NAMES = ("cached", *FIGURES)
-_WRITE = attrgetter("id", "cached_tokens", *FIGURES)  # several at once: the cheapest way through many instances
+_NAMES = ("cached", *FIELDS)
+_WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
 
 
 def inputs(request: RoutingRequest, draw: float) -> dict[str, Any]:
-    """What a receipt keeps of the request and the draw besides its length and session; what is as usual is left out."""
+    """The request and the draw, without length and session; fields with their usual values are left out."""
     kept: dict[str, Any] = {"turn": request.turn, "draw": draw}
     if request.bound_to is not None:
         kept["bound_to"] = request.bound_to
@@ -50,37 +50,37 @@ def columns(
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
-    """`scores` is empty when nobody was compared; `refusals`: by place, why an instance was not considered."""
+    """`scores` is empty when none was compared; `refusals` has the reasons of rejected instances by index."""
     if not instances:
         return {"id": []}
-    ids, own, *figures = zip(*map(_WRITE, instances), strict=True)
+    ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
     count = len(ids)
     made: dict[str, Any] = {"id": ids}
-    for name, values in zip(_NAMES, (cached_by(request, ids, own), *figures), strict=True):
+    for name, values in zip(_NAMES, (cached_by(request, ids, own), *by_field), strict=True):
         made[name] = values if values.count(values[0]) != count else values[0]
     if scores:
         made["score"] = scores
     if request.held_tiers is not None:
         made["tiers"] = [request.held_tiers.get(name) for name in ids]
     if refusals:
-        told = {True: "refused", False: "aside"}
-        for place, why in refusals.items():
-            made.setdefault(told[bool(instances[place].refused)], {})[str(place)] = why
+        kinds = {True: "refused", False: "aside"}
+        for position, why in refusals.items():
+            made.setdefault(kinds[bool(instances[position].refused)], {})[str(position)] = why
     return made
 
 
 def instances(made: Mapping[str, Any]) -> list[InstanceState]:
-    """The instances as the decision saw them, but for what they have cached (`held`)."""
+    """The instances as the decision saw them, without their cached tokens (`held`)."""
     ids: list[str] = made["id"]
-    figures = {name: unpacked(made.get(name), len(ids)) for name in FIGURES}
+    by_field = {name: unpacked(made.get(name), len(ids)) for name in FIELDS}
     refused: Mapping[str, str] = made.get("refused") or {}
     return [
         InstanceState(
             id=name,
-            refused=refused.get(str(place), ""),
-            **{figure: values[place] for figure, values in figures.items()},
+            refused=refused.get(str(position), ""),
+            **{field: values[position] for field, values in by_field.items()},
         )
-        for place, name in enumerate(ids)
+        for position, name in enumerate(ids)
     ]
 
 
@@ -100,18 +100,23 @@ def held_tiers(made: Mapping[str, Any]) -> dict[str, tuple[int, int, int]] | Non
 
 
 def rows(made: Mapping[str, Any], prompt_tokens: int) -> list[dict[str, Any]]:
-    """One object per candidate, with every figure by name."""
+    """One object per candidate, with every field by name."""
     ids: list[str] = made["id"]
     refused, aside = made.get("refused") or {}, made.get("aside") or {}
-    figures = {name: unpacked(made.get(name), len(ids)) for name in _NAMES}
+    by_field = {name: unpacked(made.get(name), len(ids)) for name in _NAMES}
     scores = made.get("score") or [None] * len(ids)
     found = []
-    for place, name in enumerate(ids):
-        own = {figure: values[place] for figure, values in figures.items()}
+    for position, name in enumerate(ids):
+        own = {field: values[position] for field, values in by_field.items()}
         cached = own.pop("cached")
-        why = refused.get(str(place)) or aside.get(str(place), "")
-        told = {"cached_tokens": cached, "new_tokens": prompt_tokens - cached, "score": scores[place], "refused": why}
-        found.append({"id": name, **told, **own})
+        why = refused.get(str(position)) or aside.get(str(position), "")
+        decided = {
+            "cached_tokens": cached,
+            "new_tokens": prompt_tokens - cached,
+            "score": scores[position],
+            "refused": why,
+        }
+        found.append({"id": name, **decided, **own})
     return found
 
 

@@ -1,4 +1,4 @@
-"""The decision: filter, then the policy's route. Pure: the router, the shadow, the twin and the preview call it."""
+"""The decision: filter, then apply the policy's strategy. Pure: router, shadow, twin and preview call it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,27 @@ from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.view import View, cached_tokens
 
-REASONS_SHOWN = 5  # kinds of refusal that are spelled out when nobody can take a request
+REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a request
 
 
 def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: Policy, draw: float) -> Decision:
-    """Which instance takes the request and why; `draw` in [0, 1) decides between equals.
+    """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties.
 
-    `Decision.instance` is empty when nobody can take it. The class comes from n and h on the instance that the policy
-    would pick by cache.
+    `Decision.instance` is empty when no instance can take it. The class comes from n and h on the instance that the
+    policy would pick by cache.
     """
     strategy, fleet = STRATEGIES[policy.strategy], fleet_of(instances)
     refused = refusals(fleet, policy, offloads=strategy.offloads)
     if len(refused) == len(fleet):
-        return _nobody(request, fleet, policy, refused, draw)
-    able = fleet.only([place not in refused for place in range(len(fleet))]) if refused else fleet
+        return _no_instance(request, fleet, policy, refused, draw)
+    able = fleet.only([position not in refused for position in range(len(fleet))]) if refused else fleet
     view = View(request, able, policy, draw, fleet)
     pick = strategy.rank(view)
     if pick.request_class == "heavy" and not strategy.offloads and policy["flow.heavy"] == "offload":
         pick = offloaded(view, pick)
     prefill = None if pick.refused else pick.prefill
     cached = view.cached_on(pick.instance)
-    return Decision(  # by place: by name it would take more than twice as long
+    return Decision(  # positional: keywords would take more than twice as long
         "" if pick.refused else pick.instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",
@@ -47,7 +47,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     )
 
 
-def _nobody(
+def _no_instance(
     request: RoutingRequest, instances: FleetColumns, policy: Policy, refused: Mapping[int, str], draw: float
 ) -> Decision:
     cached = max(cached_tokens(request, instances), default=0)
@@ -57,17 +57,17 @@ def _nobody(
         flow="colocated",
         strategy=policy.strategy,
         rule="nobody",
-        reasons=_why_nobody(refused),
+        reasons=_refusals(refused),
         cached_tokens=cached,
         new_tokens=request.prompt_tokens - cached,
         candidates=Candidates(request, instances, refused, None, draw),
     )
 
 
-def _why_nobody(refused: Mapping[int, str]) -> tuple[str, ...]:
+def _refusals(refused: Mapping[int, str]) -> tuple[str, ...]:
     if not refused:
         return ("the pool has no instances",)
     kinds = Counter(refused.values()).most_common()
-    told = [f"{count} of {len(refused)}: {why}" for why, count in kinds[:REASONS_SHOWN]]
+    listed = [f"{count} of {len(refused)}: {why}" for why, count in kinds[:REASONS_SHOWN]]
     rest = sum(count for _, count in kinds[REASONS_SHOWN:])
-    return ("no instance can take the request", *told, *([f"{rest} more for other reasons"] if rest else []))
+    return ("no instance can take the request", *listed, *([f"{rest} more for other reasons"] if rest else []))

@@ -1,4 +1,4 @@
-"""The instances of a pool with each of their figures as a column, which is what decisions look at.
+"""The instances of a pool as columns, one per field, for decisions to compute on.
 
 The router keeps one from decision to decision and replaces the instances that change, so that columns are made once.
 A decision therefore keeps nothing of a fleet, neither it nor a column, only its instances, which never change.
@@ -11,28 +11,28 @@ from typing import Any, overload
 
 from router.policy.types import InstanceState
 
-COLUMNS_KEPT = 32  # beyond that they are those of policies that are in force no more
+COLUMNS_KEPT = 32  # more are left over from policies that are no longer in force
 
-Figure = Callable[..., Any]  # of an instance and what else it is calculated from
+InstanceValue = Callable[..., Any]  # of an instance and further arguments
 
 
 class FleetColumns(Sequence[InstanceState]):
-    __slots__ = ("_columns", "_kept", "_order", "_places", "_whole", "instances")
+    __slots__ = ("_columns", "_kept", "_order", "_positions", "_whole", "instances")
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
-        self._kept: list[tuple[list[Any], Figure]] = []  # the columns, each with what it is made by
-        self._places: dict[str, int] | None = None
+        self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
+        self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
 
     @overload
-    def __getitem__(self, place: int) -> InstanceState: ...
+    def __getitem__(self, position: int) -> InstanceState: ...
     @overload
-    def __getitem__(self, place: slice) -> list[InstanceState]: ...
-    def __getitem__(self, place: int | slice) -> InstanceState | list[InstanceState]:
-        return self.instances[place]
+    def __getitem__(self, position: slice) -> list[InstanceState]: ...
+    def __getitem__(self, position: int | slice) -> InstanceState | list[InstanceState]:
+        return self.instances[position]
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -42,56 +42,56 @@ class FleetColumns(Sequence[InstanceState]):
 
     @property
     def order(self) -> list[int]:
-        """Their places in the order of ids."""
+        """Their indexes in the order of ids."""
         if self._order is None:
             self._order = sorted(range(len(self.instances)), key=self.ids.__getitem__)
         return self._order
 
-    def place(self, name: str | None) -> int | None:
+    def position(self, name: str | None) -> int | None:
         if name is None:
             return None
-        if self._places is None:
-            self._places = {one: place for place, one in enumerate(self.ids)}
-        return self._places.get(name)
+        if self._positions is None:
+            self._positions = {one: position for position, one in enumerate(self.ids)}
+        return self._positions.get(name)
 
-    def column(self, figure: Figure, *given: float) -> list[Any]:
-        """`figure(instance, *given)` of each; not to be changed. It is kept, so `figure` must be a constant."""
-        key = (figure, *given)
+    def column(self, value: InstanceValue, *given: float) -> list[Any]:
+        """`value(instance, *given)` of each; read-only and kept, so `value` must be a constant function."""
+        key = (value, *given)
         return self._columns.get(key) or self._make(key)
 
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
-        figure, *given = key
-        of = (lambda instance: figure(instance, *given)) if given else figure
+        value, *given = key
+        of = (lambda instance: value(instance, *given)) if given else value
         if self._whole is not None:
             whole, part = self._whole
-            made = part(whole.column(figure, *given))
+            made = part(whole.column(value, *given))
         else:
             made = [of(instance) for instance in self.instances]
         self._columns[key] = made
         self._kept.append((made, of))
         return made
 
-    def replace(self, place: int, instance: InstanceState) -> None:
+    def replace(self, position: int, instance: InstanceState) -> None:
         """What has become of the instance there."""
-        self.instances[place] = instance
+        self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
             self._kept.clear()
         for column, of in self._kept:
-            column[place] = of(instance)
+            column[position] = of(instance)
 
     def only(self, stays: Sequence[bool]) -> "FleetColumns":
         return self._part(lambda column: list(compress(column, stays)))
 
-    def without(self, place: int) -> "FleetColumns":
-        return self._part(lambda column: dropped(column, place))
+    def without(self, position: int) -> "FleetColumns":
+        return self._part(lambda column: dropped(column, position))
 
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
         fleet = FleetColumns(())
         fleet.instances, fleet._whole = part(self.instances), (self, part)
         return fleet
 
-    # The figures as they are
+    # Plain fields
 
     @property
     def ids(self) -> list[str]:
@@ -135,8 +135,8 @@ class FleetColumns(Sequence[InstanceState]):
         return self._columns.get(_CONNECTOR) or self._make(_CONNECTOR)
 
 
-def dropped(column: list[Any], place: int) -> list[Any]:
-    return column[:place] + column[place + 1 :]
+def dropped(column: list[Any], position: int) -> list[Any]:
+    return column[:position] + column[position + 1 :]
 
 
 def fleet_of(instances: Sequence[InstanceState]) -> FleetColumns:

@@ -1,4 +1,4 @@
-"""A recorded decision, made again: from what a receipt holds, under any policy. Pure."""
+"""Make a recorded decision again from its receipt, under any policy. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,16 +9,16 @@ from router.policy.decide import decide
 from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 
 Json = Mapping[str, Any]
-RATES = len(fields(Rates))  # receipts of older routers have one more, which was always 0
+RATES = len(fields(Rates))  # older receipts have one more, always 0
 
 
 class NotReplayable(ValueError):
-    """The receipt does not hold what the decision was made from; the message says why."""
+    """The receipt lacks the inputs of its decision; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionInputs:
-    """What `decide` was asked."""
+    """The arguments of `decide`."""
 
     request: RoutingRequest
     instances: list[InstanceState]
@@ -30,12 +30,12 @@ class DecisionInputs:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
-    """What a decision says, as far as receipts tell it."""
+    """A decision, as far as receipts record it."""
 
     instance: str
     prefill: str
     request_class: str
-    flow: str  # as the policy decided; "offload" whatever moved the KV
+    flow: str  # as decided; "offload" whatever connector moved the KV
     strategy: str
     rule: str
     reasons: tuple[str, ...]
@@ -49,16 +49,16 @@ class ReplayedDecision:
 
 
 def situation(receipt: Json) -> DecisionInputs:
-    """What the receipt's decision was made from. NotReplayable says what is missing."""
+    """The inputs of the receipt's decision. NotReplayable says what is missing."""
     if receipt.get("rule") is None:
-        raise NotReplayable("it was refused before anything was decided")
+        raise NotReplayable("the request was refused before a decision")
     kept, made = receipt.get("inputs"), receipt.get("candidates")
     if not isinstance(kept, dict) or not isinstance(made, dict):
-        raise NotReplayable("it does not hold what the decision was made from: an older router wrote it")
+        raise NotReplayable("it lacks the inputs of the decision: an older router wrote it")
     try:
         return DecisionInputs(_request(receipt, kept, made), columns.instances(made), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise NotReplayable(f"what it holds of the decision cannot be read: {type(error).__name__} {error}") from None
+        raise NotReplayable(f"the inputs of its decision cannot be read: {type(error).__name__} {error}") from None
 
 
 def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:

@@ -1,4 +1,4 @@
-"""What a decision is made from and what it says. Values only: time, randomness and state are arguments."""
+"""Inputs and result of a decision. Values only: time, randomness and state are arguments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Role = Literal["both", "prefill", "decode"]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What the pool's answers have shown so far; 0 is not known yet."""
+    """Rates measured from the pool's answers; 0: not known yet."""
 
     prefill_tokens_per_s: float = 0.0  # of one instance that computes nothing else
     kv_bytes_per_token: float = 0.0
@@ -58,25 +58,25 @@ class InstanceState:
     kv_usage: float = 0.0  # u_i, 0–1 share of KV blocks
     kv_tokens: int = 0  # KV capacity in tokens, 0 when unknown
     block_size: int = 16  # tokens per KV block
-    refused: str = ""  # why it cannot take a request, in words; empty when it can
-    role: Role = "both"  # what it is there for: "prefill" never decodes, "decode" computes no long prompt
+    refused: str = ""  # why it cannot take a request; empty when it can
+    role: Role = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """How one instance fared in a decision."""
+    """One instance in a decision."""
 
     id: str
     cached_tokens: int  # h_i
     new_tokens: int  # n_i = L − h_i
-    score: float | None  # what the route ranked by, None when it did not rank this instance
-    refused: str = ""  # why it was not considered, in words
+    score: float | None  # by which the strategy ranked; None when it did not rank this instance
+    refused: str = ""  # why it was not considered
 
 
 @value
 class Decision:
-    """The chosen instance and why. `instance` is empty when nobody could take the request."""
+    """The chosen instance and why. `instance` is empty when none could take the request."""
 
     instance: str
     request_class: RequestClass
@@ -84,7 +84,7 @@ class Decision:
     strategy: str
     rule: str  # short name of the rule that decided, for example "session", "least_decode"
     reasons: tuple[str, ...]  # in words, in the order they were met
-    cached_tokens: int  # on the chosen instance (on the best by cache when nobody was chosen)
+    cached_tokens: int  # on the chosen instance (on the best by cache when none was chosen)
     new_tokens: int
     candidates: Sequence[Candidate]  # in the order in which the instances were given
     prefill: str = ""  # the instance that computes the prompt when the flow is an offload
@@ -96,7 +96,7 @@ class Policy:
     """A parsed, valid policy document: every parameter present, by its dotted path."""
 
     strategy: str
-    values: Mapping[str, Any]  # {"classes.heavy_new_tokens": 20000, …}: every parameter that the route uses
+    values: Mapping[str, Any]  # {"classes.heavy_new_tokens": 20000, …}: every parameter that the strategy uses
 
     def __getitem__(self, path: str) -> Any:
         return self.values[path]

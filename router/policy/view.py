@@ -1,4 +1,4 @@
-"""What a route sees, what it answers, and the few questions that routes share. Everything goes by place in the list."""
+"""Input and result of a strategy, and the questions that strategies share. Instances are named by index."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class kept(Generic[T]):
-    """functools.cached_property without its lock, which costs as much as what is made here."""
+    """functools.cached_property without its lock, which costs as much as the value itself."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -25,7 +25,7 @@ class kept(Generic[T]):
         return made
 
 
-@dataclass  # no slots: the lists below are made when a route first asks, and kept
+@dataclass  # no slots: the lists below are made on first use and kept
 class View:
     """A request and the instances that may take it (at least one)."""
 
@@ -33,11 +33,11 @@ class View:
     instances: FleetColumns
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
-    fleet: FleetColumns  # everybody, those that may not take it too: who may compute prompts for others
+    fleet: FleetColumns  # every instance, also those that may not take it: they may prefill for others
 
     @kept
     def cached(self) -> Sequence[int]:
-        """h_i; an index that claims more than the prompt has is not believed."""
+        """h_i, at most the length of the prompt."""
         return cached_tokens(self.request, self.instances)
 
     @kept
@@ -62,13 +62,13 @@ class View:
         return cached if cached < prompt else prompt
 
     def without(self, instance: InstanceState | None) -> "View":
-        place = self.instances.place(instance.id) if instance is not None else None
-        if place is None:
+        position = self.instances.position(instance.id) if instance is not None else None
+        if position is None:
             return self
-        rest = self.of(self.instances.without(place))
-        for name in ("cached", "new", "ongoing", "work"):  # what is known already is not asked again
+        rest = self.of(self.instances.without(position))
+        for name in ("cached", "new", "ongoing", "work"):  # keep the columns that are already computed
             if name in self.__dict__:
-                rest.__dict__[name] = dropped(self.__dict__[name], place)
+                rest.__dict__[name] = dropped(self.__dict__[name], position)
         return rest
 
     def only(self, stays: Sequence[bool]) -> "View":
@@ -80,16 +80,16 @@ class View:
 
 @value
 class Pick:
-    """A route's answer."""
+    """The choice of a strategy."""
 
     instance: InstanceState
     request_class: RequestClass
     rule: str
     reasons: tuple[str, ...]
-    ranked: Sequence[InstanceState] = ()  # those that were compared
-    scores: Sequence[float] = ()  # what by, the least wins; as long as `ranked`
+    ranked: Sequence[InstanceState] = ()  # the compared instances
+    scores: Sequence[float] = ()  # of each of `ranked`; the least wins
     prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
-    refused: bool = False  # nobody is to take the request now, `instance` would have been the best
+    refused: bool = False  # no instance may take the request now; `instance` would have been the best
 
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:
@@ -101,29 +101,29 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 
 
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
-    """h_i by id; `own` is what the instances say themselves."""
+    """h_i by id; `own` are the values of the instances themselves."""
     prompt, held = request.prompt_tokens, request.held
     cached = own if held is None else list(map(held.get, ids, repeat(0)))
     return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 
 
 def least(view: View, scores: Sequence[float], *then: Callable[[], Sequence[float]]) -> int:
-    """The place of the least score, ties by the least of `then`, and then by the draw (in the order of ids)."""
+    """The index of the least score, ties by the least of `then`, and then by the draw (in the order of ids)."""
     best = min(scores)
     if scores.count(best) == 1:
         return scores.index(best)
-    tied = [place for place, score in enumerate(scores) if score == best]
+    tied = [position for position, score in enumerate(scores) if score == best]
     for further in then:
         seconds = further()
-        best = min([seconds[place] for place in tied])
-        tied = [place for place in tied if seconds[place] == best]
+        best = min([seconds[position] for position in tied])
+        tied = [position for position in tied if seconds[position] == best]
     return by_turn(view, tied, int(view.draw * len(tied)))
 
 
-def by_turn(view: View, places: Sequence[int], turn: int) -> int:
-    """The place whose turn it is, in the order of ids."""
-    if len(places) == 1:
-        return places[0]
-    if len(places) == len(view.instances):
-        return view.instances.order[turn % len(places)]
-    return sorted(places, key=view.instances.ids.__getitem__)[turn % len(places)]
+def by_turn(view: View, positions: Sequence[int], turn: int) -> int:
+    """The index whose turn it is, in the order of ids."""
+    if len(positions) == 1:
+        return positions[0]
+    if len(positions) == len(view.instances):
+        return view.instances.order[turn % len(positions)]
+    return sorted(positions, key=view.instances.ids.__getitem__)[turn % len(positions)]

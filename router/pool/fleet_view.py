@@ -34,9 +34,9 @@ class FleetView:
             )
         else:
             for name in self._changed | self._suspects:
-                place = fleet.place(name)
-                if place is not None:
-                    fleet.replace(place, self._seen(self._endpoints[name], now, open_s))
+                position = fleet.position(name)
+                if position is not None:
+                    fleet.replace(position, self._seen(self._endpoints[name], now, open_s))
         self._changed.clear()
         if not tried:
             return fleet

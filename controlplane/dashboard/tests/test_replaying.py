@@ -97,7 +97,7 @@ def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:
         (["req-1", "--pool", "nope"], "there is no pool nope"),
         (["req-1", "--file", "/nowhere"], "/nowhere: No such file"),
         (["req-old"], "an older router wrote it"),
-        (["req-early"], "refused before anything was decided"),
+        (["req-early"], "was refused before a decision"),
         (["req-exp"], "an experiment's arm decided"),
     ],
 )

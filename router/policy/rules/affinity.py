@@ -1,4 +1,4 @@
-"""Where a session lives, and when it has to move."""
+"""The instance of a session, and when the session moves."""
 
 from router.policy.rules.overload import overloaded
 from router.policy.types import InstanceState
@@ -8,7 +8,7 @@ from router.policy.view import View
 
 @value
 class Binding:
-    """What became of the session's binding: kept (`instance`), broken by load (`left`), or neither."""
+    """The session's binding: kept (`instance`), broken by load (`left`), or neither."""
 
     instance: InstanceState | None = None
     left: InstanceState | None = None
@@ -19,10 +19,10 @@ def binding(view: View) -> Binding:
     bound_to = view.request.bound_to
     if bound_to is None:
         return Binding()
-    place = view.instances.place(bound_to)
-    if place is None:
+    position = view.instances.position(bound_to)
+    if position is None:
         return Binding(reasons=(f"the session is bound to {bound_to}, which cannot take it",))
-    instance = view.instances[place]
+    instance = view.instances[position]
     why = overloaded(view, instance)
     if why:
         return Binding(left=instance, reasons=(f"the session is bound to {bound_to} and leaves it: {why}",))

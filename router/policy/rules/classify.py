@@ -22,5 +22,5 @@ def class_on(view: View, instance: InstanceState) -> RequestClass:
 
 
 def class_by_cache(view: View) -> RequestClass:
-    """The class on the instance that holds most of the prompt: for routes that do not choose by cache themselves."""
+    """The class on the instance that holds most of the prompt: for strategies that do not choose by cache."""
     return classify(view.request.prompt_tokens, max(view.cached), view.policy)

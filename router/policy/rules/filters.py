@@ -1,4 +1,4 @@
-"""Which instances may take a request at all. A filter says why not, in words; empty means yes."""
+"""Filters: the instances that may take a request. A filter returns the reason for a rejection, or an empty text."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
@@ -32,15 +32,15 @@ def decode_role(instance: InstanceState, policy: Policy) -> str:
 
 
 HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
-# Each sets instances aside only while others are left: whoever can serve does so before nobody does, and a full KV
-# cache makes requests wait, it does not make the engine refuse them.
+# Each applies only while it leaves other instances: a full KV cache makes requests wait, and the engine does not
+# refuse them.
 SOFT: dict[str, Filter] = {"prefill_role": prefill_role, "decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
 def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
-    """Why instances may not take the request, by their place in the list; those that may are not in it.
+    """The rejected instances by index, each with the reason.
 
-    `offloads`: the route has prompts computed elsewhere, so that instances which only decode are its to choose from.
+    `offloads`: the strategy offloads prefill itself, so it may also choose instances that only decode.
     """
     asked = doubtful(instances, policy)
     if not asked:
@@ -49,7 +49,7 @@ def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False)
     for name, rule in SOFT.items():
         if name == "decode_role" and offloads:
             continue
-        rest = [place for place in asked if place not in found]
+        rest = [position for position in asked if position not in found]
         more = _rejected((rule,), instances, rest, policy)
         if len(found) + len(more) < len(instances):
             found |= more
@@ -57,7 +57,7 @@ def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False)
 
 
 def doubtful(instances: FleetColumns, policy: Policy) -> list[int]:
-    """Whom the filters have to be asked about: in a fleet that is well, nobody."""
+    """Indexes of instances that need a filter check; none in a healthy fleet."""
     asked = instances.column(is_doubtful, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"])
     return list(compress(count(), asked)) if True in asked else []
 
@@ -68,11 +68,11 @@ def is_doubtful(instance: InstanceState, limit: int, kv_limit: float) -> bool:
 
 
 def _rejected(
-    filters: Iterable[Filter], instances: Sequence[InstanceState], places: Sequence[int], policy: Policy
+    filters: Iterable[Filter], instances: Sequence[InstanceState], positions: Sequence[int], policy: Policy
 ) -> dict[int, str]:
     rules, found = tuple(filters), {}
-    for place in places:
-        why = next((why for rule in rules if (why := rule(instances[place], policy))), "")
+    for position in positions:
+        why = next((why for rule in rules if (why := rule(instances[position], policy))), "")
         if why:
-            found[place] = why
+            found[position] = why
     return found

@@ -1,4 +1,4 @@
-"""Where a prompt is computed when that is not where it is decoded."""
+"""The instance that prefills when another one decodes."""
 
 from dataclasses import replace
 from math import inf
@@ -9,38 +9,38 @@ from router.policy.view import Pick, View, least
 
 
 def offloaded(view: View, pick: Pick) -> Pick:
-    """The same pick with the prompt computed elsewhere, or with the reason why it is not."""
+    """The pick with a prefill instance, or with the reason why there is none."""
     instance, why = prefiller(view, pick.instance)
     return replace(pick, prefill=instance, reasons=(*pick.reasons, why))
 
 
 def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """The instance with the least work_i of those that can hand the KV over to the decoder; and the reason in words.
+    """The instance with the least work_i that can send the KV to the decoder, and the reason.
 
-    None when there is no other of the same connector: then the decoder computes the prompt itself.
+    None when no other instance has the connector: then the decoder computes the prompt itself.
     """
     if not decoder.connector:
         return None, f"prefill stays on {decoder.id}: KV blocks cannot reach it"
     others, scores = _connected(view, decoder)
-    place = least(others, scores)
-    if scores[place] == inf:
+    position = least(others, scores)
+    if scores[position] == inf:
         return (
             None,
             f"prefill stays on {decoder.id}: no other instance that is able is connected by {decoder.connector}",
         )
-    chosen = others.instances[place]
-    return chosen, f"prefill on {chosen.id}: least work, {scores[place]:,.0f} tokens, to {decoder.connector}"
+    chosen = others.instances[position]
+    return chosen, f"prefill on {chosen.id}: least work, {scores[position]:,.0f} tokens, to {decoder.connector}"
 
 
 def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
-    """Everybody, with the work_i of those that can compute for the decoder; infinite of the others."""
-    everybody = view if view.instances is view.fleet else view.of(view.fleet)
-    fleet = everybody.instances
+    """Every instance, with the work_i of those that can prefill for the decoder; infinite for the others."""
+    whole = view if view.instances is view.fleet else view.of(view.fleet)
+    fleet = whole.instances
     if doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
-        return everybody, _work_of(everybody, _able(everybody, decoder))
-    scores = everybody.work.copy()
-    scores[fleet.place(decoder.id) or 0] = inf
-    return everybody, scores
+        return whole, _work_of(whole, _able(whole, decoder))
+    scores = whole.work.copy()
+    scores[fleet.position(decoder.id) or 0] = inf
+    return whole, scores
 
 
 def _work_of(view: View, able: list[bool]) -> list[float]:
@@ -57,12 +57,14 @@ def _able(view: View, decoder: InstanceState) -> list[bool]:
         and one.running < limit
         for one in view.instances
     ]
-    roomy = [one and not kv_headroom(instance, view.policy) for one, instance in zip(able, view.instances, strict=True)]
-    return roomy if any(roomy) else able
+    below_limit = [
+        one and not kv_headroom(instance, view.policy) for one, instance in zip(able, view.instances, strict=True)
+    ]
+    return below_limit if any(below_limit) else able
 
 
 def serving(view: View) -> View:
-    """Only those that also compute prompts, while there are any."""
+    """Only the instances that also prefill, while there are any."""
     roles = view.instances.role
     if not 0 < roles.count("decode") < len(roles):
         return view

@@ -1,11 +1,11 @@
-"""When the preferred instance has too much to do to be kept."""
+"""When the preferred instance has too much work to keep a request."""
 
 from router.policy.types import InstanceState
 from router.policy.view import View, ongoing
 
 
 def overloaded(view: View, instance: InstanceState) -> str:
-    """Why the preferred instance is left, in words; empty when it is kept.
+    """Why the preferred instance is left; empty when it is kept.
 
     It is left when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
     would send a session away because one small request runs on its instance and none elsewhere.

@@ -1,4 +1,4 @@
-"""How good an instance is by one measure, 0 to 1, the more the better: what a route weighs against each other."""
+"""Scores of the instances by one measure each, from 0 to 1 (best), for strategies to weigh."""
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -77,7 +77,7 @@ def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
 
 
 def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[float]:
-    """What each instance lacks to the best possible weighted sum: the least is the best."""
+    """The gap between each instance and the best possible weighted sum: the least is the best."""
     lacking = [sum(weights[name] for name in scores)] * len(next(iter(scores.values())))
     for name, own in scores.items():
         weight = weights[name]
@@ -86,6 +86,6 @@ def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[f
     return lacking
 
 
-def told(scores: dict[str, list[float]], place: int) -> str:
-    """An instance's scores in words."""
-    return "scores " + ", ".join(f"{name} {own[place]:.2f}" for name, own in scores.items())
+def explained(scores: dict[str, list[float]], position: int) -> str:
+    """The scores of one instance as a reason."""
+    return "scores " + ", ".join(f"{name} {own[position]:.2f}" for name, own in scores.items())

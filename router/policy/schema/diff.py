@@ -1,4 +1,4 @@
-"""What a new version of a policy changes, in words."""
+"""The parameters that differ between two policy documents, with explanations."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ class ParameterChange:
     unit: str
     old: Any  # None when the old document has no such parameter
     new: Any  # None when the new one has not
-    direction: str  # in words: "looser: more requests count as heavy"
+    direction: str  # "looser: more requests count as heavy"
 
 
 def diff(old: dict[str, Any], new: dict[str, Any]) -> tuple[ParameterChange, ...]:

@@ -1,4 +1,4 @@
-"""The parameters of what happens when something fails: retries, time limits, the breaker, broken offloads."""
+"""The parameters for failures: retries, timeouts, the breaker, failed offloads."""
 
 from router.policy.schema.parameter import Parameter
 
@@ -12,7 +12,7 @@ FAILURE = (
         minimum=0,
         maximum=10,
         step=1,
-        raises="A request that failed before its first byte is tried on more instances before the client sees it.",
+        raises="A request that fails before its first byte is tried on more instances before the client sees it.",
         metric="router.retries_per_min",
         up="looser: more is tried before a client sees an error",
         down="stricter: clients see errors sooner",
@@ -26,7 +26,7 @@ FAILURE = (
         minimum=0.05,
         maximum=60.0,
         step=0.5,
-        raises="A host that does not answer is waited for longer before another instance is tried.",
+        raises="The router waits longer for a host that does not answer before it tries another instance.",
         metric="router.retries_per_min",
         up="looser: waits longer for a connection",
         down="stricter: gives up connecting sooner",
@@ -40,7 +40,7 @@ FAILURE = (
         minimum=1.0,
         maximum=3_600.0,
         step=10.0,
-        raises="Long prefills and queues are waited for longer; a hung instance is noticed later.",
+        raises="The router waits longer for long prefills and queues; a hung instance is noticed later.",
         metric="ttft_p99_ms",
         up="looser: waits longer for the first byte",
         down="stricter: gives up on slow first bytes sooner",
@@ -54,7 +54,7 @@ FAILURE = (
         minimum=1.0,
         maximum=3_600.0,
         step=10.0,
-        raises="An answer that has begun may pause for longer before its client is told that it broke.",
+        raises="A started answer may pause longer before its client gets an error.",
         up="looser: waits longer for the rest of an answer",
         down="stricter: gives up on silent answers sooner",
     ),
@@ -67,7 +67,7 @@ FAILURE = (
         minimum=1,
         maximum=1_000,
         step=1,
-        raises="An instance has to fail more often in a row before it gets no requests for a while.",
+        raises="An instance must fail more often in a row before it gets no requests for a while.",
         metric="router.retries_per_min",
         up="looser: failing instances keep getting requests for longer",
         down="stricter: failing instances are cut off sooner",
@@ -92,7 +92,7 @@ FAILURE = (
         kind="choice",
         default="local",
         choices=("local", "fail"),
-        raises="local: the instance that decodes computes the prompt as well; fail: the client gets the error.",
+        raises="local: the decoding instance also computes the prompt; fail: the client gets the error.",
     ),
     Parameter(
         path="failure.prefill_timeout_s",
@@ -103,7 +103,7 @@ FAILURE = (
         minimum=0.1,
         maximum=3_600.0,
         step=5.0,
-        raises="A slow prefill elsewhere is waited for longer before the fallback takes its place.",
+        raises="The router waits longer for a slow prefill elsewhere before it falls back.",
         metric="ttft_p99_ms",
         up="looser: waits longer for the prefill of an offload",
         down="stricter: falls back sooner from a slow prefill",

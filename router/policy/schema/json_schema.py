@@ -11,7 +11,7 @@ _TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a document. Rules between fields are beyond it; `document.parse` has them."""
+    """JSON Schema (2020-12) of a document. It cannot express the rules between fields; `document.parse` checks them."""
     sections: dict[str, dict[str, Any]] = {}
     for parameter in COMMON:
         section, _, key = parameter.path.partition(".")

@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeGuard
 from router.contract.problem import Problem
 
 Kind = Literal["int", "float", "bool", "choice"]
-_WITHOUT_WORD = ("", "share", "ratio")  # units that a range is not followed by
+_WITHOUT_WORD = ("", "share", "ratio")  # units not written after a range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One definition of one parameter. `raises`, `up` and `down` are words for people; `metric` names a live figure."""
+    """One definition of one parameter. `raises`, `up` and `down` are texts for people; `metric` names a live metric."""
 
     path: str  # "classes.heavy_new_tokens"
     title: str
@@ -22,11 +22,11 @@ class Parameter:
     default: Any
     minimum: float | None = None  # both ends are allowed
     maximum: float | None = None
-    step: float | None = None  # what one press of an arrow key changes
+    step: float | None = None  # change per press of an arrow key
     raises: str  # one line: what raising it does
-    metric: str = ""  # key of the live figure that it is compared with, empty when there is none
+    metric: str = ""  # key of the live metric shown beside it; empty: none
     choices: tuple[Any, ...] = ()
-    up: str = "higher"  # what a diff says of a raised value
+    up: str = "higher"  # text of a diff for a raised value
     down: str = "lower"
     strategies: tuple[str, ...] = ()  # the strategies that read it; empty: all
 
@@ -68,7 +68,7 @@ def number(value: float) -> str:
 
 
 def shown(value: object) -> Any:
-    """The value as a message or a JSON answer can carry it: short, and never NaN."""
+    """The value for a message or a JSON answer: short, and never NaN."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -84,7 +84,7 @@ def shown(value: object) -> Any:
 
 
 def quoted(value: object) -> str:
-    """The value as it stands in JSON, for a message."""
+    """The value as JSON, for a message."""
     return json.dumps(shown(value), ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The routes. A new one is a file here, a line in `ROUTES`, golden cases and a section in docs/policies.md."""
+"""The strategies. A new one is a file here, a line in `STRATEGIES`, golden cases and a section in docs/policies.md."""
 
 from router.policy.strategies import (
     adaptive_offload,

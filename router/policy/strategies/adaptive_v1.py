@@ -15,7 +15,7 @@ Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]  # where a reques
 
 
 def rank(view: View) -> Pick:
-    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache. Nobody who is overloaded."""
+    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache. Never an overloaded one."""
     return adaptive(view, least_decode)
 
 
@@ -35,17 +35,17 @@ def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> P
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
-    place = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
-    instance = near.instances[place]
-    told = (
+    position = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
+    instance = near.instances[position]
+    why = (
         f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
         f"least decode load: {instance.decodes} decodes, {instance.prefill_tokens:,} prefill tokens",
     )
-    return Pick(instance, "heavy", "least_decode", (*reasons, *told, *left_out), near.instances, scores)
+    return Pick(instance, "heavy", "least_decode", (*reasons, *why, *left_out), near.instances, scores)
 
 
 def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
-    """Without those that would lose too much of it, and how many they are, in words."""
+    """Without the instances that would lose too much of the cache, and a reason that counts them."""
     limit = view.policy["strategy.heavy_cache_loss_max"]
     most = max(view.cached)
     if most - min(view.cached) <= limit:
@@ -56,7 +56,7 @@ def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
-    """Who has long prompts to compute has few decodes because of them, and must not draw the next one for that."""
+    """An instance with long prompts to compute has few decodes because of them: it must not attract the next one."""
     limit = most_work(view)
     if max(view.work) <= limit:
         return view, reasons
@@ -77,12 +77,14 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
     elif busy := overloaded(view, home):
         why = f"{home.id} holds most of the prompt and is passed over: {busy}"
     else:
-        told = f"best by cache: {cached:,} tokens cached"
-        return Pick(home, request_class, "cache", (*reasons, told), view.instances, view.new)
+        chosen = f"best by cache: {cached:,} tokens cached"
+        return Pick(home, request_class, "cache", (*reasons, chosen), view.instances, view.new)
     view = serving(view)
-    place = least(view, view.work)
-    told = f"least work: {view.work[place]:,.0f} tokens"
-    return Pick(view.instances[place], request_class, "least_work", (*reasons, why, told), view.instances, view.work)
+    position = least(view, view.work)
+    least_work = f"least work: {view.work[position]:,.0f} tokens"
+    return Pick(
+        view.instances[position], request_class, "least_work", (*reasons, why, least_work), view.instances, view.work
+    )
 
 
 HEAVY_CACHE_LOSS_MAX = Parameter(

@@ -14,10 +14,10 @@ def rank(view: View) -> Pick:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
     hit, load = view.policy["strategy.hit_weight"], view.policy["strategy.load_weight"]
     scores = [hit * new + load * ongoing for new, ongoing in zip(view.new, view.ongoing, strict=True)]
-    place = least(view, scores, lambda: view.instances.running)
-    reason = f"least sum of new and ongoing tokens: {scores[place]:,.0f}"
+    position = least(view, scores, lambda: view.instances.running)
+    reason = f"least sum of new and ongoing tokens: {scores[position]:,.0f}"
     request_class = class_by_cache(view.without(bound.left))
-    return Pick(view.instances[place], request_class, "score", (*bound.reasons, reason), view.instances, scores)
+    return Pick(view.instances[position], request_class, "score", (*bound.reasons, reason), view.instances, scores)
 
 
 HIT_WEIGHT = Parameter(

@@ -11,7 +11,7 @@ from router.policy.view import Pick, View
 
 
 def rank(view: View) -> Pick:
-    """Heavy: offloaded when D_d · T_prefill(n) + queue saved > t0 + bytes/BW and the decoder has room for L."""
+    """Heavy: offloaded when D_d · T_prefill(n) + queue saved > t0 + bytes/BW and the decoder has KV capacity for L."""
     return adaptive(view, _offload_if_it_pays)
 
 
@@ -19,10 +19,10 @@ def _offload_if_it_pays(view: View, home: InstanceState, reasons: tuple[str, ...
     helper, why = prefiller(view, home)
     if helper is None:
         return least_decode(serving(view), home, (*reasons, why))
-    pays, told = _judge(view, home, helper)
+    pays, judged = _judge(view, home, helper)
     if not pays:
-        return least_decode(serving(view), home, (*reasons, told))
-    return Pick(home, "heavy", "offload", (*reasons, told, why), prefill=helper)
+        return least_decode(serving(view), home, (*reasons, judged))
+    return Pick(home, "heavy", "offload", (*reasons, judged, why), prefill=helper)
 
 
 def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[bool, str]:

@@ -11,14 +11,14 @@ def rank(view: View) -> Pick:
     """argmin max(PP_i/B + L/B − credit_i/B, 0) + decode_blocks_i, in blocks of B_i tokens."""
     prompt = view.request.prompt_tokens
     fleet = view.instances
-    figures = zip(fleet.prefill_tokens, _credits(view), fleet.block_size, _decode_blocks(view), strict=True)
+    loads = zip(fleet.prefill_tokens, _credits(view), fleet.block_size, _decode_blocks(view), strict=True)
     scores = [
         (left / size if (left := prefill + prompt - credit) > 0 else 0.0) + decode
-        for prefill, credit, size, decode in figures
+        for prefill, credit, size, decode in loads
     ]
-    place = least(view, scores)
-    reason = f"least blocks: {scores[place]:,.1f} to prefill and held by decodes"
-    return Pick(view.instances[place], class_by_cache(view), "least_blocks", (reason,), view.instances, scores)
+    position = least(view, scores)
+    reason = f"least blocks: {scores[position]:,.1f} to prefill and held by decodes"
+    return Pick(view.instances[position], class_by_cache(view), "least_blocks", (reason,), view.instances, scores)
 
 
 def _credits(view: View) -> list[float]:

@@ -1,7 +1,7 @@
 """Match, free KV and short queues, weighted 2 : 1 : 1 (llm-d's default profile)."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.rules.scorers import missing, scored, told
+from router.policy.rules.scorers import explained, missing, scored
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
@@ -14,9 +14,9 @@ def rank(view: View) -> Pick:
     weights = {name: view.policy[path] for name, path in WEIGHTS.items()}
     scores = scored(view, weights)
     lacking = missing(scores, weights)
-    place = least(view, lacking)
-    instance = view.instances[place]
-    return Pick(instance, class_by_cache(view), "weighted", (told(scores, place),), view.instances, lacking)
+    position = least(view, lacking)
+    instance = view.instances[position]
+    return Pick(instance, class_by_cache(view), "weighted", (explained(scores, position),), view.instances, lacking)
 
 
 def _weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:

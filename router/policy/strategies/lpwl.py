@@ -11,9 +11,9 @@ def rank(view: View) -> Pick:
     """argmin PP_i + n_i, ties by R_i, then round robin."""
     scores = list(map(add, view.instances.prefill_tokens, view.new))
     best, running = min(scores), view.instances.running
-    tied = [place for place, score in enumerate(scores) if score == best]
-    fewest = min(running[place] for place in tied)
-    tied = [place for place in tied if running[place] == fewest]
+    tied = [position for position, score in enumerate(scores) if score == best]
+    fewest = min(running[position] for position in tied)
+    tied = [position for position in tied if running[position] == fewest]
     instance = view.instances[by_turn(view, tied, view.request.turn)]
     reason = f"least prefill work: {best:,} tokens with this request"
     return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)

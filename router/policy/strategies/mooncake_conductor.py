@@ -22,15 +22,15 @@ def rank(view: View) -> Pick:
     ]
     request_class = class_by_cache(view)
     if not rate:
-        place = least(view, tokens)
-        reason = f"least prefill work, {tokens[place]:,} tokens: how fast prompts are computed is not known yet"
-        return Pick(view.instances[place], request_class, "least_ttft", (reason,), view.instances, tokens)
+        position = least(view, tokens)
+        reason = f"least prefill work, {tokens[position]:,} tokens: how fast prompts are computed is not known yet"
+        return Pick(view.instances[position], request_class, "least_ttft", (reason,), view.instances, tokens)
     scores = [work / rate for work in tokens]
     if prefixes is not view.cached:
         moved = map(sub, prefixes, view.cached)
         scores = [score + _transfer_s(view, tokens) for score, tokens in zip(scores, moved, strict=True)]
-    place = least(view, scores)
-    return _judged(view, request_class, scores, place, prefixes[place] - view.cached[place])
+    position = least(view, scores)
+    return _judged(view, request_class, scores, position, prefixes[position] - view.cached[position])
 
 
 def _prefixes(view: View) -> Sequence[int]:
@@ -53,23 +53,23 @@ def _transfer_s(view: View, tokens: int) -> float:
     return rates.transfer_setup_s + tokens * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
 
 
-def _judged(view: View, request_class: RequestClass, scores: list[float], place: int, fetched: int) -> Pick:
-    """Over the limit nobody takes it, unless nothing is before it: then waiting would not help."""
-    instance, limit = view.instances[place], view.policy["strategy.ttft_limit_s"]
-    told = [f"least time to the first token: {scores[place]:.2f} s"]
+def _judged(view: View, request_class: RequestClass, scores: list[float], position: int, fetched: int) -> Pick:
+    """Refuse above the limit, except on an idle instance: there waiting would not help."""
+    instance, limit = view.instances[position], view.policy["strategy.ttft_limit_s"]
+    reasons = [f"least time to the first token: {scores[position]:.2f} s"]
     if fetched:
-        told.append(f"{fetched:,} tokens of the prefix come from the store")
-    if scores[place] > limit and instance.running:
+        reasons.append(f"{fetched:,} tokens of the prefix come from the store")
+    if scores[position] > limit and instance.running:
         return Pick(
             instance,
             request_class,
             "over_ttft_limit",
-            (*told, f"more than the {limit:g} s allowed"),
+            (*reasons, f"more than the {limit:g} s allowed"),
             view.instances,
             scores,
             refused=True,
         )
-    return Pick(instance, request_class, "least_ttft", tuple(told), view.instances, scores)
+    return Pick(instance, request_class, "least_ttft", tuple(reasons), view.instances, scores)
 
 
 PREFETCH_RATIO = Parameter(

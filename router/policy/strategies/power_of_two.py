@@ -12,7 +12,7 @@ def rank(view: View) -> Pick:
     if count == 1:
         return Pick(view.instances[0], request_class, "two_choices", ("the only instance that can take it",))
     order = view.instances.order
-    two = [view.instances[order[place]] for place in _pair(view.draw, count)]
+    two = [view.instances[order[position]] for position in _pair(view.draw, count)]
     scores = [instance.running for instance in two]
     instance = two[0] if scores[0] <= scores[1] else two[1]
     reason = f"of {two[0].id} and {two[1].id} the one with fewer requests: {instance.running}"

@@ -16,14 +16,15 @@ def rank(view: View) -> Pick:
     most = ceil(view.policy["strategy.load_factor"] * (sum(running) + 1) / len(running))
     hashes = rendezvous(hash_of(str(view.request.prefix_key)), view.instances)
     scores = [
-        place / MASK if requests < most else 1 + place / MASK for place, requests in zip(hashes, running, strict=True)
+        position / MASK if requests < most else 1 + position / MASK
+        for position, requests in zip(hashes, running, strict=True)
     ]
-    place = scores.index(min(scores))
+    position = scores.index(min(scores))
     home = hashes.index(min(hashes))
     reasons = [f"the beginning of the prompt hashes to {view.instances[home].id}"]
-    if place != home:
+    if position != home:
         reasons.append(f"which has {running[home]} requests, its share is {most}: the next in the order of the hashes")
-    return Pick(view.instances[place], class_by_cache(view), "prefix_hash", tuple(reasons), view.instances, scores)
+    return Pick(view.instances[position], class_by_cache(view), "prefix_hash", tuple(reasons), view.instances, scores)
 
 
 LOAD_FACTOR = Parameter(

@@ -16,6 +16,6 @@ STRATEGY = Strategy(
     "random",
     "Random",
     "Any instance with the same probability; load and cache are not looked at.",
-    "place = ⌊draw · number of instances⌋, in the order of ids",
+    "index = ⌊draw · number of instances⌋, in the order of ids",
     rank,
 )

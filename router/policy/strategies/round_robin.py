@@ -16,6 +16,6 @@ STRATEGY = Strategy(
     "round_robin",
     "Round robin",
     "Each instance in its turn; load and cache are not looked at.",
-    "place = turn mod number of instances, in the order of ids",
+    "index = turn mod number of instances, in the order of ids",
     rank,
 )

@@ -18,9 +18,9 @@ def rank(view: View) -> Pick:
         return fewest_requests(view, request_class, (f"load is uneven: {fewest} to {most} requests",))
     longest = max(view.cached)
     if longest > policy["strategy.match_share"] * view.request.prompt_tokens:
-        place = least(view, view.new, lambda: running)
+        position = least(view, view.new, lambda: running)
         reason = f"longest match: {longest:,} of {view.request.prompt_tokens:,} tokens"
-        return Pick(view.instances[place], request_class, "longest_match", (reason,), view.instances, view.new)
+        return Pick(view.instances[position], request_class, "longest_match", (reason,), view.instances, view.new)
     return fewest_requests(view, request_class, (f"the longest match is short: {longest:,} tokens",))
 
 

@@ -11,9 +11,9 @@ from router.policy.view import Pick, View, least
 
 def rank(view: View) -> Pick:
     """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
-    history and load_i/rate ≤ slack · (base + per_1k · L/1000), or nobody meets that; else argmin load_i · R_i."""
+    history and load_i/rate ≤ slack · (base + per_1k · L/1000), or no instance meets that; else argmin load_i · R_i."""
     loads = list(map(add, view.instances.prefill_tokens, _costs(view)))
-    home = view.instances.place(view.request.bound_to)
+    home = view.instances.position(view.request.bound_to)
     if home is not None:
         stays, why = _stays(view, loads, home)
         if stays:
@@ -48,7 +48,7 @@ def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:
     if takes <= limit:
         return True, f"the session is on {instance.id}: first token after {takes:.2f} s, {limit:.2f} s are allowed"
     if min(loads) / rate > limit:
-        return True, f"the session is on {instance.id}: nobody gives its first token within {limit:.2f} s"
+        return True, f"the session is on {instance.id}: no instance gives the first token within {limit:.2f} s"
     return False, _too_slow(instance, takes, limit)
 
 
@@ -58,9 +58,9 @@ def _too_slow(instance: InstanceState, takes: float, limit: float) -> str:
 
 def _least_product(view: View, loads: list[float], reasons: tuple[str, ...]) -> Pick:
     scores = list(map(mul, loads, view.instances.running))
-    place = least(view, scores, lambda: loads)
-    instance = view.instances[place]
-    reason = f"least product: load {loads[place]:,.0f} times {instance.running} requests"
+    position = least(view, scores, lambda: loads)
+    instance = view.instances[position]
+    reason = f"least product: load {loads[position]:,.0f} times {instance.running} requests"
     return Pick(instance, class_by_cache(view), "least_product", (*reasons, reason), view.instances, scores)
 
 

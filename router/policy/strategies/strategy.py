@@ -1,4 +1,4 @@
-"""What a route is."""
+"""The parts of a strategy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,5 +17,5 @@ class Strategy:
     formula: str  # the rule in symbols, those of docs/policies.md
     rank: Callable[[View], Pick]
     parameters: tuple[Parameter, ...] = ()  # its own, each with a path "strategy.…"
-    affinity: bool = False  # whether it keeps sessions where they are
-    offloads: bool = False  # whether it chooses by itself where a prompt is computed; else `flow.heavy` says so
+    affinity: bool = False  # keeps sessions on their instance
+    offloads: bool = False  # chooses the prefill instance itself; otherwise `flow.heavy` applies

@@ -1,28 +1,33 @@
-"""A route of one's own: filters, then weighted scorers, then a picker."""
+"""A configurable strategy: filters, then weighted scorers, then a picker."""
 
 from collections.abc import Callable, Sequence
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.pickers import PICKERS
-from router.policy.rules.scorers import SCORERS, missing, scored, told
+from router.policy.rules.scorers import SCORERS, explained, missing, scored
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
-Filter = Callable[[View], Sequence[bool]]  # who stays; empty when all do
+Filter = Callable[[View], Sequence[bool]]  # which instances stay; empty when all do
 
 
 def rank(view: View) -> Pick:
-    """Filters in their order, each skipped when it would leave nobody; then the picker by the weighted scores."""
+    """Filters in their order, each skipped when it would leave none; then the picker by the weighted scores."""
     weights = {name: view.policy[f"strategy.weight_{name}"] for name in SCORERS}
     left, reasons = _filtered(view)
     scores = scored(left, weights)
     lacking = missing(scores, weights)
     picker: str = view.policy["strategy.picker"]
-    place = PICKERS[picker](left, lacking, sum(weights.values()))
+    position = PICKERS[picker](left, lacking, sum(weights.values()))
     rule = "weighted" if picker == "best" else picker
     return Pick(
-        left.instances[place], class_by_cache(view), rule, (*reasons, told(scores, place)), left.instances, lacking
+        left.instances[position],
+        class_by_cache(view),
+        rule,
+        (*reasons, explained(scores, position)),
+        left.instances,
+        lacking,
     )
 
 
@@ -175,7 +180,7 @@ PICKER = Parameter(
     kind="choice",
     default="best",
     choices=tuple(PICKERS),
-    raises="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: whoever passed the filters.",
+    raises="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: each that passed the filters.",
     strategies=("weighted",),
 )
 

@@ -40,8 +40,8 @@ def test_a_part_has_its_own_columns() -> None:
 def test_instances_are_found_by_name_and_put_in_the_order_of_ids() -> None:
     fleet = fleet_of_four()
     assert fleet.order == [3, 1, 2, 0]
-    assert [fleet.place(name) for name in ("c", "x", None)] == [2, None, None]
-    assert fleet.without(2).place("a") == 2
+    assert [fleet.position(name) for name in ("c", "x", None)] == [2, None, None]
+    assert fleet.without(2).position("a") == 2
     assert fleet[1].id == "b"
     assert [one.id for one in fleet[1:3]] == ["b", "c"]
 
@@ -61,8 +61,8 @@ def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
     policies = [document.parse({"strategy": {"name": name}, "flow": {"heavy": "offload"}}) for name in STRATEGIES]
     made = []
     for turn in range(300):
-        place = rng.randrange(7)
-        kept.replace(place, _any_instance(rng, kept[place].id))
+        position = rng.randrange(7)
+        kept.replace(position, _any_instance(rng, kept[position].id))
         request = RoutingRequest(
             rng.choice((100, 8_000, 60_000)),
             session="s",

@@ -136,7 +136,7 @@ def test_what_differs_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"rule": None}, "refused before anything was decided"),
+        ({"rule": None}, "was refused before a decision"),
         ({"inputs": None}, "an older router wrote it"),
         ({"candidates": [{"id": "a"}]}, "an older router wrote it"),
         ({"inputs": {"turn": 1}}, "KeyError"),
