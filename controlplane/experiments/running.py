@@ -1,4 +1,4 @@
-"""Running an experiment: each run in turn, its figures kept whatever happens to it."""
+"""Performing an experiment as a job: its runs in turn, each of which keeps the results of its finished requests."""
 
 from datetime import datetime
 from typing import Any
@@ -36,7 +36,7 @@ class RunHeartbeat(jobs.Heartbeat):
 
 
 def run_experiment(experiment_id: int) -> None:
-    """All of its runs, unless another worker does them."""
+    """Perform every run, unless another worker has claimed the experiment."""
     experiment = jobs.claim(Experiment, experiment_id)
     if experiment is None:
         return
@@ -59,7 +59,7 @@ def close(experiment: Experiment, status: str, cause: str = "") -> None:
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:
-    """The run that its worker was busy with keeps the results of the requests that finished."""
+    """The interrupted run keeps the results of its finished requests."""
     run = experiment.runs.filter(status=RUNNING).first()
     if run is None:
         close(experiment, FAILED, f"{cause}, between two runs")
@@ -97,19 +97,19 @@ def _perform(run: Run, experiment: Experiment) -> None:
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
-    """Write down how a running run ended, with the figures of every request that finished; False when it had ended."""
-    found = records.read(run.records_path)
-    own = summarize.run_results(found, run.facts.get("instances", []))
+    """Store the end of a running run, with the results of its finished requests; False when it had ended before."""
+    finished = records.read(run.records_path)
+    results = summarize.run_results(finished, run.facts.get("instances", []))
     values = {
         "status": status,
         "cause": cause[:2_000],
         "log": log_lines[-20_000:],
         "ended_at": timezone.now(),
-        "done": sum(record.outcome != "cancelled" for record in found),
+        "done": sum(record.outcome != "cancelled" for record in finished),
         "facts": run.facts,
-        "results": own,
-        "warnings": MODES[run.experiment.mode].warnings(run, own),
+        "results": results,
+        "warnings": MODES[run.experiment.mode].warnings(run, results),
     }
     ended = Run.objects.filter(pk=run.pk, status=RUNNING).update(**values)
-    log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(found))
+    log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(finished))
     return bool(ended)

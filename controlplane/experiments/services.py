@@ -104,7 +104,7 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
     lacks = ""
     if not (entry.summary or {}).get("sessions"):
         lacks = "has no sessions, so it is not known which answer a request waits for"
-    elif not registry.tells_think_times(entry.format):
+    elif not registry.has_think_times(entry.format):
         lacks = "has no think times"
     if asked.pacing == "closed_loop" and lacks:
         return "", [Problem("pacing", asked.pacing, f"{asked.trace} {lacks}; allowed: timestamps")]

@@ -110,7 +110,7 @@ def _head(experiment: Experiment) -> dict[str, Any]:
 
 
 def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
-    own = run.results
+    results = run.results
     took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     return {
         "run": run,
@@ -118,8 +118,8 @@ def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
         "took": duration(took),
         "partial": run.status not in ("queued", "running", "done") and run.done > 0,
         "cells": [column.text(run) for column in mode.columns],
-        "classes": ", ".join(f"{name} {count:,}" for name, count in own.get("routed_classes", {}).items()),
-        "policy": ", ".join(own.get("policy_versions", [])),
+        "classes": ", ".join(f"{name} {count:,}" for name, count in results.get("routed_classes", {}).items()),
+        "policy": ", ".join(results.get("policy_versions", [])),
     }
 
 

@@ -1,4 +1,4 @@
-"""Jobs that nobody works on: their worker died, or their message got lost. The life of a job is in fleet/jobs.py."""
+"""Fails jobs whose worker died, sends jobs whose message got lost. The life of a job is in fleet/jobs.py."""
 
 from datetime import datetime
 

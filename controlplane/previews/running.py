@@ -25,7 +25,7 @@ EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, Invalid
 
 
 def run_preview(preview_id: int) -> None:
-    """All of it, unless another worker does it."""
+    """Compute the preview, unless another worker has claimed it."""
     preview = jobs.claim(Preview, preview_id)
     if preview is None:
         return

@@ -7,7 +7,6 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
@@ -34,11 +33,6 @@ def latest_of(draft: Draft) -> Preview | None:
     """The latest preview of the draft as it is, else the latest one of any draft of the policy."""
     asked = previews(draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
-
-
-def preview_of_version(policy: Policy, number: int) -> Preview | None:
-    """The preview of the content of a version, against the version before it."""
-    return previews_of_versions(policy, [policies.version(policy, number)]).get(number)
 
 
 def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:

@@ -1,4 +1,4 @@
-"""The computation in a process of its own: the tasks of a worker are threads of one interpreter, and those of the
+"""The computation in a separate process: the tasks of a worker are threads of one interpreter, and those of the
 fleet must not wait for seconds of arithmetic."""
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A pool as the twin takes it: how each of its instances computes, where that is known from, and what is left out."""
+"""A pool as a model for the twin: its engines, the source of their constants, the features left out."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,32 +21,32 @@ from fleet.models import Calibration, DesiredState, Pool, State
 
 
 class NotModelled(Exception):
-    """No law is known for the pool's engines; the message says what to do."""
+    """The engines of the pool are unknown; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
     fleet: TwinFleet
-    basis: str  # "profile": the sim kind's own constants; "calibrated": measured on a running engine
-    about: str  # one line for people
-    cautions: tuple[str, ...]  # what the twin leaves out of this pool, and what speaks against its constants
+    basis: str  # "profile": built-in constants; "calibrated": measured on a running engine
+    about: str  # one line
+    cautions: tuple[str, ...]  # features that the twin leaves out, and doubts about its constants
 
 
 def twin_of(pool: Pool) -> Modelled:
     """NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
-        raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another pool")
+        raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another")
     ordinals = _ordinals(pool)
     if not ordinals:
-        raise NotModelled(f"pool {pool.name} has no instance that is meant to run: scale it up or start one")
+        raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
     if kind.twin_model is not None:
         return _known(pool, kind.twin_model, kind, ordinals)
     return _calibrated(pool, kind, ordinals)
 
 
 def _ordinals(pool: Pool) -> list[int]:
-    """Of the instances that are meant to run; of a pool that was never started, those that it would have."""
+    """Of the instances that should run; of all replicas for a pool that was never started."""
     rows = pool.instances.filter(retired="").order_by("ordinal")
     if not rows.exists():
         return list(range(pool.replicas))
@@ -73,7 +73,7 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
     row = calibrations.of_pool(pool)
     if row is None:
         raise NotModelled(
-            f"nothing is known of how the engines of pool {pool.name} compute: measure one with "
+            f"the engines of pool {pool.name} are not calibrated: measure one with "
             f"manage.py calibrate {_to_measure(pool)}"
         )
     spec = build(kind.spec, pool.engine)
@@ -83,7 +83,7 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
 
 
 def _to_measure(pool: Pool) -> str:
-    """An instance of it, one that is ready if there is one."""
+    """An instance of the pool, preferably a ready one."""
     ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
     return ready.name if ready is not None else f"{pool.name}-0"
 
@@ -95,24 +95,24 @@ def about(row: Calibration) -> str:
 
 
 def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
-    told, limits = kind.wire(spec, launch), row.limits
+    wire, limits = kind.wire(spec, launch), row.limits
     return EngineModel(
         law=law_of(row.constants),
         kv_blocks=limits["kv_blocks"],
         limits=Limits(limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]),
         api_s=row.constants[API],
         window=limits["window"],
-        kv_events="events" in told,
-        role=cast(Role, told.get("role", BOTH)),
-        connector=told.get("connector", ""),
+        kv_events="events" in wire,
+        role=cast(Role, wire.get("role", BOTH)),
+        connector=wire.get("connector", ""),
     )
 
 
 def _left_out(spec: Any) -> tuple[str, ...]:
-    """Of engines with these options; how fast KV moves between them is not measured."""
+    """Features of engines with these options. The speed of KV transfers is not measured."""
     kv = getattr(spec, "kv", getattr(spec, "connector", "none"))
     found = {
-        f"KV that comes over {kv} is not modelled: what would be fetched is computed": kv != "none",
+        f"KV transfers over {kv} are not modelled: the twin computes those tokens": kv != "none",
         "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
         "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
     }
@@ -120,6 +120,6 @@ def _left_out(spec: Any) -> tuple[str, ...]:
 
 
 def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
-    """Instances that are alike share one model."""
+    """Equal instances share one model."""
     shared: dict[EngineModel, EngineModel] = {}
     return TwinFleet({f"{pool.name}-{at}": shared.setdefault(model, model) for at, model in models.items()})

@@ -163,7 +163,7 @@ def bytes_per_token(pool: Pool) -> float:
 def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
     """The JSON answer of an engine. NO_ANSWER."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - of our own making
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - the URL of an instance
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
         return json.load(answer)
 

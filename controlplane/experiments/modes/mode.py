@@ -1,4 +1,4 @@
-"""What an experiment needs to know of a way to run it: one value for each mode, in a file of its own."""
+"""A mode of an experiment: how its runs are performed, checked, estimated and described."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -89,7 +89,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
 def _check(pool: Pool, time_scale: float) -> list[Problem]:
     if time_scale == 1 or KINDS[pool.kind].time_scale_option:
         return []
-    return [Problem("time_scale", time_scale, f"pool {pool.name} runs {pool.kind}, which takes its own time", "1")]
+    return [Problem("time_scale", time_scale, f"pool {pool.name} runs {pool.kind}, which runs in real time", "1")]
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
@@ -129,5 +129,5 @@ REPLAY = Mode(
         Column("Engines late p99", _engines_late),
         Column("CPU", lambda run: shown(run.facts.get("machine_busy"), "%")),
     ),
-    columns_note="“Late” is on the wall clock: how far this machine fell behind the load and the engines' own time.",
+    columns_note="“Late” is on the wall clock: the delay of this machine behind the load and behind the engine model.",
 )

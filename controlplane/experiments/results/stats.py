@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
-LOW_N = 20  # below it a figure is marked, and no verdict is given
+LOW_N = 20  # fewer requests get a mark instead of a verdict
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100

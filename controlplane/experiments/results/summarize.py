@@ -1,4 +1,4 @@
-"""From records to the figures of one arm or one run. Pure."""
+"""The results of one arm or one run, from its records. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

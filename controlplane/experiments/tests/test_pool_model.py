@@ -78,7 +78,7 @@ def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_flee
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ({"replicas": 0}, "pool chat has no instance that is meant to run"),
+        ({"replicas": 0}, "pool chat has no instance that should run"),
         ({"kind": "sim-store"}, "which serves no requests"),
         ({"kind": "long-gone"}, "which serves no requests"),
         ({"gpu": "abacus"}, "no calibration for abacus"),
@@ -133,7 +133,7 @@ def test_what_is_not_measured_of_the_engines_is_said(calibrated: Pool) -> None:
     )
     made = twin_of(Pool.objects.get())
     assert made.cautions[1:] == (
-        "KV that comes over nixl is not modelled: what would be fetched is computed",
+        "KV transfers over nixl are not modelled: the twin computes those tokens",
         "prefix caching is off in the engines and on in the twin",
         "the engines compute a prompt in one step, the twin in chunks",
     )

@@ -1,4 +1,4 @@
-"""The formats that a trace may have, told by its first bytes."""
+"""The formats of traces, recognised by their first bytes."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -14,9 +14,9 @@ HEAD_BYTES = 65_536
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
     title: str
-    detects: Callable[[str], bool]  # given the file's head
-    read: Callable[[Iterable[str], int], LoadedTrace]  # given its lines and a seed
-    think_times: bool = False  # it tells when a turn follows the answer before it, so a closed loop can be played
+    detects: Callable[[str], bool]  # from the head of the file
+    read: Callable[[Iterable[str], int], LoadedTrace]  # from its lines and a seed
+    think_times: bool = False  # needed for a closed loop
 
 
 FORMATS: dict[str, TraceFormat] = {
@@ -29,13 +29,13 @@ FORMATS: dict[str, TraceFormat] = {
 }
 
 
-def tells_think_times(name: str) -> bool:
-    """Of a format by name; generated traces do."""
+def has_think_times(name: str) -> bool:
+    """By the name of a format; generated traces have them."""
     return name not in FORMATS or FORMATS[name].think_times
 
 
 def detect(head: bytes) -> str:
-    """The format's name; BadTrace when none knows it."""
+    """The name of the format. BadTrace: unknown."""
     text = head[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
     for name, kind in FORMATS.items():
         if kind.detects(text):
@@ -61,8 +61,8 @@ def read(data: bytes, seed: int) -> LoadedTrace:
 
 
 def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: int) -> list[TraceRequest]:
-    """The requests of the first `duration_s`, as far as the model can take them: a session ends where prompt and
-    output pass `context_tokens`; a request without a session is left out."""
+    """The requests of the first `duration_s` that fit the model: a session ends where prompt and output exceed
+    `context_tokens`; a request without a session is left out."""
     ended: set[str] = set()
     kept = []
     for request in requests:
@@ -76,5 +76,5 @@ def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: 
 
 
 def faster(requests: Iterable[TraceRequest], factor: float) -> list[TraceRequest]:
-    """The same requests with arrivals `factor` times as fast; think times stay, people do not think faster."""
+    """The same requests with `factor` times the rate of arrivals. Think times stay: people do not think faster."""
     return [replace(request, at_s=request.at_s / factor) for request in requests]

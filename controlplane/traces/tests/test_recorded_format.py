@@ -124,5 +124,5 @@ def test_nothing_to_play_is_refused():
 
 
 def test_think_times_are_known_of_sessions_formats_only():
-    known = [name for name in (*registry.FORMATS, "generated") if registry.tells_think_times(name)]
+    known = [name for name in (*registry.FORMATS, "generated") if registry.has_think_times(name)]
     assert known == ["coding_agent", "generated"]
