@@ -1,10 +1,10 @@
-"""What can go wrong with a policy.
+"""Errors of policies.
 
 PolicyError
-├── PolicyInvalid            bad input; `.errors` holds every Problem
+├── PolicyInvalid          bad input; `.errors` holds every Problem
 │   └── NothingToPublish   the draft equals the live version
 ├── NoSuchPolicy           no such policy, version or draft
-└── Conflict           the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
+└── Conflict               the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class NoSuchPolicy(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """One field that two people changed, or that the other one changed meanwhile."""
+    """One field that somebody else changed meanwhile, or that two people changed."""
 
     path: str
     base: Any  # before either change
@@ -53,7 +53,7 @@ class Conflict(PolicyError):
         current: str = "",
     ) -> None:
         super().__init__(message)
-        # "draft", "stale": what If-Match named has moved on; "live": another version is live; "exists"; "gone"
+        # "draft", "stale": the version in If-Match is outdated; "live": another version is live; "exists"; "gone"
         self.kind = kind
         self.base = base or {}
         self.theirs = theirs or {}

@@ -1,4 +1,4 @@
-"""The live figures that thresholds are compared with: by key, as the parameters name them."""
+"""The live metrics shown beside thresholds, by the keys that the parameters name."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +18,7 @@ FEW = 20  # fewer observations than this are marked
 
 @dataclass(frozen=True, slots=True)
 class LiveMetric:
-    """One live figure; `value` None when nothing was observed."""
+    """One live metric; `value` is None when nothing was observed."""
 
     label: str  # what it is, with its window: "p90 of new tokens, 60 s"
     value: float | None

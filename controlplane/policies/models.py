@@ -21,7 +21,7 @@ class Policy(models.Model):
 
 
 class Immutable(Exception):
-    """A published version was about to be changed."""
+    """A published version cannot be changed."""
 
 
 class VersionQuerySet(models.QuerySet["PolicyVersion"]):
@@ -33,7 +33,7 @@ class VersionQuerySet(models.QuerySet["PolicyVersion"]):
 
 
 class PolicyVersion(models.Model):
-    """What was published, by whom and why. The version with the highest number is live."""
+    """One publication of a policy. The version with the highest number is live."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
@@ -44,7 +44,7 @@ class PolicyVersion(models.Model):
     actor_name = models.CharField(max_length=200)
     published_at = models.DateTimeField(default=timezone.now)
     based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
-    draft_etag = models.CharField(max_length=40, blank=True)  # tells the second press of "Publish" from a new wish
+    draft_etag = models.CharField(max_length=40, blank=True)  # recognizes a second press of "Publish"
     rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
 
     objects = VersionQuerySet.as_manager()
@@ -52,7 +52,7 @@ class PolicyVersion(models.Model):
     class Meta:
         ordering = ["-number"]
         constraints = [
-            # Two publications at once both want the next number; the database lets one of them have it.
+            # Of two concurrent publications the database lets one have the next number.
             models.UniqueConstraint(fields=["policy", "number"], name="policy_version_number_once"),
         ]
 
@@ -61,12 +61,12 @@ class PolicyVersion(models.Model):
 
     @property
     def upgraded(self) -> dict[str, Any]:
-        """The document in the current schema: what is shown, compared and drafted from."""
+        """The document in the current schema, for pages, comparisons and new drafts."""
         return upgrade_if_known(self.document)
 
     @property
     def label(self) -> str:
-        """For pages: a number of its own would be given thousands separators."""
+        """For pages, which would give a plain number thousands separators."""
         return f"v{self.number}"
 
     @property
@@ -91,10 +91,10 @@ class Draft(models.Model):
 
     @property
     def upgraded(self) -> dict[str, Any]:
-        """The document in the current schema; a draft is stored in it with its next change."""
+        """The document in the current schema; the next save stores it."""
         return upgrade_if_known(self.document)
 
     @property
     def etag(self) -> str:
-        """The row's key is part of it: a draft opened after this one was discarded is another draft."""
+        """With the row's key, so that a later draft of the policy has another etag."""
         return f"d{self.pk}.{self.revision}"

@@ -1,4 +1,4 @@
-"""Policies in Redis: publishing them, hearing which routers run them, and writing again what is missing.
+"""Policies in Redis: publish them, collect the acknowledgements of routers, republish what is missing.
 
 The database is the truth; Redis is how the routers learn of it.
 """
@@ -26,7 +26,7 @@ WAIT_S = 1.0  # for the routers' acknowledgements
 
 
 def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha256: str) -> None:
-    """Let routers serve `pool` by this document from now on; raises redis.RedisError when Redis is away."""
+    """Make routers apply this document to `pool`; raises redis.RedisError when Redis is away."""
     value = PolicyValue(
         pool=pool,
         policy=policy_name,
@@ -43,7 +43,7 @@ def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha
 
 
 def remove(pool: str) -> None:
-    """Routers serve `pool` no longer."""
+    """Make routers stop serving `pool`."""
     with connect().pipeline(transaction=True) as pipe:
         pipe.srem(redis_keys.POOLS, pool)
         pipe.delete(redis_keys.policy_key(pool))
@@ -65,7 +65,7 @@ def published(pools: list[str]) -> dict[str, PolicyValue]:
 @dataclass(frozen=True, slots=True)
 class Ack:
     router: str
-    ms: float  # from handing the version to Redis until the router said that it runs it in every pool
+    ms: float  # from writing the version to Redis until the router acknowledged it for every pool
 
 
 def live_routers(now: float | None = None) -> list[str]:
@@ -114,16 +114,16 @@ def open_waiter() -> AckWaiter | None:
 
 @dataclass(frozen=True, slots=True)
 class RouterVersion:
-    """Which version of a pool's policy one live router runs."""
+    """The version of a pool's policy that one live router runs."""
 
     router: str
     pool: str
-    version: int | None  # None: the router has not taken the pool up yet
+    version: int | None  # None: the router does not serve the pool yet
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """How far a version has got, for "3/3 routers"."""
+    """How many routers run a version."""
 
     running: tuple[RouterVersion, ...]
     behind: tuple[RouterVersion, ...]
@@ -139,7 +139,7 @@ class Acknowledgement:
 
 
 def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
-    """Live routers and whether they run version `number` of the policy in each of `pools`, as they said last."""
+    """Live routers and whether they run version `number` of the policy in each of `pools`, by their last report."""
     try:
         rows = _router_versions(policy_name, list(pools))
     except redis.RedisError:
@@ -161,8 +161,8 @@ def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
 
 
 def republish_missing() -> list[str]:
-    """One step of the loop; the pools it wrote or removed."""
-    # Redis first: a pool that appears in the database in between is then not taken for a stray one.
+    """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools."""
+    # Read Redis first: otherwise a pool that was just declared would look undeclared.
     listed = served_pools()
     wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
     live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}

@@ -9,7 +9,7 @@ from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from fleet.models import Pool
 
-NUMBER_MAX = 2**31 - 1  # what every database can be asked for
+NUMBER_MAX = 2**31 - 1  # the largest integer of every database
 
 
 def policies() -> QuerySet[Policy]:
@@ -17,7 +17,7 @@ def policies() -> QuerySet[Policy]:
 
 
 def published_names() -> set[str]:
-    """Policies that routers can be given: those with a version."""
+    """Names of policies that have a version."""
     return set(PolicyVersion.objects.values_list("policy__name", flat=True).distinct())
 
 
@@ -53,7 +53,7 @@ def version(policy: Policy, number: int) -> PolicyVersion:
 
 
 def published_from(policy: Policy, draft_etag: str) -> PolicyVersion | None:
-    """The version that this very revision of a draft has become."""
+    """The version that was published from this revision of a draft."""
     return policy.versions.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 
@@ -62,7 +62,7 @@ def open_draft(policy: Policy) -> Draft | None:
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Pools that are declared to run this policy; those of experiments bring their own."""
+    """Declared pools that run this policy, without the pools of experiments."""
     return list(Pool.objects.filter(policy=policy.name, ephemeral_owner="").order_by("name"))
 
 

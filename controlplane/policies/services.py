@@ -1,4 +1,4 @@
-"""Changing policies: this module is the whole of it. The database decides; Redis is told afterwards."""
+"""Create, publish and roll back policies. The database decides; Redis is written afterwards."""
 
 import time
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Publication:
 
     @property
     def summary(self) -> str:
-        """What the publication has reached, in words."""
+        """The reach of the publication, as one sentence."""
         if self.stored_only:
             return "stored; routers will take it up when Redis is back"
         if not self.pools:
@@ -88,7 +88,7 @@ def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str
 
 
 def ensure_default_policy() -> Policy:
-    """The policy that the demo pool runs; made once, with the defaults."""
+    """The policy of the demo pool; created once, with the defaults."""
     policy, _ = Policy.objects.get_or_create(name=DEFAULT_POLICY)
     if not policy.versions.exists():
         try:
@@ -117,7 +117,7 @@ def _add_version(
 
 
 def publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Make the draft the live version. `if_match`: the draft's etag that the caller looked at."""
+    """Make the draft the live version. `if_match`: the etag of the draft that the caller saw."""
     reason = check_reason(reason)
     draft = selectors.open_draft(policy)
     if draft is None:
@@ -161,7 +161,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
         )
     if target.upgraded == live.upgraded:
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
-    # Limits may have become narrower since: what is not valid today must not reach a router.
+    # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     return _publish(policy, live, document, actor, reason, rollback_of=to_number)
 
@@ -196,7 +196,7 @@ def _store(
     draft: Draft | None,
     rollback_of: int | None,
 ) -> PolicyVersion:
-    """Claim the draft, add the version, write the audit entry: all of it or nothing."""
+    """Claim the draft, add the version, write the audit entry: in one transaction."""
     try:
         with transaction.atomic():
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:

@@ -44,7 +44,7 @@ def find_version(policy: Policy, number: int) -> PolicyVersion:
 
 
 def permissions(request: HttpRequest) -> dict[str, Any]:
-    """Whether the controls work, and if not whom to ask."""
+    """Whether the controls are enabled, and otherwise who can operate them."""
     allowed = can_operate(request.user)
     return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
 
@@ -103,7 +103,7 @@ def create(request: HttpRequest) -> HttpResponse:
     except Conflict as error:
         context = _list_context(request, typed=typed, errors={"name": str(error)})
         return render(request, "policies/list.html", context, status=409)
-    messages.success(request, f"Policy {typed['name']} is made: {made.summary}.")
+    messages.success(request, f"Policy {typed['name']} is created: {made.summary}.")
     return redirect("policy", name=typed["name"])
 
 
@@ -126,7 +126,7 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _history(policy: Policy) -> list[dict[str, Any]]:
-    """Versions, newest first, each with what it changed and how long it was live."""
+    """Versions, newest first, each with its changes and how long it was live."""
     versions = list(selectors.history(policy).select_related("policy")[: HISTORY + 1])
     ends: list[datetime | None] = [None, *(version.published_at for version in versions)]
     rows = [
@@ -166,7 +166,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 def remember_publication(request: HttpRequest, publication: services.Publication) -> None:
-    """For the page that the answer leads to; shown once."""
+    """Keep the result for the next page, which shows it once."""
     request.session["published"] = {
         "version": publication.version.pk,
         "summary": publication.summary,
@@ -220,7 +220,7 @@ def number_of(request: HttpRequest, key: str, default: int) -> int:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def roll_back(request: HttpRequest, name: str) -> HttpResponse:
-    """GET shows what would change, with a reason already written; POST does it."""
+    """GET shows the changes and a default reason; POST publishes them."""
     policy = find(name)
     live = selectors.live_version(policy)
     target = find_version(policy, number_of(request, "to", _before(live)))
@@ -240,7 +240,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
             return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
         return _confirm_rollback(request, policy, live, target, {"said": [str(error)]}, status=412)
     except PolicyInvalid as error:
-        return _confirm_rollback(request, policy, live, target, told(error), status=422)
+        return _confirm_rollback(request, policy, live, target, problems_for_page(error), status=422)
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
 
@@ -269,8 +269,8 @@ def _confirm_rollback(
     return render(request, "policies/rollback.html", context, status=status)
 
 
-def told(error: PolicyInvalid) -> dict[str, Any]:
-    """What is wrong with the reason goes to its field, all else to the top of the page."""
+def problems_for_page(error: PolicyInvalid) -> dict[str, Any]:
+    """Problems of the reason for its field, all others for the top of the page."""
     reason = [fault.text for fault in error.errors if fault.path == "reason"]
     others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
     return {"said": others if reason or others else [str(error)], "reason_error": "; ".join(reason)}

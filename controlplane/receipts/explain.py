@@ -1,4 +1,4 @@
-"""One receipt in words: why this instance, what was expected, what came of it. Pure."""
+"""One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def _offloaded(receipt: Json) -> str:
     if not receipt.get("prefill_instance"):
         return ""
     why = f": {receipt['offload_reason']}" if receipt.get("offload_reason") else ""
-    came = OFFLOADS.get(receipt.get("offload") or "", "which came to nothing")
+    came = OFFLOADS.get(receipt.get("offload") or "", "which had no effect")
     times = ""
     if receipt.get("prefill_ms") is not None:
         times = f" The prefill took {ms(receipt['prefill_ms'])}"
@@ -122,7 +122,7 @@ def phases(receipt: Json) -> list[Phase]:
         return _laid_out([("queue", whole_ms, "in the router; no instance was asked")], whole_ms)
     queue = min(receipt.get("queue_ms") or 0.0, whole_ms)
     first = receipt.get("ttft_ms") or receipt.get("first_byte_ms")
-    ends = [("queue", queue, "waiting in the router for room")]
+    ends = [("queue", queue, "queued in the router")]
     if first is None:
         ends.append(("engine", whole_ms, "in the engine; not streamed, so its first token is not known"))
     else:
@@ -147,11 +147,11 @@ def rows(receipt: Json) -> list[dict[str, Any]]:
     try:
         return columns.rows(made, int(receipt["prompt_tokens"]))
     except (KeyError, TypeError, ValueError):
-        return []  # an unreadable part costs the part, not the page
+        return []  # show the rest of the page without the unreadable part
 
 
 def candidates(receipt: Json) -> list[dict[str, Any]]:
-    """Chosen first, then by score, refused last."""
+    """The chosen one first, then by score, refused ones last."""
     found = [{**row, "chosen": row["id"] == receipt.get("instance")} for row in rows(receipt)]
     found.sort(key=lambda row: (not row["chosen"], bool(row["refused"]), row["score"] is None, row["score"] or 0.0))
     return found

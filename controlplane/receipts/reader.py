@@ -1,4 +1,4 @@
-"""Receipts as the routers left them in Redis: the recent ones, filtered, and one by its request id."""
+"""Receipts in Redis: the recent ones, filtered, and one by its request id."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -57,7 +57,7 @@ def written_at(client: redis.Redis) -> float:
 
 
 def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
-    """The whole receipt with its candidates; None when it never was or has expired (redis_keys.RECEIPT_TTL_S)."""
+    """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
     value: Any = client.get(redis_keys.receipt_key(request_id))
     return _decoded(value)
 

@@ -1,4 +1,4 @@
-"""A recorded decision beside the same one made again, under the version that made it or under any other."""
+"""A recorded decision beside its replay, under the version that made it or any other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OFFERED = 50  # versions of a policy to choose from on the page; older ones by t
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A policy document, and what to call it."""
+    """A policy document and its label."""
 
     policy: str  # empty for a file, and for the built-in default
     version: int  # 0 for both
@@ -48,15 +48,15 @@ class ReplayComparison:
 
     @property
     def drift(self) -> bool:
-        """The same rules decide otherwise than they did: the code has changed, or the receipt."""
+        """The same rules now decide differently: the code or the receipt has changed."""
         return self.own and bool(self.changed)
 
     def facts(self) -> list[tuple[str, str, str, bool]]:
-        """(title, recorded, recomputed, whether they differ), but for reasons and candidates."""
+        """(title, recorded, recomputed, whether they differ), without reasons and candidates."""
         then, now = self.recorded, self.recomputed
         pairs = [
-            ("Instance", then.instance or "nobody", now.instance or "nobody"),
-            ("Prefill on", then.prefill or "the same", now.prefill or "the same"),
+            ("Instance", then.instance or "none", now.instance or "none"),
+            ("Prefill on", then.prefill or "the same instance", now.prefill or "the same instance"),
             ("Class", then.request_class, now.request_class),
             ("Flow", then.flow, now.flow),
             ("Strategy", then.strategy, now.strategy),
@@ -77,7 +77,7 @@ class ReplayComparison:
 
 
 def compare(receipt: Json, rules: Rules) -> ReplayComparison:
-    """NotReplayable when the receipt holds too little; InvalidDocument when the rules are no policy."""
+    """NotReplayable when the receipt lacks inputs; InvalidDocument when the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
@@ -90,31 +90,31 @@ def _made_it(receipt: Json, rules: Rules) -> bool:
 
 
 def own_rules(receipt: Json) -> Rules:
-    """The version that made the decision. NotThere when it cannot be told any more."""
+    """The version that made the decision. NoSuchPolicy when it is unknown."""
     name, version = str(receipt.get("policy") or ""), receipt.get("version")
     if is_ephemeral(str(receipt.get("pool") or "")):
-        raise NoSuchPolicy("an experiment's arm decided, by a document of its own: name a policy to compare with")
+        raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
     if not version:
         return Rules("", 0, documents.default(), "the built-in default")
     return published(name, int(version))
 
 
 def published(name: str, version: int | None = None) -> Rules:
-    """A version of a policy, the live one when none is given. NotThere when there is no such."""
+    """A version of a policy, the live one when none is given. NoSuchPolicy when there is none."""
     policy = selectors.policy(name)
     found = selectors.live_version(policy) if version is None else selectors.version(policy, version)
     return Rules(name, found.number, found.document, f"{name} {found.label}")
 
 
 def asked_rules(receipt: Json, policy: str = "", version: int | None = None) -> Rules:
-    """Without a policy that of the receipt; without a version the one that decided, else the live one."""
+    """`policy` defaults to that of the receipt; `version` to the deciding one, or another policy's live one."""
     if policy:
         return published(policy, version)
     return own_rules(receipt) if version is None else published(str(receipt.get("policy") or ""), version)
 
 
 def versions() -> list[tuple[str, list[tuple[str, str]]]]:
-    """What there is to choose from: (policy, [(value, label)]), each policy's newest versions first."""
+    """The choices of the page: (policy, [(value, label)]), newest versions first."""
     found = []
     for policy in selectors.policies():
         newest = selectors.history(policy).select_related("policy")[:OFFERED]

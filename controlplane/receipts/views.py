@@ -1,4 +1,4 @@
-"""The Requests pages: what the routers decided lately, and one decision explained."""
+"""The Requests pages: recent receipts, and one decision explained."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def _rows(filters: ReceiptFilters) -> dict[str, Any]:
     frame = latest(client)
     columns = frame["instances"] if frame else {"id": [], "pool": []}
     return {
-        # Before the rows: a receipt written in between is announced, not lost.
+        # Before the rows, so that a receipt written in between is announced.
         "since": written_at(client),
         "receipts": recent(client, filters, SHOWN),
         "pools": sorted(frame["pools"]) if frame else [],

@@ -83,7 +83,7 @@ def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:
     kept.write_receipt("req-2", NOW, instance="demo-0", rule="least_work")
     told = explained("req-2", expect=3)
     assert "differs: instance, rule" in told
-    assert "default v1 decided this request and decides it otherwise now" in told
+    assert "default v1 decided this request and now decides it differently" in told
     explained("req-2", "--policy", "default", "--version", "1", expect=3)
     explained("req-2", "--policy", "other")
 
@@ -128,7 +128,7 @@ def test_the_command_says_when_redis_is_away(db: None, redis_away: None) -> None
 
 def test_the_page_decides_again_by_the_same_version(vera_client: Client, kept: FakeFleet) -> None:
     page = vera_client.get("/requests/req-1/").content.decode()
-    assert "Decided again" in page
+    assert "Replay" in page
     assert "default v1 decides as it did" in page
     assert '<option value="other:1">other v1</option>' in page
 
@@ -148,12 +148,12 @@ def test_the_page_decides_by_another_version_without_scripts_and_with(vera_clien
 def test_the_page_warns_of_drift(vera_client: Client, kept: FakeFleet) -> None:
     kept.write_receipt("req-2", NOW, instance="demo-0")
     page = vera_client.get("/requests/req-2/").content.decode()
-    assert "default v1 decided this request and decides it otherwise now" in page
+    assert "default v1 decided this request and now decides it differently" in page
 
 
 @pytest.mark.parametrize(
     ("by", "why"),
-    [("nope:1", "there is no policy nope"), ("other:9", "has no version 9"), ("other", "cannot be decided again")],
+    [("nope:1", "there is no policy nope"), ("other:9", "has no version 9"), ("other", "cannot be replayed")],
 )
 def test_the_page_says_why_it_cannot(vera_client: Client, kept: FakeFleet, by: str, why: str) -> None:
     answer = vera_client.get(f"/requests/req-1/?by={by}")
@@ -166,7 +166,7 @@ def test_a_receipt_of_an_older_router_still_has_its_page(vera_client: Client, ke
     kept.client.set(redis_keys.receipt_key("req-old"), stored(old))
     page = vera_client.get("/requests/req-old/").content.decode()
     assert "No candidates were recorded" in page
-    assert "Decided again" not in page
+    assert "replay-title" not in page
 
 
 def test_the_api_gives_both_decisions(ci: ApiCaller, kept: FakeFleet) -> None:

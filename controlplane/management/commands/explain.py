@@ -49,7 +49,7 @@ class Command(BaseCommand):
             raise CommandError(f"{options['request_id']}: {error}") from None
         self._print(comparison)
         if comparison.drift:
-            self.stderr.write(f"{comparison.rules.label} decided this request and decides it otherwise now")
+            self.stderr.write(f"{comparison.rules.label} decided this request and now decides it differently")
             sys.exit(DRIFT)
 
     def _print(self, comparison: ReplayComparison) -> None:

@@ -20,7 +20,15 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
-from controlplane.policies.views import changes, find, number_of, permissions, raw_diff, remember_publication, told
+from controlplane.policies.views import (
+    changes,
+    find,
+    number_of,
+    permissions,
+    problems_for_page,
+    raw_diff,
+    remember_publication,
+)
 from router.contract.problem import by_path
 from router.policy.schema.document import apply_overrides, upgrade_path
 
@@ -200,7 +208,9 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
         if draft is None or isinstance(error, NothingToPublish):
             messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
             return redirect("policy", name=name)
-        return render(request, "policies/review.html", review_context(request, draft, **told(error)), status=422)
+        return render(
+            request, "policies/review.html", review_context(request, draft, **problems_for_page(error)), status=422
+        )
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
 

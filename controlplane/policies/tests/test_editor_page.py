@@ -215,7 +215,7 @@ def test_publishing_leads_to_the_version_with_who_took_it_up(policy, pool, otto,
     answer = otto_client.post(f"{DRAFT}/publish", {"etag": etag, "reason": WHY}, follow=True)
     content = answer.content.decode()
     assert "default v2 is published: 2/2 routers, " in content
-    assert "router-1 took it up after" in content
+    assert "router-1 runs it after" in content
     assert "is published" not in otto_client.get("/policies/default/versions/2/").content.decode()
 
 

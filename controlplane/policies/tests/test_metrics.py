@@ -2,7 +2,9 @@ import time
 
 import pytest
 
+from controlplane.policies import services
 from controlplane.policies.metrics import METRICS, policy_metrics
+from controlplane.policies.tests.conftest import OTTO
 from router.contract import redis_keys, sketch, staleness
 from router.policy.schema.parameters import PARAMETERS
 from router.tests.values import stored
@@ -84,3 +86,11 @@ def test_without_redis_there_are_no_figures(redis_away):
 
 def test_every_metric_that_a_parameter_names_is_computed():
     assert {p.metric for p in PARAMETERS.values() if p.metric} <= set(METRICS)
+
+
+def test_the_page_of_a_policy_and_its_editor_show_what_is_measured(fleet, pool, policy, otto_client):
+    services.open_draft(policy, OTTO)
+    for path in ("/policies/default/", "/policies/default/draft"):
+        content = otto_client.get(path).content.decode()
+        assert "highest KV usage of an instance, now" in content
+        assert "50 %" in content

@@ -15,7 +15,7 @@ def rank(view: View) -> Pick:
 STRATEGY = Strategy(
     "random",
     "Random",
-    "Any instance with the same probability; load and cache are not looked at.",
+    "Any instance with the same probability, whatever its load and cache.",
     "index = ⌊draw · number of instances⌋, in the order of ids",
     rank,
 )

@@ -15,7 +15,7 @@ def rank(view: View) -> Pick:
 STRATEGY = Strategy(
     "round_robin",
     "Round robin",
-    "Each instance in its turn; load and cache are not looked at.",
+    "Each instance in turn, whatever its load and cache.",
     "index = turn mod number of instances, in the order of ids",
     rank,
 )

@@ -45,7 +45,7 @@ def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, o
     making.fill("#new-name", "replayed")
     making.select_option("#new-strategy", "least_requests")
     making.fill("#new-reason", "for one browser test")
-    making.click("text=Make policy")
+    making.click("text=Create policy")
     making.wait_for_url("**/policies/replayed/")
     running.fleet.write_receipt("req-1", time.time(), policy="", version=0)
     opened = open_page()

@@ -31,7 +31,7 @@ def policy(open_page: Any) -> str:
     page = open_page("otto").goto("/policies/")
     page.fill("#new-name", name)
     page.fill("#new-reason", "for one browser test")
-    page.click("text=Make policy")
+    page.click("text=Create policy")
     page.wait_for_url(f"**/policies/{name}/")
     return name
 
