@@ -1,4 +1,4 @@
-"""What an operator does to the fleet, from a page, the API or the command line: the fleet's services, audited."""
+"""Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def apply(
     prune: bool = False,
     expected: str | None = None,
 ) -> Applied:
-    """UnreadableDocument, InvalidFleet or FleetChanged; nothing is written then, nor in a dry run."""
+    """UnreadableDocument, InvalidFleet or FleetChanged; nothing is written in these cases or in a dry run."""
     read = documents.load(document) if isinstance(document, str) else document
     _check_policies(parse_fleet(read))
     with transaction.atomic():
@@ -67,7 +67,7 @@ def _check_policies(spec: FleetSpec) -> None:
 
 
 def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -> Instance:
-    """Instance.DoesNotExist, or NotPossible that says what to do instead. `more`: the level of a sleep."""
+    """Instance.DoesNotExist or NotPossible. `more`: the level of a sleep."""
     with transaction.atomic():
         before = _condition(Instance.objects.get(name=instance_name))
         instance = VERBS[verb](instance_name, actor.name, reason, **more)
@@ -96,7 +96,7 @@ def cancel_calibration(instance_name: str, actor: Actor) -> Calibration:
 
 
 def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
-    """Pool.DoesNotExist, or NotPossible with what is allowed."""
+    """Pool.DoesNotExist or NotPossible."""
     with transaction.atomic():
         before = {"replicas": selectors.pool(pool_name).replicas}
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
@@ -105,7 +105,7 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
 
 
 def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
-    """Pool.DoesNotExist, or NotPossible. `number`: to which version; else the latest other one that worked."""
+    """Pool.DoesNotExist or NotPossible. `number`: the version; default: the latest other one that worked."""
     with transaction.atomic():
         before = config(pool_spec(selectors.pool(pool_name)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)

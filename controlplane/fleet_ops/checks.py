@@ -1,4 +1,4 @@
-"""What starting the pools of a document would run, and whether this host has what it takes."""
+"""Previews of starts, and checks of this host for them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,11 +17,11 @@ HERE = "local"
 @dataclass(frozen=True, slots=True)
 class StartPreview:
     pool: str
-    command: str = ""  # one line for a shell, the environment in front, secrets hidden; empty: it is not started by us
-    files: dict[str, str] = field(default_factory=dict)  # path → text that is written beforehand
+    command: str = ""  # as a shell command, without secrets; empty: Weir does not start it
+    files: dict[str, str] = field(default_factory=dict)  # path → text
     findings: tuple[Prerequisite, ...] = ()
-    elsewhere: str = ""  # the node to look at instead of this host
-    pod: PodPreview | None = None  # where that node is a namespace; then `command` is its container's
+    elsewhere: str = ""  # the node, if not this host
+    pod: PodPreview | None = None  # on Kubernetes; then `command` is that of its container
 
     @property
     def missing(self) -> tuple[Prerequisite, ...]:
@@ -29,13 +29,13 @@ class StartPreview:
 
 
 def start_of(pool: PoolSpec) -> StartPreview:
-    """Of its first instance; the others differ in ports, GPUs and folder."""
+    """Of the first instance; others differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
 def starts(spec: FleetSpec, pools: Iterable[str]) -> list[StartPreview]:
-    wanted = set(pools)
-    return [start_of(pool) for pool in spec.pools if pool.name in wanted]
+    desired_count = set(pools)
+    return [start_of(pool) for pool in spec.pools if pool.name in desired_count]
 
 
 def check(pool: PoolSpec) -> StartPreview:

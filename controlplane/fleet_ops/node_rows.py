@@ -1,4 +1,4 @@
-"""What the pages and the API show of nodes."""
+"""Nodes as pages and API show them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fleet.snapshot import node_views
 class NodeRow:
     node: Node
     age_s: float | None  # since its last heartbeat; None: it never reported
-    reports: bool  # it is given instances to start
+    reports: bool  # recent heartbeat, so it may start instances
     instances: tuple[Instance, ...]
 
     @property
@@ -29,32 +29,32 @@ class NodeRow:
         return "warning" if self.node.cordoned or self.trouble else "ready"
 
     @property
-    def status_words(self) -> str:
-        words = {
+    def status_text(self) -> str:
+        texts = {
             "offline": "does not report",
-            "draining": "being drained",
-            "warning": "cordoned" if self.node.cordoned else "can start nothing",
+            "draining": "draining",
+            "warning": "cordoned" if self.node.cordoned else "cannot start instances",
             "ready": "takes instances",
         }
-        return words[self.status]
+        return texts[self.status]
 
     @property
     def trouble(self) -> str:
-        """Why its worker can start nothing just now: a cluster's API server is away."""
+        """Why its worker cannot start instances, for example an unreachable API server."""
         return str(self.node.inventory.get("trouble", ""))
 
     @property
     def gpu_use(self) -> str:
-        """Of each GPU, as of the latest heartbeat; a cluster does not say."""
+        """Of each GPU, from the latest heartbeat; unknown for a cluster."""
         found = self.node.inventory.get("gpus") or ()
-        return "; ".join(_use_in_words(gpu) for gpu in found if gpu["use"] is not None)
+        return "; ".join(_describe_use(gpu) for gpu in found if gpu["use"] is not None)
 
     @property
     def gpus(self) -> str:
         found = self.node.inventory.get("gpus")
         if found is None:
             return f"absent: {self.node.inventory.get('gpus_why', 'not reported')}"
-        return _gpus_in_words(found) if found else "none"
+        return _describe_gpus(found) if found else "none"
 
     @property
     def memory_gib(self) -> float | None:
@@ -67,13 +67,13 @@ class NodeRow:
         return [(disk["path"], _gib(disk["free_bytes"]), _gib(disk["bytes"])) for disk in disks]
 
 
-def _gpus_in_words(gpus: Iterable[Mapping[str, Any]]) -> str:
+def _describe_gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
     sizes = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in gpus]
     names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
-def _use_in_words(gpu: Mapping[str, Any]) -> str:
+def _describe_use(gpu: Mapping[str, Any]) -> str:
     """`0: 45 %, 120.0 of 141.0 GiB`"""
     used, size = (_gib(gpu[name]) for name in ("memory_used_bytes", "memory_bytes"))
     return f"{gpu['number']}: {gpu['use']:.0%}, {used:.1f} of {size:.1f} GiB"

@@ -1,4 +1,4 @@
-"""What the pages and the API show of pools and instances: the record beside the latest sample."""
+"""Pools and instances as pages and API show them: records with their latest samples."""
 
 import datetime as dt
 import logging
@@ -32,11 +32,11 @@ _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
     instance: Instance
-    status: str  # the word that is shown: its state, corrected by the sample's age and load
+    status: str  # its state, corrected by age and load of the sample
     reason: str
     sample: InstanceSample | None
-    age_s: float | None  # of the sample; None: there is none
-    uptime_s: float | None  # None: nothing runs
+    age_s: float | None  # of the sample
+    uptime_s: float | None  # None: not running
 
     @property
     def kv_percent(self) -> float | None:
@@ -50,8 +50,8 @@ class InstanceRow:
         return round(sample.kv_usage * sample.kv_blocks)
 
     @property
-    def kv_room(self) -> float | None:
-        """Bytes of its whole KV cache, where a token's size is known."""
+    def kv_capacity_bytes(self) -> float | None:
+        """Size of its whole KV cache, if the size of a token is known."""
         size = self.instance.wire.get("kv", {}).get("bytes_per_token")
         if self.sample is None or not (size and self.sample.kv_blocks and self.sample.block_size):
             return None
@@ -66,28 +66,28 @@ class InstanceRow:
 class PoolRow:
     pool: Pool
     instances: tuple[InstanceRow, ...]
-    counts: tuple[tuple[str, int], ...]  # by status, worst first; they add up to the instances there are
+    counts: tuple[tuple[str, int], ...]  # by status, worst first
     ready: int
-    wanted: int
-    differences: tuple[str, ...]  # from what is declared; empty: it matches
+    desired_count: int
+    differences: tuple[str, ...]  # from the declaration; empty: it matches
     desired: DesiredPool
-    away: str  # why no node could take an instance of it; empty: one could
-    waits: str  # for which pools; empty: for none
-    policy_known: bool  # the policy it names has a version
+    unplaceable: str  # why no node can take an instance; empty: one can
+    waits_for_pools: str  # reason; empty: it does not wait
+    policy_known: bool  # its policy has a version
     advice: ScalingAdvice | None  # of its autoscaler
 
     @property
     def health(self) -> str:
         """A word of the status vocabulary."""
-        if self.wanted == 0:
+        if self.desired_count == 0:
             return "stopped"
-        if self.ready == self.wanted:
+        if self.ready == self.desired_count:
             return "ready"
         return "failed" if self.ready == 0 else "saturated"
 
     @property
-    def health_words(self) -> str:
-        return f"{self.ready} of {self.wanted} ready"
+    def health_text(self) -> str:
+        return f"{self.ready} of {self.desired_count} ready"
 
 
 def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
@@ -107,12 +107,12 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 
 def _unread(row: InstanceRow) -> InstanceRow:
-    return replace(row, reason="no figures: Redis does not answer") if row.status == "unseen" else row
+    return replace(row, reason="no sample: Redis does not answer") if row.status == "unseen" else row
 
 
 def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.datetime) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
-        sample = None  # of the process before this one
+        sample = None  # of an earlier process
     status, why = shown_status(instance.state, sample, now.timestamp())
     started = None if instance.state in _RESTING else instance.started_at
     return InstanceRow(
@@ -148,25 +148,25 @@ def _pool_row(
 ) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
     counted = Counter(row.status for row in rows)
-    ready, wanted = selectors.pool_ready(pool.name)
+    ready, desired_count = selectors.pool_ready(pool.name)
     observed = [observed_of(row.instance, row.sample) for row in rows]
     return PoolRow(
         pool=pool,
         instances=tuple(rows),
         counts=tuple((word, counted[word]) for word in ORDER if counted[word]),
         ready=ready,
-        wanted=wanted,
+        desired_count=desired_count,
         differences=differences(desired, observed),
         desired=desired,
-        away=_away(desired, nodes),
-        waits=waits_for(desired, ready_pools),
+        unplaceable=_why_unplaceable(desired, nodes),
+        waits_for_pools=waits_for(desired, ready_pools),
         advice=advice,
-        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish by themselves
+        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish their own
     )
 
 
-def _away(desired: DesiredPool, nodes: Sequence[NodeView]) -> str:
+def _why_unplaceable(desired: DesiredPool, nodes: Sequence[NodeView]) -> str:
     if any(not refusal(desired.placement, node) for node in nodes):
         return ""
     named = ", ".join(desired.placement.nodes)
-    return f"node {named} does not report" if named else "no node may take it"
+    return f"node {named} does not report" if named else "no node can take it"

@@ -1,4 +1,4 @@
-"""Applying a fleet document: write or paste it, look at what would change, apply exactly that."""
+"""Applying a fleet document: enter it, review the changes, apply exactly those."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def apply_page(request: HttpRequest) -> HttpResponse:
 
 def _typed(request: HttpRequest) -> dict[str, Any]:
     return {
-        # Browsers send CR LF; the text is kept otherwise as it was typed.
+        # Browsers send CR LF; the text stays otherwise unchanged.
         "document": request.POST.get("document", "").replace("\r\n", "\n"),
         "prune": bool(request.POST.get("prune")),
         "reason": request.POST.get("reason", "").strip().replace("\x00", "")[:300],
@@ -50,7 +50,7 @@ def _plan(request: HttpRequest) -> HttpResponse:
 
 
 def plan_page(request: HttpRequest, plan: Applied, document: str, **typed: Any) -> HttpResponse:
-    """What would change, what that would run, what is missing for it, and the button that does it."""
+    """The changes, the starts, missing prerequisites, and the button to apply."""
     changed = {change.pool for change in plan.changes if change.kind in {"create", "update"}}
     looked = [check(pool) for pool in plan.spec.pools if pool.name in changed]
     return _page(request, plan=plan, document=document, digest=services.digest(), starts=looked, **typed)
@@ -73,7 +73,7 @@ def _apply(request: HttpRequest) -> HttpResponse:
     except services.FleetChanged:
         plan = actions.apply(typed["document"], actor_of(request), dry_run=True, prune=typed["prune"])
         return _page(request, status=412, moved=True, plan=plan, digest=services.digest(), **typed)
-    messages.success(request, f"Applied: {len(applied.changes)} pools changed." if applied.drift else "Nothing to do.")
+    messages.success(request, f"Applied: {len(applied.changes)} pools changed." if applied.drift else "No changes.")
     return redirect("fleet")
 
 

@@ -25,7 +25,7 @@ class ShownCalibration:
     last: Calibration | None  # however it went
     measured: Calibration | None  # the newest that is done
     stale: tuple[str, ...]
-    words: list[tuple[str, str]]
+    constants: list[tuple[str, str]]
     loads: list[FittedLoad]
 
 
@@ -62,7 +62,7 @@ def calibrate(request: HttpRequest, name: str) -> HttpResponse:
         messages.error(request, str(error))
     else:
         jobs.send(row)
-        messages.success(request, f"{name}: calibration asked for; it takes up to {row.seconds:g} s.")
+        messages.success(request, f"{name}: calibration requested; it takes up to {row.seconds:g} s.")
     return redirect("fleet-instance", name=name)
 
 

@@ -1,4 +1,4 @@
-"""What is pressed on the page of a pool: scale, roll back, go on with a change."""
+"""Actions on the page of a pool: scale, roll back, continue a change."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
         if replicas is None:
             raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS}")
         actions.scale(name, replicas, actor_of(request), reason_of(request))
-        return f"{name}: {replicas} replicas are wanted."
+        return f"{name}: scaled to {replicas} replicas."
 
     return _done(request, name, change)
 
@@ -63,6 +63,6 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
 def resume(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         actions.resume(name, actor_of(request), reason_of(request))
-        return f"{name}: the change goes on."
+        return f"{name}: the change continues."
 
     return _done(request, name, change)

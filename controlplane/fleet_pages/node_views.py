@@ -1,4 +1,4 @@
-"""The pages of the nodes: all of them, one, and what an operator does to one."""
+"""Pages of the nodes, and actions on them."""
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,7 +12,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.fleet_ops.rows import instance_rows
 from controlplane.fleet_pages.lifecycle_views import reason_of
-from controlplane.fleet_pages.views import Verb, permissions, render_part
+from controlplane.fleet_pages.views import InstanceAction, permissions, render_part
 from fleet import selectors
 from fleet.control import forget as forgetting
 from fleet.models import Node
@@ -20,9 +20,9 @@ from fleet.services import NotPossible
 
 EVENTS = 50
 
-CORDON = Verb("cordon", "Cordon", "Starts nothing new here; what runs stays.")
-UNCORDON = Verb("uncordon", "Open", "Takes instances again.")
-DRAIN = Verb("drain", "Drain", "Moves what runs here to other nodes, where its pool may be on others.", danger=True)
+CORDON = InstanceAction("cordon", "Cordon", "Starts no new instances here; running ones stay.")
+UNCORDON = InstanceAction("uncordon", "Open", "Allows new instances again.")
+DRAIN = InstanceAction("drain", "Drain", "Also moves instances whose placement allows another node.", danger=True)
 
 
 @require_GET
@@ -51,7 +51,7 @@ def _find(name: str) -> NodeRow:
     return found[0]
 
 
-def _verbs(node: Node) -> tuple[Verb, ...]:
+def _verbs(node: Node) -> tuple[InstanceAction, ...]:
     if node.draining:
         return (UNCORDON,)
     return (UNCORDON, DRAIN) if node.cordoned else (CORDON, DRAIN)
@@ -61,10 +61,10 @@ def _verbs(node: Node) -> tuple[Verb, ...]:
 @require_POST
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.NODE_VERBS:
-        raise Http404(f"a node cannot be told to {verb}")
+        raise Http404(f"no such action: {verb}")
     _find(name)
     actions.act_on_node(verb, name, actor_of(request), reason_of(request))
-    messages.success(request, f"{name}: {verb} asked for.")
+    messages.success(request, f"{name}: {verb} requested.")
     return redirect("fleet-node", name=name)
 
 
@@ -73,12 +73,12 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
 def forget(request: HttpRequest, name: str) -> HttpResponse:
     _find(name)
     if request.POST.get("confirm", "").strip() != name:
-        messages.error(request, f"Nothing was done: type {name} to confirm that it is to be forgotten.")
+        messages.error(request, f"Nothing was done: type {name} to confirm.")
         return redirect("fleet-node", name=name)
     try:
         actions.forget_node(name, actor_of(request), reason_of(request))
     except NotPossible as error:
         messages.error(request, str(error))
         return redirect("fleet-node", name=name)
-    messages.success(request, f"Node {name} is forgotten. If it reports again it is a new one.")
+    messages.success(request, f"Node {name} is forgotten. If it reports again, it is a new node.")
     return redirect("fleet-nodes")

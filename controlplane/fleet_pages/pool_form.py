@@ -1,4 +1,4 @@
-"""A pool as a form: fields from the options of its kind, and what was typed as the pool of a fleet document. Pure."""
+"""A pool as a form: fields from the options of its kind, and the input as a pool of a fleet document. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,21 @@ from fleet.spec.sections import MAX_REPLICAS
 from router.contract.problem import Problem, by_path
 
 POOL_FIELDS = (
-    Option("name", "text", None, "Name", "", None, None, (), "Lower-case letters, digits and dashes; it stays."),
-    Option("model", "text", None, "Model", "", None, None, (), "The name that clients ask for."),
-    Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "How many instances should run."),
-    Option("policy", "text", "default", "Policy", "", None, None, (), "How its requests are routed."),
-    Option("node", "text", "local", "Node", "", None, None, (), "The host that it runs on."),
+    Option(
+        "name",
+        "text",
+        None,
+        "Name",
+        "",
+        None,
+        None,
+        (),
+        "Lower-case letters, digits and dashes; cannot be changed later.",
+    ),
+    Option("model", "text", None, "Model", "", None, None, (), "The name in requests of clients."),
+    Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "Number of instances."),
+    Option("policy", "text", "default", "Policy", "", None, None, (), "The policy that routes its requests."),
+    Option("node", "text", "local", "Node", "", None, None, (), "The host of its instances."),
 )
 PREFIX = "engine."
 
@@ -22,8 +32,8 @@ PREFIX = "engine."
 @dataclass(frozen=True, slots=True)
 class PoolField:
     option: Option
-    name: str  # of the input
-    value: str  # as it is shown and typed
+    name: str  # of the input element
+    value: str  # as typed
     error: str = ""
 
     @property
@@ -32,7 +42,7 @@ class PoolField:
 
     @property
     def control(self) -> str:
-        """Which input shows it."""
+        """The kind of input element."""
         if self.option.kind == "bool" or self.option.choices:
             return "select"
         return "lines" if self.option.kind in {"list", "map"} else "line"
@@ -48,9 +58,9 @@ class PoolField:
 
 def _allowed(option: Option) -> str:
     if option.kind == "list":
-        return "One a line."
+        return "One per line."
     if option.kind == "map":
-        return "NAME=value, one a line."
+        return "NAME=value, one per line."
     if option.minimum is None or option.maximum is None:
         return ""
     return f"{option.minimum:,} to {option.maximum:,}{f' {option.unit}' if option.unit else ''}."
@@ -63,7 +73,7 @@ def _default(option: Option) -> str:
 
 
 def fields(pool: Mapping[str, Any], kind: Kind, errors: Mapping[str, str]) -> tuple[list[PoolField], list[PoolField]]:
-    """(of the pool, of its engine), with what the pool says and what is wrong with it."""
+    """(of the pool, of its engine), with values and errors."""
     engine = pool.get("engine") or {}
     common = [PoolField(one, one.name, shown(pool.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS]
     own = [
@@ -86,7 +96,7 @@ def shown(value: Any) -> str:
 
 
 def typed_pool(typed: Mapping[str, str], kind: Kind) -> dict[str, Any]:
-    """What was typed, as the document has it: what was left empty is left out."""
+    """The input as a pool of the document, without empty fields."""
     pool = {one.name: _read(one, typed.get(one.name, "")) for one in POOL_FIELDS}
     engine = {one.name: _read(one, typed.get(PREFIX + one.name, "")) for one in options_of(kind.spec)}
     given = {name: value for name, value in pool.items() if value is not None}
@@ -103,7 +113,7 @@ def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return kind(text)
         except ValueError:
-            return text  # the check of the document says what is allowed
+            return text  # the document check reports it
 
     return read
 
@@ -130,24 +140,24 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def with_pool(document: Mapping[str, Any], pool: Mapping[str, Any], replaces: str) -> tuple[dict[str, Any], int]:
-    """The document with this pool instead of the one of that name (empty: added), and its place among the pools."""
+    """The document with this pool added, or in place of the pool `replaces`, and its index."""
     pools = list(document["spec"]["pools"])
-    place = next((index for index, each in enumerate(pools) if each["name"] == replaces), len(pools))
-    kept = pools[place] if place < len(pools) else {}
+    index = next((position for position, each in enumerate(pools) if each["name"] == replaces), len(pools))
+    kept = pools[index] if index < len(pools) else {}
     sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
     made = {**pool, **sections}
     if "placement" in sections:
         made.pop("node", None)
-    pools[place : place + 1] = [made]
-    return {**document, "spec": {**document["spec"], "pools": pools}}, place
+    pools[index : index + 1] = [made]
+    return {**document, "spec": {**document["spec"], "pools": pools}}, index
 
 
 _OURS = tuple(one.name for one in POOL_FIELDS)
 
 
-def errors_of(problems: Sequence[Problem], place: int) -> tuple[dict[str, str], list[Problem]]:
+def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], list[Problem]]:
     """(field → text, the problems that belong to no field of this pool)."""
-    path = f"spec.pools[{place}]."
+    path = f"spec.pools[{index}]."
     ours = [problem for problem in problems if problem.path.startswith(path)]
     errors = {field.removeprefix(path): text for field, text in by_path(ours).items()}
     return errors, [problem for problem in problems if problem not in ours]

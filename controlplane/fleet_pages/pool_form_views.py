@@ -1,4 +1,4 @@
-"""Adding and editing a pool by form: the same document, the same look at what would change, the same apply."""
+"""Adding and editing a pool by form, through the fleet document and its review page."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def _form(request: HttpRequest, name: str, pool: dict[str, Any]) -> HttpResponse
         raise RoleMissing("operator")
     kind = KINDS[_chosen(request.POST.get("kind"), pool)]
     typed = pool_form.typed_pool({key: request.POST.get(key, "") for key in request.POST}, kind)
-    if request.POST.get("step") == "kind":  # another kind was chosen: what was typed of the pool stays
+    if request.POST.get("step") == "kind":  # the kind changed: keep the other fields
         return _page(request, name, typed, {}, [])
     return _plan(request, name, typed)
 
@@ -51,11 +51,11 @@ def _chosen(given: str | None, pool: dict[str, Any]) -> str:
 
 
 def _plan(request: HttpRequest, name: str, typed: dict[str, Any]) -> HttpResponse:
-    whole, place = pool_form.with_pool(services.export(), typed, name)
+    whole, index = pool_form.with_pool(services.export(), typed, name)
     try:
         applied = actions.apply(whole, actor_of(request), dry_run=True)
     except InvalidFleet as error:
-        errors, others = pool_form.errors_of(error.problems, place)
+        errors, others = pool_form.errors_of(error.problems, index)
         return _page(request, name, typed, errors, others, status=422)
     return plan_page(request, applied, document.dump(whole))
 

@@ -1,4 +1,4 @@
-"""Fleet pages: the fleet, one pool, one instance. A request by htmx gets the part of the page that moves."""
+"""Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,13 +36,13 @@ VERSIONS = 8
 
 
 def permissions(request: HttpRequest) -> dict[str, Any]:
-    """Whether the controls work, and if not whom to ask."""
+    """Whether the user may use the controls, or else whom to ask."""
     allowed = can_operate(request.user)
     return {"may_operate": allowed, "ask": [] if allowed else who_can("operator")}
 
 
 def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
-    """The whole page, or for htmx the part of it that is refreshed."""
+    """The whole page, or its live part for htmx."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     return render(request, template, {**context, "checked_at": timezone.now()})
@@ -73,7 +73,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
-    """How it lives, as the document says it: (section, its text)."""
+    """(section, text) of the document."""
     given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale")]
     return [(name, documents.dump(value).strip()) for name, value in given if value]
 
@@ -82,7 +82,7 @@ def sections(pool: Pool) -> list[tuple[str, str]]:
 class ShownOption:
     option: Option
     value: Any
-    given: bool  # in the document; else the kind's default
+    given: bool  # in the document
 
 
 def options(pool: Pool) -> list[ShownOption]:
@@ -125,30 +125,31 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class InstanceAction:
     name: str
     label: str
     effect: str
     danger: bool = False
 
 
-DRAIN = Verb("drain", "Drain", "No new requests; those that run may finish. The process stays.")
-UNDRAIN = Verb("undrain", "Undrain", "It takes requests again.")
-RESTART = Verb("restart", "Restart", "Drains, ends the process, starts a new one; its KV cache is lost.", danger=True)
-STOP = Verb("stop", "Stop", "Drains, ends the process and leaves it so; its KV cache is lost.", danger=True)
-SLEEP = Verb("sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay.")
-WAKE = Verb("wake", "Wake", "Takes the GPU's memory again, then requests.")
-# Its own view, at the address that a verb's would have
-CALIBRATE = Verb(
+DRAIN = InstanceAction("drain", "Drain", "Stops new requests; running ones finish. The process stays.")
+UNDRAIN = InstanceAction("undrain", "Undrain", "Takes requests again.")
+RESTART = InstanceAction("restart", "Restart", "Drains and restarts the process; its KV cache is lost.", danger=True)
+STOP = InstanceAction("stop", "Stop", "Drains and ends the process; its KV cache is lost.", danger=True)
+SLEEP = InstanceAction(
+    "sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay."
+)
+WAKE = InstanceAction("wake", "Wake", "Reloads the GPU's memory, then takes requests.")
+CALIBRATE = InstanceAction(
     "calibrate",
     "Calibrate",
-    "Measures it for the twin with requests of its own, for up to two minutes; others' take longer meanwhile.",
+    "Measures the engine for the twin with generated requests, for up to two minutes; others are slower meanwhile.",
 )
-START = Verb("start", "Start", "Starts it now, without waiting for a back-off.")
+START = InstanceAction("start", "Start", "Starts it now, without waiting for a back-off.")
 
 
-def verbs(row: InstanceRow) -> tuple[Verb, ...]:
-    """What makes sense for it now."""
+def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
+    """The actions that its state allows."""
     if row.instance.desired == DesiredState.STOPPED:
         return (START,)
     if row.instance.state in (State.FAILED, State.STOPPED):
@@ -164,7 +165,7 @@ def verbs(row: InstanceRow) -> tuple[Verb, ...]:
 @require_POST
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.VERBS:
-        raise Http404(f"an instance cannot be told to {verb}")
+        raise Http404(f"no such action: {verb}")
     instance = _find(name)
     reason = request.POST.get("reason", "").strip().replace("\x00", "")[:300]
     try:
@@ -172,5 +173,5 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     except services.NotPossible as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{name}: {verb} asked for.")
+        messages.success(request, f"{name}: {verb} requested.")
     return redirect("fleet-instance", name=name)

@@ -84,7 +84,7 @@ def test_while_its_api_server_is_away_what_serves_serves_on_and_nothing_is_start
     there.until(lambda: Node.objects.get().inventory["trouble"] != "")
     assert there.published()["p-0"]["routable"] is True
     services.apply_fleet(document(2), "ada")
-    there.until(lambda: f"node {NODE} can start nothing" in there.states().get("p-1", ""))
+    there.until(lambda: f"node {NODE} cannot start instances" in there.states().get("p-1", ""))
     kubelet = cluster._kubelet
     assert kubelet is not None
     kubelet.kill("p-0-e1")

@@ -1,4 +1,4 @@
-// Fleet pages refresh their moving part every two seconds, unless paused, hidden, or the reader is selecting text in it.
+// Refresh the live part of a fleet page every two seconds, unless it is paused or hidden, or text in it is selected.
 const EVERY_MS = 2000;
 const moving = document.getElementById("moving");
 const button = document.getElementById("fleet-pause");
@@ -12,15 +12,15 @@ const reading = () => {
   return Boolean(selection && !selection.isCollapsed && moving.contains(selection.anchorNode));
 };
 
-function tell() {
+function showAge() {
   const seconds = Math.round((Date.now() - checkedAt) / 1000);
-  const words = `${seconds} s ago`;
-  age.textContent = failed ? `no answer from the server, last updated ${words}` : `${paused() ? "paused, " : ""}updated ${words}`;
+  const since = `${seconds} s ago`;
+  age.textContent = failed ? `no answer from the server, last updated ${since}` : `${paused() ? "paused, " : ""}updated ${since}`;
 }
 
 function tick() {
   if (!paused() && !document.hidden && !reading() && window.htmx) window.htmx.trigger(moving, "fleet:refresh");
-  tell();
+  showAge();
 }
 
 if (moving && button) {
@@ -30,12 +30,12 @@ if (moving && button) {
     button.textContent = paused() ? "Resume" : "Pause";
     tick();
   });
-  // A log that the reader has scrolled stays where it is; one at its end follows.
+  // Keep the scroll position of a log, or follow its end.
   let scrolled = null;
   moving.addEventListener("htmx:beforeSwap", (event) => {
     const log = moving.querySelector(".log");
     scrolled = log && { top: log.scrollTop, atEnd: log.scrollTop + log.clientHeight >= log.scrollHeight - 4 };
-    // A page other than ours (a sign-in form, an error) is not put into this one.
+    // Do not swap in another page, such as a sign-in form or an error.
     if (event.detail.xhr.status !== 200 || event.detail.xhr.responseURL !== location.href.split("#")[0]) event.detail.shouldSwap = false;
   });
   moving.addEventListener("htmx:afterSwap", () => {
@@ -43,12 +43,12 @@ if (moving && button) {
     failed = false;
     const log = moving.querySelector(".log");
     if (log) log.scrollTop = !scrolled || scrolled.atEnd ? log.scrollHeight : scrolled.top;
-    tell();
+    showAge();
   });
-  for (const name of ["htmx:sendError", "htmx:responseError"]) moving.addEventListener(name, () => { failed = true; tell(); });
+  for (const name of ["htmx:sendError", "htmx:responseError"]) moving.addEventListener(name, () => { failed = true; showAge(); });
   const log = moving.querySelector(".log");
   if (log) log.scrollTop = log.scrollHeight;
   setInterval(tick, EVERY_MS);
   setInterval(tell, 1000);
-  tell();
+  showAge();
 }

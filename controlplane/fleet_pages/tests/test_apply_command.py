@@ -45,7 +45,7 @@ def test_a_dry_run_ends_with_3_when_something_would_change(file: Path, capsys: p
     status_of(file)
     capsys.readouterr()
     assert status_of(file, "--dry-run") == 0
-    assert capsys.readouterr().out == "the fleet is as the document says\n"
+    assert capsys.readouterr().out == "the fleet matches the document\n"
 
 
 def test_a_change_lists_the_fields(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,10 +35,10 @@ def text_of(answer: Any) -> str:
 
 def test_an_operator_has_an_engine_measured_and_reads_what_came_of_it(operator: Client, sent: list[Any]) -> None:
     instance()
-    assert "Not measured: the twin cannot compute this pool" in read(operator)
+    assert "Not measured. The twin needs one calibrated engine" in read(operator)
     answer = operator.post(f"{PATH}/calibrate", {"reason": "new driver"}, follow=True)
-    assert "chat-0: calibration asked for; it takes up to 120 s." in text_of(answer)
-    assert "queued asked for by operator-cast" in text_of(answer)
+    assert "chat-0: calibration requested; it takes up to 120 s." in text_of(answer)
+    assert "queued requested by operator-cast" in text_of(answer)
     tasks.calibrate(*sent[0])
     said = read(operator)
     assert re.search(r"Error \d.*? TTFT, \d.*? TPOT, n = 48", said)

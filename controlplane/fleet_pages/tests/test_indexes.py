@@ -42,4 +42,4 @@ def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Re
 
 
 def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
-    assert "No router knows of it yet" in text_of(viewer.get("/fleet/instances/p-0/"))
+    assert "No router has an index yet" in text_of(viewer.get("/fleet/instances/p-0/"))

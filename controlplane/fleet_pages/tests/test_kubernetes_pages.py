@@ -37,9 +37,9 @@ def test_a_node_shows_its_cluster(node: Node, viewer: Client) -> None:
 def test_a_node_whose_cluster_is_away_says_so(node: Node, viewer: Client) -> None:
     Node.objects.update(inventory=node.inventory | {"trouble": "the API server is not reached"})
     page = viewer.get("/fleet/nodes/k8s/").content.decode()
-    assert "It can start and end nothing." in page
+    assert "It cannot start or end instances." in page
     assert "the API server is not reached" in page
-    assert "can start nothing" in page
+    assert "cannot start instances" in page
 
 
 def test_an_instance_names_its_pod(node: Node, viewer: Client) -> None:
@@ -86,7 +86,7 @@ def test_a_pod_without_an_image_is_said_before_it_is_started(node: Node, operato
     reported(node)
     services.apply_fleet(document(name="store", kind="mooncake-master", engine={}), "ada")
     page = operator.get("/fleet/pools/store/").content.decode()
-    assert "It cannot be started on the node k8s." in page
+    assert "It cannot start on the node k8s." in page
     assert "no image for the kind mooncake-master: set engine.image" in page
 
 
@@ -134,4 +134,4 @@ def test_the_doctor_says_what_a_node_may_not(settings: Any, clusters: Callable[.
     cluster.stop()
     (found,) = doctor.kubernetes()
     assert not found.good
-    assert "is not reached" in found.text
+    assert "cannot be reached" in found.text

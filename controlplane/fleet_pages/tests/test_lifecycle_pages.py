@@ -142,7 +142,7 @@ def test_the_page_of_a_pool_shows_its_versions_and_rolls_back(operator: Client, 
 
 def test_the_page_of_a_pool_scales_it(operator: Client, pool: Pool) -> None:
     answer = operator.post("/fleet/pools/p/scale", {"replicas": "4", "reason": "x"}, follow=True)
-    assert "p: 4 replicas are wanted." in text_of(answer)
+    assert "p: scaled to 4 replicas." in text_of(answer)
     wrong = operator.post("/fleet/pools/p/scale", {"replicas": "many"}, follow=True)
     assert "replicas must be a whole number; allowed: 0 to 512" in text_of(wrong)
     assert operator.post("/fleet/pools/nobody/scale", {"replicas": "4"}).status_code == 404
@@ -153,7 +153,7 @@ def test_the_page_of_a_halted_pool_says_so_and_lets_it_go_on(operator: Client, p
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The change of this pool is halted. p-0 failed with the new configuration" in said
     assert "change halted" in text_of(operator.get("/fleet/"))
-    assert "p: the change goes on." in text_of(operator.post("/fleet/pools/p/resume", follow=True))
+    assert "p: the change continues." in text_of(operator.post("/fleet/pools/p/resume", follow=True))
 
 
 def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: Client, pool: Pool) -> None:
@@ -173,10 +173,10 @@ def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> Non
     assert "local takes instances" in text_of(operator.get("/fleet/"))
     said = text_of(operator.get("/fleet/nodes/local/"))
     assert "GPUs absent:" in said
-    assert "Nothing runs here" in said
+    assert "No instances" in said
     answer = operator.post("/fleet/nodes/local/drain", {"reason": "new fan"}, follow=True)
-    assert "local: drain asked for." in text_of(answer)
-    assert "being drained" in text_of(answer)
+    assert "local: drain requested." in text_of(answer)
+    assert "draining" in text_of(answer)
     assert "new fan" in text_of(answer)
     assert operator.get("/fleet/nodes/mars/").status_code == 404
     assert operator.post("/fleet/nodes/local/burn").status_code == 404
@@ -194,8 +194,8 @@ def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Cl
 
 
 def test_a_viewer_sees_whom_to_ask_and_changes_nothing(viewer: Client, pool: Pool) -> None:
-    assert "takes the role operator" in text_of(viewer.get("/fleet/pools/p/"))
-    assert "takes the role operator" in text_of(viewer.get("/fleet/nodes/local/"))
+    assert "requires the role operator" in text_of(viewer.get("/fleet/pools/p/"))
+    assert "requires the role operator" in text_of(viewer.get("/fleet/nodes/local/"))
     for path in ("pools/p/scale", "pools/p/rollback", "pools/p/resume", "nodes/local/drain"):
         assert viewer.post(f"/fleet/{path}", {"replicas": "9"}).status_code == 403
     assert Pool.objects.get().replicas == 2
@@ -205,7 +205,7 @@ def test_the_page_for_documents_warns_of_a_node_that_is_not_known(operator: Clie
     prepared = document(2, flavour=2)
     prepared["spec"]["pools"][0]["node"] = "mars"
     answer = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(prepared)})
-    assert "It can be applied, but: pool p: node mars is not known yet" in text_of(answer)
+    assert "Warnings pool p: node mars is not known yet" in text_of(answer)
 
 
 def test_the_page_of_a_node_that_is_gone_says_so_and_forgets_it_when_its_name_is_typed(
@@ -228,7 +228,7 @@ def test_a_node_that_holds_instances_says_why_it_cannot_be_forgotten(operator: C
     assert "Not now: gpu-9 still holds p-0 (unreachable)." in text_of(operator.get("/fleet/nodes/gpu-9/"))
     answer = operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}, follow=True)
     assert "gpu-9 still holds p-0" in text_of(answer)
-    assert "Forget it" not in text_of(operator.get("/fleet/nodes/local/")), "it is alive"
+    assert "Forget the node" not in text_of(operator.get("/fleet/nodes/local/")), "it is alive"
 
 
 def test_a_viewer_forgets_no_node(viewer: Client, pool: Pool) -> None:

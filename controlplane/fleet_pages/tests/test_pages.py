@@ -41,7 +41,7 @@ def test_without_redis_it_says_why_there_are_no_figures(
 ) -> None:
     request.getfixturevalue("redis_away")
     said = text_of(viewer.get("/fleet/"))
-    assert "p-0 unseen no figures: Redis does not answer" in said
+    assert "p-0 unseen no sample: Redis does not answer" in said
 
 
 def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
@@ -63,7 +63,7 @@ def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, flee
 
 def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
     answer = operator.post("/fleet/instances/p-0/restart", {"reason": "it leaks"}, follow=True)
-    assert "p-0: restart asked for." in text_of(answer)
+    assert "p-0: restart requested." in text_of(answer)
     assert AuditEntry.objects.get(action="instance.restart").reason == "it leaks"
     fleet.until(lambda: fleet.one().epoch == 2)
 
@@ -77,7 +77,7 @@ def test_what_is_not_possible_is_said_on_the_page(operator: Client, fleet: World
 def test_a_viewer_sees_disabled_controls_with_the_reason_and_cannot_act(viewer: Client, fleet: World) -> None:
     page = viewer.get("/fleet/instances/p-0/").content.decode()
     assert '<fieldset class="plain stack" disabled aria-describedby="locked">' in page
-    assert "takes the role operator" in page
+    assert "requires the role operator" in page
     assert viewer.post("/fleet/instances/p-0/stop").status_code == 403
     assert viewer.post("/fleet/apply", {"document": ""}).status_code == 403
     assert fleet.one().desired == "running"
@@ -117,7 +117,7 @@ def test_without_a_reason_nothing_is_applied_and_the_text_is_kept(operator: Clie
     _, digest = plan(operator, body)
     answer = operator.post("/fleet/apply", {"step": "apply", "document": body, "digest": digest, "reason": " "})
     assert answer.status_code == 422
-    assert "Say why" in text_of(answer)
+    assert "Enter a reason" in text_of(answer)
     assert "replicas: 1" in answer.content.decode()
     assert Pool.objects.get().replicas == 2
 
@@ -137,7 +137,7 @@ def test_problems_are_listed_and_the_typed_text_stays(operator: Client, fleet: W
     body = yaml.safe_dump(document(1)).replace("replicas: 1", "replicas: many")
     answer = operator.post("/fleet/apply", {"step": "plan", "document": body})
     assert answer.status_code == 422
-    assert "spec.pools[0].replicas : must be a whole number; allowed: 0 to 512 (it says many)" in text_of(answer)
+    assert "spec.pools[0].replicas : must be a whole number; allowed: 0 to 512 (got many)" in text_of(answer)
     assert "replicas: many" in answer.content.decode()
 
 

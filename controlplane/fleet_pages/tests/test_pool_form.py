@@ -112,7 +112,7 @@ def test_what_would_change_and_run_is_shown_before_it_is_applied(applied: None, 
     page = operator.post(
         "/fleet/new-pool", {"step": "plan", **TYPED, "engine.python": "/no/such/python"}
     ).content.decode()
-    assert "What chat would run" in page
+    assert "Start of chat" in page
     assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
     assert "hf-1234" not in page.split("<textarea")[0]
     assert "/no/such/python could not be run" in page
@@ -127,7 +127,7 @@ def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -
 
 
 def test_a_viewer_may_look_and_not_change(applied: None, viewer: Client) -> None:
-    assert "takes the role operator" in viewer.get("/fleet/new-pool").content.decode()
+    assert "requires the role operator" in viewer.get("/fleet/new-pool").content.decode()
     assert viewer.post("/fleet/new-pool", {"step": "plan", **TYPED}).status_code == 403
 
 

@@ -11,11 +11,11 @@ from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, parse_fleet
 
 
 class Command(BaseCommand):
-    help = "Print the Kubernetes objects that a fleet document comes to, as YAML; it takes no cluster."
+    help = "Print the Kubernetes objects of a fleet document as YAML, without a cluster."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", help="the fleet document, YAML or JSON; - reads standard input")
-        parser.add_argument("--namespace", default="default", help="that the objects are for; default: %(default)s")
+        parser.add_argument("--namespace", default="default", help="of the objects; default: %(default)s")
         parser.add_argument("--pods", default="", metavar="FILE", help="images, capacity and template of the node")
 
     def handle(self, *args: object, **options: Any) -> None:

@@ -8,24 +8,24 @@ from fleet.models import Instance, Pool
 
 
 class Command(BaseCommand):
-    help = "Show each pool and instance. Exit status 0: every instance that is wanted is ready; 1: one is not."
+    help = "Show each pool and instance. Exit status 0: every desired instance is ready; 1: some are not."
 
     def handle(self, *args: object, **options: Any) -> None:
         healthy = True
         for pool in selectors.pools(include_ephemeral=True):
-            ready, wanted = selectors.pool_ready(pool.name)
-            healthy &= ready == wanted
-            self.stdout.write(_pool_line(pool, ready, wanted))
+            ready, desired = selectors.pool_ready(pool.name)
+            healthy &= ready == desired
+            self.stdout.write(_pool_line(pool, ready, desired))
             for row in selectors.instances(pool):
                 self.stdout.write(_instance_line(row))
         if not healthy:
             sys.exit(1)
 
 
-def _pool_line(pool: Pool, ready: int, wanted: int) -> str:
+def _pool_line(pool: Pool, ready: int, desired: int) -> str:
     owner = f", of {pool.ephemeral_owner}" if pool.ephemeral_owner else ""
     where = f"{pool.kind} on {pool.node or 'the nodes of its placement'}"
-    return f"{pool.name}: {ready}/{wanted} ready, {pool.model}, {where}, policy {pool.policy}{owner}"
+    return f"{pool.name}: {ready}/{desired} ready, {pool.model}, {where}, policy {pool.policy}{owner}"
 
 
 def _instance_line(row: Instance) -> str:

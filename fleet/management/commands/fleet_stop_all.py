@@ -7,11 +7,11 @@ from fleet.control.shutdown import stop_all
 
 
 class Command(BaseCommand):
-    help = "End every engine of a node. What should run stays as it is: a reconciler that runs starts them again."
+    help = "End every engine of a node. The desired state stays, so a running reconciler starts them again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--node", default="local")
-        parser.add_argument("--grace", type=float, default=5.0, help="seconds until they are killed")
+        parser.add_argument("--grace", type=float, default=5.0, help="seconds before a kill")
 
     def handle(self, *args: object, **options: Any) -> None:
         try:

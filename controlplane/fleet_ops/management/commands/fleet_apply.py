@@ -20,12 +20,12 @@ OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
 class Command(BaseCommand):
     help = (
         "Make a document the desired state of the fleet. "
-        "Exit status 0: done, or nothing to do; 1: refused; 2: usage; 3: with --dry-run, something would change."
+        "Exit status 0: done, or no changes; 1: rejected; 2: usage; 3: changes, with --dry-run."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", help="YAML or JSON; - reads standard input")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--dry-run", action="store_true", help="only show the changes")
         parser.add_argument("--prune", action="store_true", help="remove pools that the document does not name")
         parser.add_argument("--reason", default="", help="kept in the audit log")
 
@@ -40,19 +40,19 @@ class Command(BaseCommand):
             self._end(f"{options['file']}: {error}", FAILED)
         except InvalidFleet as error:
             self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
-        self._say(applied)
+        self._print(applied)
         if not applied.drift:
-            self.stdout.write("the fleet is as the document says")
+            self.stdout.write("the fleet matches the document")
         elif applied.dry_run:
             sys.exit(DRIFT)
 
-    def _say(self, applied: Applied) -> None:
+    def _print(self, applied: Applied) -> None:
         for change in applied.changes:
-            self.stdout.write(_words(change))
+            self.stdout.write(_change_text(change))
         for warning in applied.warnings:
             self.stderr.write(f"warning: {warning}")
         for start in _starts(applied):
-            self.stdout.write(_start_words(start))
+            self.stdout.write(_start_text(start))
 
     def _read(self, name: str) -> str:
         try:
@@ -66,19 +66,19 @@ class Command(BaseCommand):
 
 
 def _starts(applied: Applied) -> list[StartPreview]:
-    """What a dry run shows besides the changes: what each pool that changes would run."""
+    """The starts of changed pools, for a dry run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
     return starts(applied.spec, changed) if applied.dry_run else []
 
 
-def _start_words(start: StartPreview) -> str:
+def _start_text(start: StartPreview) -> str:
     if start.pod is not None:
         pod = start.pod.lacks or f"a Pod of {start.pod.image} on {start.pod.node}: {start.command}"
         return f"{start.pool} starts: {pod}"
     files = "".join(f"\n  {path}:\n    " + text.strip().replace("\n", "\n    ") for path, text in start.files.items())
-    return f"{start.pool} starts: {start.command or 'nothing; it runs already'}{files}"
+    return f"{start.pool} starts: {start.command or 'nothing; Weir does not start it'}{files}"
 
 
-def _words(change: FleetChange) -> str:
+def _change_text(change: FleetChange) -> str:
     fields = "".join(f"\n    {field.path}: {field.old!r} -> {field.new!r}" for field in change.fields)
     return f"{change.kind} {change.pool}: {change.effect}{fields}"

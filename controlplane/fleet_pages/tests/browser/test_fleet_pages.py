@@ -59,7 +59,7 @@ def test_the_list_names_a_policy_that_does_not_exist(fleet: Web, open_page: Any)
     page = open_page("otto").goto("/fleet/")
     chat = page.locator("section", has=page.locator("#pool-chat"))
     expect(chat).to_contain_text("policy chat does not exist")
-    chat.get_by_text("Make it").click()
+    chat.get_by_text("Create it").click()
     expect(page.locator(".notice--warning")).to_contain_text("names policy chat, which does not exist")
     page.get_by_text("Make a policy named chat").click()
     expect(page.locator("#new-name")).to_be_in_viewport()
@@ -104,7 +104,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
         "#document",
         page.input_value("#document").replace("replicas: 3", "replicas: 5").replace("policy: chat", "policy: default"),
     )
-    page.click("text=Show what would change")
+    page.click("text=Show changes")
     plan = page.locator("section", has=page.locator("#plan"))
     expect(plan).to_contain_text("replicas 3 → 5")
     expect(plan).to_contain_text("starts 2 instances")
@@ -125,7 +125,7 @@ def test_a_document_that_cannot_be_applied_says_where_and_keeps_the_text(fleet: 
     # a policy that does not exist is refused here; the pool that names it came another way
     wrong = page.input_value("#document").replace("replicas: 3", "replicas: -1")
     page.fill("#document", wrong)
-    page.click("text=Show what would change")
+    page.click("text=Show changes")
     expect(page.locator("#problems")).to_contain_text("spec.pools[1].replicas")
     assert page.input_value("#document").replace("\r\n", "\n") == wrong
     assert page.locator("#plan").count() == 0
@@ -137,7 +137,7 @@ def test_an_operator_drains_with_a_reason_and_a_viewer_cannot(changing_fleet: We
     page.get_by_role("button", name="Drain", exact=True).click()
     expect(page.locator(".timeline")).to_contain_text("a fan is loud")
     page = open_page("vera").goto("/fleet/instances/demo-0/")
-    expect(page.locator("#locked")).to_contain_text("takes the role operator")
+    expect(page.locator("#locked")).to_contain_text("requires the role operator")
     expect(page.get_by_role("button", name="Restart")).to_be_disabled()
 
 

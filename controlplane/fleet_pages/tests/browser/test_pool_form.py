@@ -53,7 +53,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     choose(page, "sim")
     assert page.input_value("#f-name") == "night", "what was typed stays when the kind changes"
     page.fill("[id='f-engine.time_scale']", "20")
-    page.get_by_role("button", name="Show what would change").last.click()
+    page.get_by_role("button", name="Show changes").last.click()
     plan = page.locator("main")
     expect(plan).to_contain_text("-m fleet.simengine", timeout=SLOW_MS)
     expect(plan).to_contain_text("--time-scale 20")
@@ -74,12 +74,12 @@ def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, o
     page.fill("[id='f-engine.python']", str(tmp_path / "bin" / "python"))
     page.fill("[id='f-engine.model']", str(tmp_path / "weights"))
     page.fill("[id='f-engine.environment']", "HF_TOKEN=hf_very_secret\nNCCL_DEBUG=INFO")
-    page.get_by_role("button", name="Show what would change").last.click()
+    page.get_by_role("button", name="Show changes").last.click()
     said = page.locator("main").inner_text()
     assert f"{tmp_path}/bin/python -m vllm.entrypoints.openai.api_server" in said
     assert f"--model {tmp_path}/weights --served-model-name llama-3.1-8b" in said
     assert "NCCL_DEBUG=INFO" in said
-    assert "This host lacks something for it." in said
+    assert "This host does not meet the requirements." in said
     assert "set engine.python to the interpreter of vLLM's environment" in said
     assert "set engine.model to the model's folder" in said
     for shown in page.locator("code, p.mono").all():
@@ -91,8 +91,8 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
     page.fill("#f-name", "No Such Name")
     page.fill("#f-model", "m")
     page.fill("[id='f-engine.time_scale']", "fast")
-    page.get_by_role("button", name="Show what would change").last.click()
-    expect(page.locator("[role='alert']")).to_contain_text("The pool cannot be taken as it is.", timeout=SLOW_MS)
+    page.get_by_role("button", name="Show changes").last.click()
+    expect(page.locator("[role='alert']")).to_contain_text("The pool has errors.", timeout=SLOW_MS)
     for name in ("f-name", "f-engine.time_scale"):
         assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
     assert page.input_value("[id='f-engine.time_scale']") == "fast"
