@@ -1,6 +1,7 @@
 """What a router alone is told: every fault is one line that names where, what and what is allowed."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from router.options import arguments
+from router.options import REQUIRE_KEYS, VARIABLES, arguments, from_environment
 from router.policy.schema import document
 from router.standalone.files import Listed, read_instances, read_policy
 from router.standalone.text import BadInput
@@ -168,3 +169,48 @@ def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
 def test_the_policy_that_the_readme_names_is_the_default_one():
     named = read_policy(Path(__file__).parents[3] / "examples" / "policy.json")
     assert document.parse(named.document) == document.parse(document.default())
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Call it with the only settings of a router."""
+
+    def set_to(**variables):
+        for name in ("REDIS_URL", REQUIRE_KEYS, *VARIABLES):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_to
+
+
+@pytest.mark.parametrize(("url", "exposed"), [("", False), ("http://10.0.0.5:8080", True), ("http://[::1]:1", False)])
+def test_the_environment_configures_a_router_of_another_server(environment, url, exposed):
+    environment(WEIR_ROUTER_INSTANCES="http://a:1,http://b:2", WEIR_ROUTER_ID="west", WEIR_ROUTER_URL=url)
+    made = from_environment()
+    assert made.id == "west"
+    assert list(made.pools.get("default").endpoints) == ["a:1", "b:2"]
+    assert made.pools.auth.exposed is exposed
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({}, "no instances: give WEIR_ROUTER_INSTANCES URL,URL, or REDIS_URL"),
+        ({"WEIR_ROUTER_INSTANCES": "x"}, "WEIR_ROUTER_INSTANCES: 'x' is not an instance's URL"),
+        ({"WEIR_ROUTER_REQUIRE_KEYS": "yes"}, "WEIR_ROUTER_REQUIRE_KEYS=yes: allowed are 0 and 1"),
+        ({"REDIS_URL": "nonsense"}, "REDIS_URL nonsense: "),
+        (
+            {"REDIS_URL": "redis://x", "WEIR_ROUTER_MODEL": "m"},
+            "WEIR_ROUTER_MODEL goes with WEIR_ROUTER_INSTANCES only",
+        ),
+        (
+            {"WEIR_ROUTER_INSTANCES": "http://a:1", "WEIR_ROUTER_REQUIRE_KEYS": "1"},
+            "WEIR_ROUTER_REQUIRE_KEYS goes with REDIS_URL only: with WEIR_ROUTER_INSTANCES, give WEIR_ROUTER_KEYS",
+        ),
+    ],
+)
+def test_a_wrong_environment_names_its_variables(environment, variables, says):
+    environment(**variables)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        from_environment()
