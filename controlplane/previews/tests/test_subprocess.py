@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from controlplane.previews import subprocess as apart
+from controlplane.previews import subprocess as computation
 from controlplane.previews.analysis.compute import PreviewInputs, compute
 from controlplane.traces.generated import generate
 from controlplane.twin.simulation.types import TwinFleet
@@ -28,13 +28,13 @@ def job(**changes):
 
 def test_it_computes_what_is_computed_here():
     seen: list[int] = []
-    assert apart.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
+    assert computation.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
     assert seen[0] == 0
 
 
 def test_an_error_there_is_told_here():
-    with pytest.raises(apart.SubprocessFailed, match="AttributeError"):
-        apart.compute_in_subprocess(job(fleet=None), lambda _: None)
+    with pytest.raises(computation.SubprocessFailed, match="AttributeError"):
+        computation.compute_in_subprocess(job(fleet=None), lambda _: None)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def processes(monkeypatch):
         found.append(popen(*words, **values))
         return found[-1]
 
-    monkeypatch.setattr(apart.subprocess, "Popen", start)
+    monkeypatch.setattr(computation.subprocess, "Popen", start)
     return found
 
 
@@ -60,19 +60,19 @@ def test_what_the_beat_raises_ends_the_process(processes):
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        apart.compute_in_subprocess(job(), stop)
+        computation.compute_in_subprocess(job(), stop)
     assert ended(processes)
 
 
 def test_a_process_that_was_killed_is_told(processes):
-    with pytest.raises(apart.SubprocessFailed, match="status -9"):
-        apart.compute_in_subprocess(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
+    with pytest.raises(computation.SubprocessFailed, match="status -9"):
+        computation.compute_in_subprocess(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
     assert ended(processes)
 
 
 def test_it_ends_by_itself_when_nobody_waits_any_more(monkeypatch):
-    monkeypatch.setattr(apart.os, "nice", lambda _: None)
+    monkeypatch.setattr(computation.os, "nice", lambda _: None)
     ours, theirs = Pipe()
     ours.send(job())
     ours.close()
-    apart.serve(theirs)  # says nothing, and waits for nobody
+    computation.serve(theirs)  # says nothing, and waits for nobody

@@ -70,7 +70,7 @@ def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_p
     page = open_page("otto", java_script_enabled=False).goto("/experiments/new")
     page.select_option("#f-mode", "twin")
     page.get_by_role("button", name="Start experiment").click()
-    expect(page.locator("#e-time_scale")).to_contain_text("allowed is 1")
+    expect(page.locator("#e-time_scale")).to_contain_text("allowed: 1")
     expect(page.locator("#f-mode")).to_have_value("twin")
 
 
