@@ -12,7 +12,8 @@ from router.contract.codec import RedisValue
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
-    r"""\benv\.(?:text|flag|words|pairs|choice|span|database)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\"|"(WEIR_ROUTER_[A-Z_]+)\""""
+    r"""\benv\.(?:text|flag|words|pairs|choice|span|database)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
+    r'|"(WEIR_ROUTER_[A-Z_]+)"'
 )
 INTERNAL = {"DJANGO_SETTINGS_MODULE"}  # not for operators
 
