@@ -23,9 +23,8 @@ SIGN_IN_NEEDED = 4401
 SIGNED_IN_CHECK_S = 60.0
 
 
-@database_sync_to_async
-def may_look(who: Any) -> bool:
-    return has_scope(who, "live:read")
+async def may_look(who: Any) -> bool:
+    return bool(await database_sync_to_async(has_scope)(who, "live:read"))
 
 
 class LiveConsumer(AsyncWebsocketConsumer):

@@ -18,7 +18,7 @@ from router.contract.fleet_status import FleetEvent, NodeReport, ScalingAdvice
 from router.contract.pools import is_ephemeral
 from router.contract.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.router_status import WINDOW_S, RouterStatus, Window
-from router.contract.sample import InstanceSample
+from router.contract.sample import EngineMetrics, InstanceSample
 from router.contract.staleness import ROUTER_GONE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
@@ -96,7 +96,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
     return known | dict(sorted(counted.items()))
 
 
-SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
+SKETCHES = (*(metric.key for metric in latency.LATENCIES), "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
     "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node",
@@ -119,23 +119,24 @@ def _instance(
     if instance.state in RESTING:
         sample = None
     status, why = shown_status(instance.state, sample, now)
+    metrics = sample or EngineMetrics()
     return {
         "id": instance.id,
         "pool": pool,
         "state": instance.state,
         "status": status,
         "reason": why or instance.reason,
-        "age_s": sample and round(max(0.0, now - sample.at), 1),
-        "kv": sample and _rounded(sample.kv_usage, 3),
-        "kv_blocks": (sample and sample.kv_blocks) or instance.kv_blocks,
-        "running": sample and sample.running,
-        "waiting": sample and sample.waiting,
-        "waiting_avg": _average(sample and sample.waiting, before),
-        "hit_rate": sample and _rounded(sample.hit_rate, 3),
+        "age_s": None if sample is None else round(max(0.0, now - sample.at), 1),
+        "kv": _rounded(metrics.kv_usage, 3),
+        "kv_blocks": metrics.kv_blocks or instance.kv_blocks,
+        "running": metrics.running,
+        "waiting": metrics.waiting,
+        "waiting_avg": _average(metrics.waiting, before),
+        "hit_rate": None if sample is None else _rounded(sample.hit_rate, 3),
         "tokens_s": _tokens_per_second(sample, before),
-        "tokens_total": sample and sample.generation_tokens_total,
-        "epoch": sample and sample.epoch,
-        "sampled_at": sample and sample.at,
+        "tokens_total": metrics.generation_tokens_total,
+        "epoch": None if sample is None else sample.epoch,
+        "sampled_at": None if sample is None else sample.at,
         "matches": instance.state == "ready" if instance.matches is None else instance.matches,
         "node": instance.node,
     }
@@ -147,7 +148,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 def _average(waiting: float | None, before: Json | None) -> float | None:
     """What the queue has been like in the last minute: a queue well above it is growing."""
-    past = None if before is None else before["waiting_avg"]
+    past: float | None = None if before is None else before["waiting_avg"]
     if waiting is None or past is None:
         return waiting if past is None else past
     return round(past + (waiting - past) / AVERAGE_S, 3)
@@ -161,7 +162,8 @@ def _tokens_per_second(sample: InstanceSample | None, before: Json | None) -> fl
     if total is None or past is None or total < past:
         return None
     elapsed = sample.at - before["sampled_at"]
-    return before["tokens_s"] if elapsed <= 0 else round((total - past) / elapsed, 1)
+    last: float | None = before["tokens_s"]
+    return last if elapsed <= 0 else round((total - past) / elapsed, 1)
 
 
 def _by_id(previous: Json | None) -> dict[str, Json]:
@@ -238,7 +240,7 @@ def _routers(now: float, routers: Mapping[str, RouterStatus]) -> dict[str, list[
 
 def _nodes(now: float, nodes: Sequence[NodeReport], instances: Json) -> dict[str, list[Any]]:
     """`silent_s`: since its last word, None while it reports."""
-    there = Counter(instances["node"])
+    there: Counter[str] = Counter(instances["node"])
     return {
         "name": [node.name for node in nodes],
         "silent_s": [None if node.missed_at is None else round(max(0.0, now - node.missed_at)) for node in nodes],

@@ -7,13 +7,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from controlplane.dashboard.latency import LATENCIES, PERCENTILES
+from router.contract.staleness import FRAME_GAP_S
+
 Json = Mapping[str, Any]
 
 POINTS = 300  # per line; more cannot be told apart at a chart's width
-GAP_S = 3.0  # frames come once a second; a hole longer than this is shown as one
 SPARK_S = 60
 RANGES_S = (300, 900, 3600)
-CLASS_KEYS = ("n", "rate", "errors", "refused", "ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99")
+COUNTS = ("n", "rate", "errors", "refused")
+CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
 
 
 def row(frame: Json) -> dict[str, Any]:
@@ -30,7 +33,8 @@ def row(frame: Json) -> dict[str, Any]:
 
 
 def _figures(window: Json) -> list[Any]:
-    return [window["n"], window["rate"], window["errors"], window["refused"], *window["ttft"], *window["tpot"]]
+    measured = (value for latency in LATENCIES for value in window[latency.key])
+    return [*(window[name] for name in COUNTS), *measured]
 
 
 def bin_seconds(seconds: int) -> int:
@@ -50,7 +54,7 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
     pools = _keys(item["classes"] for item in chosen if item)
     return {
         "bin_s": width,
-        "gap_s": GAP_S,
+        "gap_s": FRAME_GAP_S,
         "seconds": seconds,
         "at": [at for at, _ in points],
         "classes": {pool: _pool_columns(chosen, pool) for pool in pools},
@@ -59,11 +63,11 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
 
 
 def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | None]]:
-    """Bins as (time, row), with a row of nothing wherever more than GAP_S and more than one bin is missing."""
+    """Bins as (time, row), with a row of nothing wherever more than FRAME_GAP_S and more than one bin is missing."""
     points: list[tuple[float, Json | None]] = []
     before: int | None = None
     for index in sorted(bins):
-        if before is not None and index - before > 1 and (index - before) * width > GAP_S:
+        if before is not None and index - before > 1 and (index - before) * width > FRAME_GAP_S:
             points.append(((before + 1) * width, None))
         points.append((index * width, bins[index]))
         before = index
@@ -76,7 +80,10 @@ def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[st
     result: dict[str, dict[str, list[Any]]] = {}
     for name in names:
         figures = [item["classes"].get(pool, {}).get(name, empty) if item else empty for item in chosen]
-        result[name] = {key: [point[i] for point in figures] for i, key in enumerate(CLASS_KEYS)}
+        # A row of an earlier release may have fewer columns.
+        result[name] = {
+            key: [point[i] if i < len(point) else None for point in figures] for i, key in enumerate(CLASS_KEYS)
+        }
     return result
 
 
@@ -91,7 +98,7 @@ def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
     """The second's own row, or the one just before it: a frame that comes a moment late leaves no hole."""
-    return next((by_second[at] for at in range(second, second - math.floor(GAP_S), -1) if at in by_second), {})
+    return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 
 def _keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:

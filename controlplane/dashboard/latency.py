@@ -1,15 +1,28 @@
-"""Percentiles out of the routers' latency sketches, as a frame carries them. Pure."""
+"""The latency metrics of a class: one table for the frame, its history, the pages and /metrics. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from router.contract import sketch
 
-PERCENTILES = (0.5, 0.9, 0.99)
+
+@dataclass(frozen=True, slots=True)
+class LatencyMetric:
+    key: str  # of the sketch in a router's Window, and in frames
+    label: str
+    exported: str  # name on /metrics
+
+
+LATENCIES = (
+    LatencyMetric("ttft", "TTFT", "weir_class_ttft_seconds"),
+    LatencyMetric("tpot", "TPOT", "weir_class_tpot_seconds"),
+)
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def percentiles(of: Mapping[int, int]) -> list[float | None]:
-    """p50, p90 and p99, three digits each; None for each when nothing was measured."""
-    return [significant(sketch.quantile(of, share)) for share in PERCENTILES]
+    """One per PERCENTILES, three digits each; None for each when nothing was measured."""
+    return [significant(sketch.quantile(of, share)) for share in PERCENTILES.values()]
 
 
 def significant(value: float | None, digits: int = 3) -> float | None:

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.dashboard import history
 from controlplane.dashboard.attention import instance_link
 from controlplane.dashboard.frames import ALL_POOLS
+from controlplane.dashboard.latency import LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.status import KV_SATURATED
+from router.contract import staleness
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]
@@ -41,6 +44,21 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
     }
 
 
+def constants() -> dict[str, Any]:
+    """What static/js shares with these pages."""
+    return {
+        "latencies": [metric.key for metric in LATENCIES],
+        "percentiles": list(PERCENTILES),
+        "counts": history.COUNTS,
+        "lowN": LOW_N,
+        "tilesShown": TILES_SHOWN,
+        "sampleStaleS": staleness.SAMPLE_STALE_S,
+        "sampleOfflineS": staleness.SAMPLE_OFFLINE_S,
+        "workerLateS": staleness.WORKER_LATE_S,
+        "frameOldS": staleness.FRAME_OLD_S,
+    }
+
+
 def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
     columns = frame["instances"]
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -66,18 +84,14 @@ def shown_pool(frame: Json, pool: str) -> str:
 
 
 def _class(name: str, window: Json | None, limits: Json) -> dict[str, Any]:
-    latencies = [
-        {
-            "key": key,
-            "label": label,
-            "values": (window or {}).get(key, (None,) * 3),
-            "n": (window or {}).get(f"{key}_n"),
-        }
-        for key, label in (("ttft", "TTFT"), ("tpot", "TPOT"))
-    ]
-    for line in latencies:
-        line["few"] = line["n"] is not None and line["n"] < LOW_N
-    return {"name": name, "means": means(name, limits), "window": window, "latencies": latencies}
+    lines = [_line(metric, window or {}) for metric in LATENCIES]
+    return {"name": name, "means": means(name, limits), "window": window, "latencies": lines}
+
+
+def _line(metric: LatencyMetric, window: Json) -> dict[str, Any]:
+    n = window.get(f"{metric.key}_n")
+    values = window.get(metric.key, (None,) * len(PERCENTILES))
+    return {"key": metric.key, "label": metric.label, "values": values, "n": n, "few": n is not None and n < LOW_N}
 
 
 def means(name: str, limits: Json) -> str:

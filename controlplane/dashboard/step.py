@@ -91,7 +91,8 @@ def _unpublished(client: redis.Redis, now: float) -> Json | None:
 def rows(client: redis.Redis, now: float, seconds: int) -> list[Json]:
     """The kept rows of the last `seconds`, oldest first."""
     since = int((now - seconds) * 1000)
-    return [orjson.loads(fields[b"f"]) for _, fields in client.xrange(redis_keys.FRAMES, min=since) if b"f" in fields]
+    entries: Any = client.xrange(redis_keys.FRAMES, min=since)
+    return [orjson.loads(fields[b"f"]) for _, fields in entries if b"f" in fields]
 
 
 class LiveReader:

@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
+from controlplane.dashboard.latency import LATENCIES
 from controlplane.dashboard.step import current, rows
 from fleet import selectors
 from fleet.redis import connect
@@ -29,7 +30,7 @@ def live(request: HttpRequest) -> HttpResponse:
     pool = asked_pool(request, frame)
     context = {
         "snapshot": snapshot,
-        "settings": {"seconds": seconds, "pool": pool, "slo": slo(request)},
+        "settings": {"seconds": seconds, "pool": pool, "slo": slo(request), **page.constants()},
         "ranges": [{"seconds": value, "label": label, "query": query(request, range=value)} for value, label in RANGES],
         "pools": [
             {"name": name, "label": name or "All pools", "query": query(request, pool=name or None)}
@@ -48,7 +49,13 @@ def wall(request: HttpRequest) -> HttpResponse:
     context = {
         "snapshot": snapshot,
         "fleet_name": selectors.fleet_name(),
-        "settings": {"seconds": WALL_S, "pool": pool, "kiosk": request.GET.get("kiosk") == "1", "slo": slo(request)},
+        "settings": {
+            "seconds": WALL_S,
+            "pool": pool,
+            "kiosk": request.GET.get("kiosk") == "1",
+            "slo": slo(request),
+            **page.constants(),
+        },
         **page.context(snapshot["frame"], pool),
     }
     return render(request, "live/wall.html", context)
@@ -83,7 +90,7 @@ def asked_pool(request: HttpRequest, frame: dict[str, Any] | None) -> str:
 
 def slo(request: HttpRequest) -> dict[str, float]:
     """Lines to draw on the charts, in ms: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
-    asked = {key: request.GET.get(f"slo_{key}_ms", "") for key in ("ttft", "tpot")}
+    asked = {key: request.GET.get(f"slo_{key}_ms", "") for key in (metric.key for metric in LATENCIES)}
     return {key: float(text) for key, text in asked.items() if text.isascii() and text.isdigit()}
 
 

@@ -22,7 +22,6 @@ INSTANCE_FIGURES = {
     "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
     "age_s": ("weir_instance_sample_age_seconds", "Since its figures were read"),
 }
-PERCENTILES = {"ttft": "weir_class_ttft_seconds", "tpot": "weir_class_tpot_seconds"}
 CLASS_COUNTS = {
     "rate": ("weir_class_requests_per_second", "Requests that began, over the last 10 s"),
     "n": ("weir_class_window_requests", "Requests that ended in the window"),
@@ -69,13 +68,13 @@ def _classes(classes: Json) -> Iterator[Metric]:
     ]
     for column, (name, text) in CLASS_COUNTS.items():
         yield _gauge(name, text, ("pool", "class"), [(key, figures[column]) for key, figures in rows])
-    for column, name in PERCENTILES.items():
+    for metric in latency.LATENCIES:
         values = [
             ((*key, str(quantile)), None if ms is None else ms / 1000)
             for key, figures in rows
-            for quantile, ms in zip(latency.PERCENTILES, figures[column], strict=True)
+            for quantile, ms in zip(latency.PERCENTILES.values(), figures[metric.key], strict=True)
         ]
-        yield _gauge(name, f"{column.upper()} of the window", ("pool", "class", "quantile"), values)
+        yield _gauge(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
 
 
 def _policies(policies: Json) -> Iterator[Metric]:

@@ -40,8 +40,9 @@ def _of_database(now: float) -> Iterator[Metric]:
         restarts.add_metric((pool, name), count)
     yield restarts
     nodes = GaugeMetricFamily("weir_node_age_seconds", "Since the node's worker was heard of", labels=("node",))
-    for name, seen in Node.objects.exclude(last_seen=None).values_list("name", "last_seen"):
-        nodes.add_metric((name,), max(0.0, now - seen.timestamp()))
+    for name, seen in Node.objects.values_list("name", "last_seen"):
+        if seen is not None:
+            nodes.add_metric((name,), max(0.0, now - seen.timestamp()))
     yield nodes
     experiments = GaugeMetricFamily("weir_experiments", "Experiments by status", labels=("status",))
     for status, count in Experiment.objects.order_by("status").values_list("status").annotate(Count("pk")):

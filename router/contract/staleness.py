@@ -4,6 +4,7 @@ SAMPLE_STALE_S = 3.0  # an older sample is shown as stale
 SAMPLE_OFFLINE_S = 15.0  # an older one as offline, and policies no longer use it
 WORKER_LATE_S = 3.0  # a control worker or node worker that was silent longer counts as down
 FRAME_OLD_S = 3.0  # a page that shows an older frame says so
+FRAME_GAP_S = 3.0  # a longer gap between frames, one a second, is a gap in the charts
 ROUTER_GONE_S = 5.0  # a router that has not written for longer counts as gone
 PEER_GONE_S = 3.0  # a router that other routers have not heard from for longer has no requests in flight
 KV_EVENTS_STALE_S = 8.0  # without a sign of life from an engine's KV events for longer, its exact index is not used

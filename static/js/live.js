@@ -4,16 +4,15 @@ import { LiveChart } from "./live_charts.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, counts, events, policies, text, totals } from "./live_panels.js";
-import { SHOWN, Tiles } from "./live_tiles.js";
+import { settings } from "./live_settings.js";
+import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
 import { age, clock, setZone, zone, zoneName } from "./times.js";
 import { count } from "./format.js";
 
-const OLD_S = 3;
 const CHART_EVERY_MS = 1900;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
-const settings = read("settings");
 
 let frame = snapshot.frame;
 let receivedAt = Date.now();
@@ -25,7 +24,7 @@ let newest = frame;
 const series = new Series(snapshot.history);
 const tiles = new Tiles(byId("tiles"), byId("tile-template"));
 const charts = [...document.querySelectorAll(".class-panel")].map((panel) => ({
-  panel, name: panel.dataset.class, lines: ["ttft", "tpot"].map((key) => new LiveChart(panel, key, settings.slo[key])),
+  panel, name: panel.dataset.class, lines: settings.latencies.map((key) => new LiveChart(panel, key, settings.slo[key])),
 }));
 
 const dataAge = () => (frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null);
@@ -36,7 +35,7 @@ function render() {
   byId("no-frame")?.remove();
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = shown.length > 0;
-  text(byId("tile-note"), shown.length > SHOWN ? `showing ${SHOWN} of ${shown.length}` : count(shown.length));
+  text(byId("tile-note"), shown.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${shown.length}` : count(shown.length));
   tiles.update(shown, series.kv, frame.kv_threshold);
   counts(shown);
   policies(frame, settings.pool);
@@ -82,7 +81,7 @@ function take(message) {
 
 function tick() {
   const seconds = dataAge();
-  const old = seconds == null || seconds > OLD_S;
+  const old = seconds == null || seconds > settings.frameOldS;
   const state = paused ? "paused" : old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   if (paused) {

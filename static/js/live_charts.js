@@ -1,7 +1,7 @@
 // TTFT and TPOT of each class over time: three lines, events as marks, an optional SLO line, and the same as a table.
 import { colour, draw, seriesColour, table } from "./chart.js";
 import { count, ms } from "./format.js";
-import { LOW_N } from "./live_panels.js";
+import { settings } from "./live_settings.js";
 import { clock, zone } from "./times.js";
 
 const LINES = [["p50", "solid", 0], ["p90", "dash", 1], ["p99", "dot", 3]];
@@ -62,7 +62,7 @@ export class LiveChart {
     return LINES.map(([name, dash, ink]) => {
       const values = this.columns?.[`${this.key}_${name}`] ?? [];
       // Few measurements make no tail.
-      const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= LOW_N ? value : null));
+      const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= settings.lowN ? value : null));
       return { name, values: shown, dash, ink };
     });
   }

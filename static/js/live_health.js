@@ -1,18 +1,18 @@
 // Which process is not there, each in its own words: what is wrong, what still works.
 import { hide, show, toggle } from "./banners.js";
+import { settings } from "./live_settings.js";
 import { age } from "./times.js";
 
-const LATE_S = 3;
 
 export function healthBanners(frame) {
   const health = frame.health;
   const control = health.control_age_s;
-  toggle(control == null || control > LATE_S, "control", "warning",
+  toggle(control == null || control > settings.workerLateS, "control", "warning",
     control == null ? "The control worker has not run: nothing is started, stopped or replaced. What runs is served and shown."
       : "The control worker is down: nothing is started, stopped or replaced. What runs is served and shown.",
     control == null ? "" : `last seen ${age(control)} ago`);
   const sampled = health.samples_age_s;
-  const silent = health.samples_expected > 0 && (sampled == null || sampled > LATE_S);
+  const silent = health.samples_expected > 0 && (sampled == null || sampled > settings.workerLateS);
   toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the figures below are old. Requests are still routed.",
     sampled == null ? "" : `last sample ${age(sampled)} ago`);
   const nodes = frame.nodes ?? { name: [] };

@@ -1,8 +1,8 @@
 // The strip, the lists and the class tables: text that changes in place.
 import { clock, dateAndClock } from "./times.js";
 import { count, ms, percent, significant } from "./format.js";
+import { settings } from "./live_settings.js";
 
-export const LOW_N = 20;
 export const byId = (id) => document.getElementById(id);
 
 export function text(node, value) {
@@ -96,10 +96,14 @@ export function classPanel(panel, window) {
   text(part("refused"), count(window?.refused));
   text(part("refused-why"), window?.refused_why ?? "");
   text(part("hit"), percent(window?.hit_share));
+  latencyLines(panel, window);
+}
+
+export function latencyLines(panel, window) {
   for (const line of panel.querySelectorAll("[data-line]")) {
     const key = line.dataset.line;
     const n = window?.[`${key}_n`];
-    const few = n != null && n < LOW_N;
+    const few = n != null && n < settings.lowN;
     line.classList.toggle("few", few);
     line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
     text(line.querySelector('[data-part="n"]'), `${count(n)}${few ? " (few)" : ""}`);

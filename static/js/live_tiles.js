@@ -1,12 +1,10 @@
 // The grid of instances: one tile each, bound to its id; only text and attributes change, nothing moves.
 import { age as ageText } from "./times.js";
 import { count, percent } from "./format.js";
+import { settings } from "./live_settings.js";
 import { colour } from "./theme_colours.js";
 
-const STALE_S = 3;
-const OFFLINE_S = 15;
 const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
-export const SHOWN = 128;
 const MANY = 24; // from here on tiles are small
 const ROOMY_PX = 48; // a spark of this height has room for more than its line
 
@@ -23,7 +21,7 @@ export class Tiles {
   // rows: [{id, status, reason, age_s, kv, running, waiting, hit_rate}] in their stable order
   // threshold: the share of the KV cache from which an instance counts as saturated
   update(rows, sparks, threshold) {
-    const shown = rows.slice(0, SHOWN);
+    const shown = rows.slice(0, settings.tilesShown);
     this.rows = shown; // before match, which draws
     this.sparks = sparks;
     this.threshold = threshold;
@@ -71,7 +69,7 @@ export class Tiles {
   age(tile, seconds, status) {
     let text = "";
     if (status === "unseen") text = "no sample";
-    else if (seconds != null && seconds > STALE_S) text = `${ageText(seconds)} ago`;
+    else if (seconds != null && seconds > settings.sampleStaleS) text = `${ageText(seconds)} ago`;
     set(tile, "age", text);
   }
 
@@ -81,7 +79,7 @@ export class Tiles {
       if (row.age_s == null || !AGEING.has(row.status)) continue;
       const seconds = row.age_s + elapsed;
       const tile = this.tiles.get(row.id);
-      if (seconds > STALE_S) this.status(tile, seconds > OFFLINE_S ? "offline" : "stale");
+      if (seconds > settings.sampleStaleS) this.status(tile, seconds > settings.sampleOfflineS ? "offline" : "stale");
       this.age(tile, seconds, row.status);
     }
   }

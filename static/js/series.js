@@ -1,9 +1,12 @@
 // The data of the charts: columns over a range, one bin per point; a gap between frames is a point without values.
-const KEYS = ["n", "rate", "errors", "refused", "ttft_p50", "ttft_p90", "ttft_p99", "tpot_p50", "tpot_p90", "tpot_p99"];
+import { settings } from "./live_settings.js";
+
+const { counts, latencies, percentiles } = settings;
+const KEYS = [...counts, ...latencies.flatMap((key) => percentiles.map((name) => `${key}_${name}`))];
 const SPARK = 60;
 
 function values(window) {
-  return [window.n, window.rate, window.errors, window.refused, ...window.ttft, ...window.tpot];
+  return [...counts.map((key) => window[key]), ...latencies.flatMap((key) => window[key])];
 }
 
 export class Series {

@@ -1,22 +1,21 @@
 // The wall: the Live page for a screen across the room. Nobody touches it, so it has to come back from everything by itself.
 import { Feed } from "./feed.js";
-import { count, ms, significant } from "./format.js";
+import { count, significant } from "./format.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, counts, events, LOW_N, policies, text } from "./live_panels.js";
-import { SHOWN, Tiles } from "./live_tiles.js";
+import { attention, byId, counts, events, latencyLines, policies, text } from "./live_panels.js";
+import { settings } from "./live_settings.js";
+import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
 import { age, clock, zone, zoneName } from "./times.js";
 import { Lines } from "./wall_lines.js";
 
-const OLD_S = 3;
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
 const EVENTS = 3;
 const EMPTY_CELLS = 2; // how much a row with holes in it counts against a good shape
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
-const settings = read("settings");
 
 let frame = snapshot.frame;
 let receivedAt = Date.now();
@@ -64,13 +63,7 @@ function classPanel({ panel, name, lines }, window) {
   text(part("rate"), significant(window?.rate));
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
-  for (const line of panel.querySelectorAll("[data-line]")) {
-    const key = line.dataset.line;
-    const n = window?.[`${key}_n`];
-    line.classList.toggle("few", n != null && n < LOW_N);
-    line.querySelectorAll('[data-part="value"]').forEach((cell, i) => text(cell, ms(window?.[key]?.[i])));
-    text(line.querySelector('[data-part="n"]'), `${count(n)}${n != null && n < LOW_N ? " (few)" : ""}`);
-  }
+  latencyLines(panel, window);
   lines.draw(series.at, series.classes[poolOfClasses(frame, settings.pool)]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
 }
 
@@ -78,8 +71,8 @@ let laidOut = 0;
 function render() {
   if (!frame) return;
   const all = instanceRows(frame, settings.pool);
-  const shown = Math.min(all.length, SHOWN);
-  text(byId("tile-note"), all.length > SHOWN ? `showing ${SHOWN} of ${all.length}` : "");
+  const shown = Math.min(all.length, settings.tilesShown);
+  text(byId("tile-note"), all.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${all.length}` : "");
   if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
   tiles.update(all, series.kv, frame.kv_threshold);
   nameTiles(all);
@@ -112,7 +105,7 @@ function take(message) {
 
 function tick() {
   const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
-  const old = seconds == null || seconds > OLD_S;
+  const old = seconds == null || seconds > settings.frameOldS;
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);

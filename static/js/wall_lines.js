@@ -1,6 +1,6 @@
 // TTFT of one class on a canvas: p50, p90, p99, the SLO and the events, cheap enough for a screen that runs for months.
 import { ms } from "./format.js";
-import { LOW_N } from "./live_panels.js";
+import { settings } from "./live_settings.js";
 import { colour, seriesColour } from "./theme_colours.js";
 
 const LINES = [["ttft_p50", [], 0], ["ttft_p90", [7, 5], 1], ["ttft_p99", [2, 3], 3]];
@@ -43,7 +43,7 @@ export class Lines {
   shown(columns) {
     const n = columns?.n ?? [];
     return LINES.map(([key, dash, ink]) => ({
-      dash, ink, values: (columns?.[key] ?? []).map((value, i) => (key === "ttft_p50" || n[i] >= LOW_N ? value : null)),
+      dash, ink, values: (columns?.[key] ?? []).map((value, i) => (key === "ttft_p50" || n[i] >= settings.lowN ? value : null)),
     }));
   }
 

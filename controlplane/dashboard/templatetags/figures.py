@@ -1,4 +1,4 @@
-"""How pages write figures: three significant digits, a unit, "–" for unknown. static/js/format.js says the same."""
+"""Numbers on pages: three significant digits, a unit, "–" for unknown. static/js/format.js writes the same."""
 
 import math
 from datetime import UTC, datetime
@@ -11,8 +11,8 @@ UNKNOWN = "–"
 
 
 @register.filter
-def significant(value: float | None) -> str:
-    if value in (None, ""):
+def significant(value: float | str | None) -> str:
+    if not isinstance(value, int | float):
         return UNKNOWN
     if value == 0:
         return "0"
@@ -23,8 +23,8 @@ def significant(value: float | None) -> str:
 
 
 @register.filter
-def whole(value: float | None) -> str:
-    return UNKNOWN if value in (None, "") else f"{value:,.0f}"
+def whole(value: float | str | None) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else UNKNOWN
 
 
 @register.filter
@@ -42,20 +42,20 @@ def limit(value: Any) -> str:
 
 
 @register.filter
-def percent(share: float | None) -> str:
-    return UNKNOWN if share in (None, "") else f"{share * 100:.0f} %"
+def percent(share: float | str | None) -> str:
+    return f"{share * 100:.0f} %" if isinstance(share, int | float) else UNKNOWN
 
 
 @register.filter
-def ms(value: float | None) -> str:
-    if value in (None, ""):
+def ms(value: float | str | None) -> str:
+    if not isinstance(value, int | float):
         return UNKNOWN
     return f"{significant(value)} ms" if value < 1000 else f"{significant(value / 1000)} s"
 
 
 @register.filter
-def seconds(value: float | None) -> str:
-    if value in (None, ""):
+def seconds(value: float | str | None) -> str:
+    if not isinstance(value, int | float):
         return UNKNOWN
     for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
         if value < limit:
@@ -64,6 +64,6 @@ def seconds(value: float | None) -> str:
 
 
 @register.filter
-def moment(unix: float | None) -> datetime | None:
+def moment(unix: float | str | None) -> datetime | None:
     """Unix seconds as an aware datetime, for components/time.html."""
-    return None if unix in (None, "") else datetime.fromtimestamp(unix, UTC)
+    return datetime.fromtimestamp(unix, UTC) if isinstance(unix, int | float) else None
