@@ -7,11 +7,14 @@ Each returns the connector's configuration, environment variables, files and the
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+
+if TYPE_CHECKING:
+    from fleet.kinds.vllm_spec import VllmSpec
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
@@ -29,11 +32,11 @@ class Transfer:
     volume: str = ""  # folder that fills up
 
 
-def none(spec: Any, launch: Launch) -> Transfer:
+def none(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer()
 
 
-def nixl(spec: Any, launch: Launch) -> Transfer:
+def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     config = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
     side = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
@@ -47,7 +50,7 @@ def nixl(spec: Any, launch: Launch) -> Transfer:
     )
 
 
-def mooncake_p2p(spec: Any, launch: Launch) -> Transfer:
+def mooncake_p2p(spec: "VllmSpec", launch: Launch) -> Transfer:
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
     return Transfer(
         {
@@ -61,23 +64,22 @@ def mooncake_p2p(spec: Any, launch: Launch) -> Transfer:
     )
 
 
-def _device(spec: Any) -> dict[str, str]:
+def _device(spec: "VllmSpec") -> dict[str, str]:
     return {"device_name": spec.rdma_device} if spec.rdma_device else {}
 
 
-def mooncake_store(spec: Any, launch: Launch) -> Transfer:
+def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
     """The instances' DRAM as one store; with `store_pool` the store has its own memory and disk."""
-    own = spec.store_pool is None
     config = {
         "metadata_server": "P2PHANDSHAKE",
-        "master_server_address": launch.peers.get(spec.master, f"<address of {spec.master}>"),
+        "master_server_address": launch.peers.get(spec.master or "", f"<address of {spec.master}>"),
         "protocol": spec.protocol,
         "device_name": spec.rdma_device or "",
-        "global_segment_size": f"{spec.store_dram_mb}MB" if own else 0,
+        "global_segment_size": f"{spec.store_dram_mb}MB" if spec.store_pool is None else 0,
         "local_buffer_size": f"{spec.store_buffer_mb}MB",
     }
     environment = {"MOONCAKE_CONFIG_PATH": f"{launch.folder}/{STORE_FILE}"}
-    if not own:
+    if spec.store_pool is not None:
         config |= {"mode": "standalone-store", "enable_offload": True}
         environment["MOONCAKE_PREFERRED_SEGMENT"] = launch.peers.get(spec.store_pool, f"<address of {spec.store_pool}>")
     return Transfer(
@@ -94,11 +96,11 @@ def mooncake_store(spec: Any, launch: Launch) -> Transfer:
     )
 
 
-def offload_dram(spec: Any, launch: Launch) -> Transfer:
+def offload_dram(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer(_offloading({"cpu_bytes_to_use": _bytes(spec.dram_gib)}))
 
 
-def offload_ssd(spec: Any, launch: Launch) -> Transfer:
+def offload_ssd(spec: "VllmSpec", launch: Launch) -> Transfer:
     folder = _folder(spec, launch)
     tiers = [{"type": "fs", "root_dir": folder}]
     extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": _bytes(spec.dram_gib), "secondary_tiers": tiers}
@@ -113,21 +115,21 @@ def _bytes(gib: float) -> int:
     return int(gib * GIB)
 
 
-def _folder(spec: Any, launch: Launch) -> str:
+def _folder(spec: "VllmSpec", launch: Launch) -> str:
     return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
 
 
-def lmcache_dram(spec: Any, launch: Launch) -> Transfer:
+def lmcache_dram(spec: "VllmSpec", launch: Launch) -> Transfer:
     return _lmcache(launch, {"local_cpu": True, "max_local_cpu_size": spec.dram_gib})
 
 
-def lmcache_disk(spec: Any, launch: Launch) -> Transfer:
+def lmcache_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
     folder = _folder(spec, launch)
     values = {"local_cpu": True, "max_local_cpu_size": spec.dram_gib, "local_disk": f"file://{folder}/"}
     return _lmcache(launch, values | {"max_local_disk_size": spec.disk_gib}, folder)
 
 
-def lmcache_gds(spec: Any, launch: Launch) -> Transfer:
+def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
     """GPUDirect Storage: GPU to disk without host memory; `dram_gib` is the size of the buffer on the GPU."""
     folder = _folder(spec, launch)
     values = {"local_cpu": False, "gds_path": folder, "cufile_buffer_size": int(spec.dram_gib * 1024)}
@@ -145,14 +147,14 @@ def _lmcache(launch: Launch, values: dict[str, Any], volume: str = "") -> Transf
     )
 
 
-def example_disk(spec: Any, launch: Launch) -> Transfer:
+def example_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
     folder = _folder(spec, launch)
     extra = {"shared_storage_path": folder}
     config = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
     return Transfer(config, volume=folder)
 
 
-MODES: dict[str, Callable[[Any, Launch], Transfer]] = {
+MODES: dict[str, Callable[["VllmSpec", Launch], Transfer]] = {
     "none": none,
     "nixl": nixl,
     "mooncake-p2p": mooncake_p2p,

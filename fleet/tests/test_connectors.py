@@ -1,9 +1,17 @@
 """KV connectors are named once."""
 
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import options_of
+from fleet.kinds.sim import SimSpec
+from fleet.kinds.transfer import MODES
+from fleet.kinds.vllm_spec import VllmSpec
 from fleet.simengine.kv import choose
 from router import flows
-from router.contract.connectors import CONNECTORS, MOONCAKE_STORE
+from router.contract.connectors import CONNECTORS, MOONCAKE_STORE, NONE
 from router.policy.strategies import mooncake_conductor
+
+LAUNCH = Launch("p-0", "m", "127.0.0.1", {"http": 1, "side": 2}, "python3")
 
 
 def test_every_connector_has_a_flow_in_the_router_and_a_dialect_in_the_simulated_engine() -> None:
@@ -12,3 +20,10 @@ def test_every_connector_has_a_flow_in_the_router_and_a_dialect_in_the_simulated
 
 def test_the_policy_which_imports_nothing_names_the_store_alike() -> None:
     assert mooncake_conductor.STORE == MOONCAKE_STORE
+
+
+def test_a_kind_names_the_connectors_that_its_options_can_choose() -> None:
+    transfers = (make(VllmSpec(), LAUNCH) for make in MODES.values())
+    assert {made.wire["connector"] for made in transfers if made.wire} == set(KINDS["vllm"].connectors)
+    (kv,) = (option for option in options_of(SimSpec) if option.name == "kv")
+    assert set(kv.choices) - {NONE} == set(KINDS["sim"].connectors)
