@@ -90,7 +90,7 @@ def _parsed(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
 
 
 def _learn(offload: Offload, answer: dict[str, Any]) -> None:
-    told = answer.get("usage")
-    used = usage.parse(told) if isinstance(told, dict) else None
+    reported = answer.get("usage")
+    used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
         offload.prefill_tokens = used.prompt_tokens - (used.cached_tokens or 0)

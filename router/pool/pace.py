@@ -15,7 +15,7 @@ from router.policy.types import Rates
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
 FORGET = 0.95  # weight of an offload against the one after it
-SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be told apart
+SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
 
 
 class Pace:

@@ -78,32 +78,32 @@ class _Run:
         self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow)
-        self._moves = SimTransfers(self._post, self._await)
+        self._transfers = SimTransfers(self._post, self._schedule)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
         self._ended_s = 0.0
         self._turns = 0
         self._open = 0  # scheduled or in flight
         self._over: list[Simulated] = []
-        self._left_out: dict[str, None] = {}  # each once
+        self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
         self._posted = 0
 
     def outcome(self) -> TwinOutcome:
         for at, request in self._arrivals.first():
-            self._expect(at, request)
+            self._schedule_arrival(at, request)
         self._post(0.0, self._sample, None)
         heap = self._heap
         while self._open:
             self._now, _, call, given = heappop(heap)
             call(given)
         self._over.sort(key=lambda one: one.index)
-        use, left_out = {endpoint.name: endpoint.use() for endpoint in self._endpoints}, tuple(self._left_out)
+        use, left_out = {endpoint.name: endpoint.use() for endpoint in self._endpoints}, tuple(self._not_modelled)
         return TwinOutcome(tuple(self._over), use, self._ended_s, left_out)
 
     # The client
 
-    def _expect(self, at: float, request: TraceRequest) -> None:
+    def _schedule_arrival(self, at: float, request: TraceRequest) -> None:
         self._open += 1
         self._post(at, self._arrive, request)
 
@@ -121,7 +121,7 @@ class _Run:
         self._open -= 1
         following = self._arrivals.after(call.request, self._now)
         if following is not None:
-            self._expect(*following)
+            self._schedule_arrival(*following)
         if self._on_progress is not None and len(self._over) % PROGRESS_EVERY == 0:
             self._on_progress(len(self._over), self._total)
 
@@ -176,11 +176,11 @@ class _Run:
             self._prefill(call, call.handover)
             return
         if decision.prefill:
-            self._left_out[OFFLOADS] = None
+            self._not_modelled[OFFLOADS] = None
         endpoint.sent(call.leased)
         call.alone = endpoint.requests == 1 and not call.admission.queued_s
         endpoint.engine.add_request(work, self._now)
-        self._await(endpoint)
+        self._schedule(endpoint)
 
     # Prompts computed on one instance for another
 
@@ -194,11 +194,11 @@ class _Run:
         self._sim_router.computes(call, sender)
         sender.sent(handover.new_tokens)
         sender.engine.add_request(handover.prefill, self._now)
-        self._await(sender)
+        self._schedule(sender)
 
     # The engines
 
-    def _await(self, endpoint: SimEndpoint) -> None:
+    def _schedule(self, endpoint: SimEndpoint) -> None:
         """Schedule the engine's next event after a change."""
         due_s = endpoint.engine.next_turn_s()
         if due_s is not None and due_s < self._now:
@@ -206,23 +206,23 @@ class _Run:
         if due_s != endpoint.due_s:
             endpoint.due_s = due_s
             if due_s is not None:
-                self._post(due_s, self._turn, endpoint)
+                self._post(due_s, self._run_engine, endpoint)
 
-    def _turn(self, endpoint: SimEndpoint) -> None:
+    def _run_engine(self, endpoint: SimEndpoint) -> None:
         engine, now = endpoint.engine, self._now
         if endpoint.due_s != now:
             return  # rescheduled
         while endpoint.due_s == now:
             result = engine.turn(now)
             if result is not None:
-                self._hear(endpoint, result)
+                self._engine_result(endpoint, result)
             endpoint.due_s = engine.next_turn_s()
         if endpoint.due_s is not None:
-            self._post(endpoint.due_s, self._turn, endpoint)
+            self._post(endpoint.due_s, self._run_engine, endpoint)
         for work in engine.take_pulls() if endpoint.model.transfers is not None else ():
-            self._moves.pull(work.owner.handover, self._now)
+            self._transfers.pull(work.owner.handover, self._now)
 
-    def _hear(self, endpoint: SimEndpoint, result: StepResult) -> None:
+    def _engine_result(self, endpoint: SimEndpoint, result: StepResult) -> None:
         for work in result.first:
             self._began(endpoint, work, work.owner)
         for work in result.finished:
@@ -233,7 +233,7 @@ class _Run:
                 self._sim_router.answered(call, endpoint, work)
                 self._end(call, "ok")
             elif call.handover is not None:
-                self._moves.computed(call.handover, self._now)
+                self._transfers.computed(call.handover, self._now)
             self._sim_router.queue.wake()
 
     def _began(self, endpoint: SimEndpoint, work: EngineRequest, call: SimCall) -> None:
@@ -246,7 +246,7 @@ class _Run:
             endpoint.began(handover.new_tokens)
         else:
             endpoint.began(0)
-            self._moves.let_go(handover)
+            self._transfers.let_go(handover)
             self._sim_router.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:
