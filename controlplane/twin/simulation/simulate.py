@@ -252,7 +252,6 @@ class _Run:
     def _sample(self, _: None) -> None:
         for endpoint in self._endpoints:
             endpoint.sample(self._now)
-        self._sim_router.queue.look_again()  # as the router does each second
         self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
 
     def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:
