@@ -31,12 +31,11 @@ def add(sketch: Sketch, value: float) -> None:
     sketch[index] = sketch.get(index, 0) + 1
 
 
-def merge(sketches: Iterable[Mapping[int, int] | Mapping[str, int]]) -> Sketch:
-    """The sum. Keys may be text, as they come out of JSON."""
+def merge(sketches: Iterable[Mapping[int, int]]) -> Sketch:
+    """The sum."""
     total: Sketch = {}
     for sketch in sketches:
-        for key, count in sketch.items():
-            index = int(key)
+        for index, count in sketch.items():
             total[index] = total.get(index, 0) + count
     return total
 

@@ -3,7 +3,11 @@
 import asyncio
 import json
 
+from msgspec.structs import fields
+
 from router.contract import redis_keys
+from router.contract.codec import read
+from router.contract.receipt import Receipt
 from router.request.call import Call
 from router.request.outcome import Outcome
 from router.telemetry import receipts
@@ -30,6 +34,13 @@ async def test_a_served_request_leaves_a_whole_receipt(world):
     assert receipt["tpot_ms"] >= 0
     assert receipt["session"]
     assert "alice" not in json.dumps(receipt)
+
+
+async def test_a_receipt_has_the_fields_of_the_contract(world):
+    w = await world(None)
+    receipt = await w.receipt(await w.ask())
+    assert read(Receipt, json.dumps(receipt)).request_id == receipt["request_id"]
+    assert receipt.keys() - {"schema"} <= {field.encode_name for field in fields(Receipt)}
 
 
 async def test_the_streams_copy_has_no_candidates(world):

@@ -28,10 +28,6 @@ def test_merging_is_the_sketch_of_both(left, right):
     assert sketch.merge([made(left), made(right)]) == made(left + right)
 
 
-def test_keys_may_come_out_of_json():
-    assert sketch.merge([{"3": 2}, {3: 1}]) == {3: 3}
-
-
 def test_nothing_has_no_quantile():
     assert sketch.quantile({}, 0.5) is None
 
