@@ -49,6 +49,6 @@ if (moving && button) {
   const log = moving.querySelector(".log");
   if (log) log.scrollTop = log.scrollHeight;
   setInterval(tick, EVERY_MS);
-  setInterval(tell, 1000);
+  setInterval(showAge, 1000);
   showAge();
 }
