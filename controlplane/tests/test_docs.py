@@ -83,6 +83,12 @@ def test_links_in_documents_lead_somewhere(path):
     assert [link for link in links if not (folder / link).exists()] == []
 
 
+@pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/glossary.md"])
+def test_paths_in_documents_exist(path):
+    named = re.findall(r"`((?:router|fleet|controlplane|docs|templates|static)/[a-z0-9_/.]+)`", read(path))
+    assert [name for name in named if not (CODE / name).exists()] == []
+
+
 def test_the_published_description_of_the_api_is_the_one_that_is_served():
     from controlplane.api.api import api
 

@@ -8,7 +8,7 @@ import orjson
 
 from router.flows.post import post
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import blame, failed
+from router.pool.failure_attribution import attribute, failed
 from router.request import predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed, PrefillLate
@@ -43,7 +43,7 @@ async def fetch(
     except TimeoutError:
         raise PrefillLate(f"{endpoint.id} did not compute the prompt within {limit_s:g} s") from None
     except UpstreamError as error:
-        blame(call.pool, endpoint, error)
+        attribute(call.pool, endpoint, error)
         raise PrefillFailed(f"{endpoint.id}: {error}") from None
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000

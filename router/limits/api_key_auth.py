@@ -37,7 +37,7 @@ class Meter:
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     used_at: float = 0.0  # s, Unix
-    told_at: float = 0.0  # the last use that Redis knows of
+    published_use_at: float = 0.0  # the last use that Redis knows of
 
     def follow(self, key: PublishedKey) -> None:
         """Its limits may have changed."""
@@ -130,11 +130,11 @@ class ApiKeyAuth:
             try:
                 await self._cover(meter, needs)
             finally:
-                call.limits = _told(meter)
+                call.limits = _limit_headers(meter)
         for kind, budget in meter.budgets.items():
             budget.held -= needs[kind]
         call.charged = needs["tokens"]
-        call.limits = _told(meter)
+        call.limits = _limit_headers(meter)
 
     async def _cover(self, meter: Meter, needs: dict[str, float]) -> None:
         meter.asking.update(needs)
@@ -216,9 +216,9 @@ class ApiKeyAuth:
 
     def uses(self) -> dict[str, float]:
         """By key id, when it was last used, of those that were since this was last asked for."""
-        found = {name: meter.used_at for name, meter in self.meters.items() if meter.used_at > meter.told_at}
+        found = {name: meter.used_at for name, meter in self.meters.items() if meter.used_at > meter.published_use_at}
         for name, at in found.items():
-            self.meters[name].told_at = at
+            self.meters[name].published_use_at = at
         return found
 
 
@@ -255,7 +255,7 @@ def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
     return ErrorResponse(429, "rate_limit_exceeded", message, retry_after_s=after)
 
 
-def _told(meter: Meter) -> bytes:
+def _limit_headers(meter: Meter) -> bytes:
     """Header lines, by the names that OpenAI gives them."""
     now = asyncio.get_running_loop().time()
     lines = []

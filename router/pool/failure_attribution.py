@@ -9,7 +9,7 @@ from router.pool.pool import Pool
 from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
 
 
-def blame(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
+def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
     """Count a failure, unless the engine is busy rather than dead: late, but recently sampled."""
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return

@@ -12,7 +12,7 @@ from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import blame, failed
+from router.pool.failure_attribution import attribute, failed
 from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
@@ -135,7 +135,7 @@ class Proxy:
             await self._pass_on(call, endpoint, answer, client)
             return True
         except UpstreamError as error:
-            blame(pool, endpoint, error)
+            attribute(pool, endpoint, error)
             attempt.error = tried[endpoint.id] = str(error)
             if outcome.begun:
                 raise

@@ -75,7 +75,7 @@ class TokenBucketStore:
             )
         try:
             async with asyncio.timeout(ANSWER_S):
-                grant = _loan(await self._run(redis_keys.limit_key(key_id), words))
+                grant = _grant(await self._run(redis_keys.limit_key(key_id), words))
             self.routers = len(self._others) + 1
             return grant
         except TimeoutError:
@@ -95,6 +95,6 @@ class TokenBucketStore:
         return await client.evalsha(self._sha, 1, name, *words)
 
 
-def _loan(answer: list[bytes]) -> Grant:
+def _grant(answer: list[bytes]) -> Grant:
     wait, *rest = (float(word) for word in answer)
     return Grant(wait, tuple(rest[::2]), tuple(rest[1::2]))

@@ -75,14 +75,14 @@ def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
         for i, scope in enumerate(payload.scopes)
         if scope not in allowed
     ]
-    if payload.expires_at is not None and not _is_ahead(payload.expires_at):
+    if payload.expires_at is not None and not _is_future(payload.expires_at):
         message = "must lie in the future and carry a time zone"
         found.append({"path": "expires_at", "value": payload.expires_at.isoformat(), "message": message})
     if found:
         raise ApiProblem(422, errors=found)
 
 
-def _is_ahead(at: datetime) -> bool:
+def _is_future(at: datetime) -> bool:
     return at.tzinfo is not None and at > timezone.now()
 
 

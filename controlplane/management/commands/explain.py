@@ -61,8 +61,8 @@ class Command(BaseCommand):
         self.stdout.write("\n")
         head = ("candidate", "h", "n", "score recorded", "score now", "recorded", "now")
         self._table([head, *(_candidate(row) for row in comparison.rows())])
-        told = ", ".join(name.replace("_", " ") for name in comparison.changed)
-        self.stdout.write(f"\ndiffers: {told}" if told else "\nthe same decision")
+        changed = ", ".join(name.replace("_", " ") for name in comparison.changed)
+        self.stdout.write(f"\ndiffers: {changed}" if changed else "\nthe same decision")
 
     def _table(self, rows: list[tuple[str, ...]]) -> None:
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -1,0 +1,39 @@
+"""docs/architecture.md lists every import between packages: an allow-list, and no longer than needed."""
+
+import re
+from pathlib import Path
+
+import grimp
+
+CODE = Path(__file__).resolve().parents[2]
+PACKAGES = ("router", "fleet", "controlplane")
+
+
+def place(module: str) -> str | None:
+    """`router/policy` for a module of that package, `router/*.py` for one beside the packages, None for tests."""
+    top, *rest = module.split(".")
+    if not rest or "tests" in rest or rest[0].startswith(("testing", "migrations")) or "migrations" in rest:
+        return None
+    return f"{top}/{rest[0]}" if (CODE / top / rest[0]).is_dir() else f"{top}/*.py"
+
+
+def actual() -> dict[str, set[str]]:
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    found: dict[str, set[str]] = {}
+    for module in graph.modules:
+        here = place(module)
+        if here is None:
+            continue
+        there = {place(imported) for imported in graph.find_modules_directly_imported_by(module)}
+        found.setdefault(here, set()).update(package for package in there if package not in (None, here))
+    return found
+
+
+def documented() -> dict[str, set[str]]:
+    text = (CODE / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `((?:router|fleet|controlplane)/[^`]+)` \| .+ \| ([^|]+) \|$", text, re.MULTILINE)
+    return {package: set(re.findall(r"`([^`]+)`", imports)) for package, imports in rows}
+
+
+def test_the_tables_list_every_import_between_packages_and_no_other() -> None:
+    assert documented() == actual()
