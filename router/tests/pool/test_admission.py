@@ -79,7 +79,7 @@ async def test_a_request_that_waited_for_as_long_as_its_class_may_is_refused(wor
     refused = await asked
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_timeout")
     assert (await w.receipt(refused))["outcome"] == "refused"
-    assert w.router.recorder.classes(time.time())["demo"]["warm"]["refusals"] == {"queue_timeout": 1}
+    assert w.router.recorder.classes(time.time())["demo"]["warm"].refusals == {"queue_timeout": 1}
     w.engines[0].release.set()
     await asyncio.gather(*running)
     assert len(w.engines[0].received) == 1
