@@ -103,6 +103,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.text("REDIS_URL", f"unix://{quote(str(DATA_DIR / 'run' / 'redis.sock'))}")
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
+JOBS_APP = "controlplane.celery.app"  # that sends the tasks of jobs
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
 # The node that this process runs on: the address at which routers reach its engines, and their ports.

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
-import redis
-from celery import current_app
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
-from kombu.exceptions import OperationalError
+from django.utils.module_loading import import_string
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
 ENDED = (DONE, FAILED, CANCELLED)
@@ -58,8 +57,12 @@ class Stopped(Exception):
 
 def send(job: Job) -> None:
     """Put the task on its queue. While the broker is away the job stays queued and is sent again later."""
+    # Imported here, because every process loads the models and few send jobs.
+    import redis
+    from kombu.exceptions import OperationalError
+
     try:
-        current_app.send_task(job.TASK, args=[job.pk], queue=job.queue)
+        import_string(settings.JOBS_APP).send_task(job.TASK, args=[job.pk], queue=job.queue)
     except (OperationalError, redis.RedisError) as error:
         log.warning("%s %s could not be sent: %s", job.TASK, job.pk, error)
 

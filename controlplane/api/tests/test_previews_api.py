@@ -11,7 +11,6 @@ from controlplane.previews import running, services, subprocess
 from controlplane.previews.analysis import compute
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from controlplane.testing import api_caller
-from fleet import jobs
 
 PREVIEWS = "/policies/default/previews"
 PREVIEW = "/policies/default/draft/preview"
@@ -33,7 +32,7 @@ def draft(policy: Policy) -> Draft:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
     found: list[Any] = []
-    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append(args))
+    monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     monkeypatch.setattr(subprocess, "compute_in_subprocess", compute.compute)
     return found
 

@@ -7,7 +7,7 @@ import redis
 from django.test import Client
 
 from controlplane.audit.models import AuditEntry
-from fleet import jobs, tasks
+from fleet import tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Pool, State
 from fleet.tests.calibration.rows import instance, measure_well
@@ -21,7 +21,9 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
-    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
+    monkeypatch.setattr(
+        "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
+    )
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 from django.test import Client
 
-from fleet import jobs, tasks
+from fleet import tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Instance, Pool, State
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -21,7 +21,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
-    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append(args))
+    monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     return found
 
 

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_dir")]
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
-    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
+    monkeypatch.setattr(
+        "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
+    )
     return found
 
 

@@ -42,10 +42,10 @@ def draft(policy: Policy, pool: Pool) -> Draft:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
-    from fleet import jobs
-
     found: list[Any] = []
-    monkeypatch.setattr(jobs.current_app, "send_task", lambda name, args, queue: found.append((name, args, queue)))
+    monkeypatch.setattr(
+        "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
+    )
     return found
 
 

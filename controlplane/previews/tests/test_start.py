@@ -201,7 +201,7 @@ def test_a_broker_that_is_away_leaves_it_queued(policy, draft, monkeypatch):
     def refuse(*_, **__):
         raise redis.ConnectionError("refused")
 
-    monkeypatch.setattr(jobs.current_app, "send_task", refuse)
+    monkeypatch.setattr("controlplane.celery.app.send_task", refuse)
     assert start(policy).status == QUEUED
 
 
