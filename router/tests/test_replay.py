@@ -42,5 +42,5 @@ async def test_a_request_that_was_never_decided_says_so(world):
     w = await world(None)
     receipt = await w.receipt(await w.ask(model="nope"))
     assert not {"inputs", "candidates"} & set(receipt)
-    with pytest.raises(replay.NotReplayable, match="before anything was decided"):
+    with pytest.raises(replay.NotReplayable, match="was refused before a decision"):
         replay.situation(receipt)
