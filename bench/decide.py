@@ -26,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from router.contract.published import FleetValue, PublishedInstance
-from router.contract.sample import InstanceSample
+from router.contract.redis.published import FleetValue, PublishedInstance
+from router.contract.redis.sample import InstanceSample
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, Policy, Rates, RoutingRequest

@@ -117,8 +117,8 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 def _sampled(count: int) -> str:
     """What the last look of the worker left behind: whether everything was there, and how old it is."""
     from fleet.redis import values_of
-    from router.contract import redis_keys
-    from router.contract.sample import InstanceSample
+    from router.contract.redis import redis_keys
+    from router.contract.redis.sample import InstanceSample
 
     samples = values_of(InstanceSample, redis_keys.instance_key, [f"p-{n}" for n in range(count)]).values()
     assert len(samples) == count, f"{len(samples)} of {count} were sampled"

@@ -31,7 +31,7 @@ from controlplane import redis_server
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.traces.formats import coding_agent
 from controlplane.traces.types import TraceRequest
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.tests.values import stored
 

@@ -12,8 +12,8 @@ import redis
 from celery import bootsteps, signals
 from celery.beat import EmbeddedService
 
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import WorkerPresence
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import FleetEvent
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import FleetEvent
 
 EVENTS_KEPT = 1_000  # on the ticker
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import redis
 import redis.asyncio
 from django.conf import settings
 
-from router.contract.codec import Value, decode
+from router.contract.redis.codec import Value, decode
 
 CONNECT_S = 2
 ANSWER_S = 3  # a page makes several calls; a hanging Redis must not delay it by half a minute for each

@@ -17,9 +17,9 @@ from fleet.redis import values_of
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
 from fleet.spec.versions import VersionStatus, version_statuses
-from router.contract import redis_keys
-from router.contract.sample import InstanceSample
-from router.contract.staleness import NODE_GONE_S
+from router.contract.redis import redis_keys
+from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import NODE_GONE_S
 
 IDLE_AFTER_S = 1.0  # a sample that much younger than the drain covers every request that routers sent before it
 POD_S = 600.0  # to find a machine and pull an image before an engine loads

@@ -17,7 +17,7 @@ from fleet.observe.failover_probe import FailoverProbe
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs, so the next one may run

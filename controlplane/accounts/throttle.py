@@ -6,7 +6,7 @@ import redis
 import structlog
 
 from fleet.redis import connect
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 ATTEMPTS = 8

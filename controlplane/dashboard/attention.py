@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from router.contract.staleness import WORKER_LATE_S
+from router.contract.redis.staleness import WORKER_LATE_S
 
 Json = Mapping[str, Any]
 Found = tuple[int, str, str, str]  # severity (3 act now, 2 soon, 1 look), subject, reason, link

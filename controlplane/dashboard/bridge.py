@@ -16,7 +16,7 @@ import structlog
 from controlplane.dashboard import history
 from controlplane.dashboard.step import current, rows, step
 from fleet.redis import connect, connect_async
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 

@@ -14,12 +14,12 @@ from controlplane.dashboard import attention, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
-from router.contract.fleet_status import FleetEvent, NodeReport, ScalingAdvice
 from router.contract.pools import is_ephemeral
-from router.contract.published import FleetValue, PolicyValue, PublishedInstance
-from router.contract.router_status import WINDOW_S, RouterStatus, Window
-from router.contract.sample import EngineMetrics, InstanceSample
-from router.contract.staleness import ROUTER_GONE_S
+from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice
+from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
+from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
+from router.contract.redis.sample import EngineMetrics, InstanceSample
+from router.contract.redis.staleness import ROUTER_GONE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 

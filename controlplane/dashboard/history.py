@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controlplane.dashboard.latency import LATENCIES, PERCENTILES
-from router.contract.staleness import FRAME_GAP_S
+from router.contract.redis.staleness import FRAME_GAP_S
 
 Json = Mapping[str, Any]
 

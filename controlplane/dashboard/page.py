@@ -8,7 +8,7 @@ from controlplane.dashboard.attention import instance_link
 from controlplane.dashboard.frames import ALL_POOLS
 from controlplane.dashboard.latency import LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.status import KV_SATURATED
-from router.contract import staleness
+from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """The status that an instance is shown with: its state, corrected by its last sample. Pure."""
 
-from router.contract.sample import InstanceSample
-from router.contract.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
+from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
 KV_SATURATED = 0.9  # share of KV blocks in use
 WAITING_SATURATED = 16  # requests waiting in one engine

@@ -11,12 +11,12 @@ import orjson
 import redis
 
 from controlplane.dashboard import frames, history
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import FleetEvent, NodesValue, ScalingAdvice
 from router.contract.pools import is_ephemeral
-from router.contract.published import FleetValue, PolicyValue
-from router.contract.router_status import RouterStatus
-from router.contract.sample import InstanceSample
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAdvice
+from router.contract.redis.published import FleetValue, PolicyValue
+from router.contract.redis.router_status import RouterStatus
+from router.contract.redis.sample import InstanceSample
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ import redis
 
 from controlplane.policies.publication import live_routers
 from fleet.redis import values_of
-from router.contract import redis_keys
-from router.contract.router_status import IndexStatus, RouterStatus
+from router.contract.redis import redis_keys
+from router.contract.redis.router_status import IndexStatus, RouterStatus
 
 log = logging.getLogger(__name__)
 

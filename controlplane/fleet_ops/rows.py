@@ -21,9 +21,9 @@ from fleet.plan.placement import NodeView, refusal
 from fleet.plan.reconcile import waits_for
 from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
-from router.contract import redis_keys
-from router.contract.fleet_status import ScalingAdvice
-from router.contract.sample import InstanceSample
+from router.contract.redis import redis_keys
+from router.contract.redis.fleet_status import ScalingAdvice
+from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import digest
-from router.contract.api_keys import MARK
+from router.contract.redis.api_keys import MARK
 
 ALL_POOLS = "*"
 

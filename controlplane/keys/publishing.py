@@ -12,8 +12,8 @@ from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
 from fleet.redis import connect
-from router.contract import codec, redis_keys
-from router.contract.api_keys import ApiKeysValue, PublishedKey
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute

@@ -8,10 +8,11 @@ from typing import Any
 import redis
 
 from fleet.redis import connect, values_of
-from router.contract import redis_keys, sketch, staleness
-from router.contract.published import FleetValue
-from router.contract.router_status import WINDOW_S, Load, RouterStatus, Window
-from router.contract.sample import InstanceSample
+from router.contract import sketch
+from router.contract.redis import redis_keys, staleness
+from router.contract.redis.published import FleetValue
+from router.contract.redis.router_status import WINDOW_S, Load, RouterStatus, Window
+from router.contract.redis.sample import InstanceSample
 
 FEW = 20  # fewer observations than this are marked
 

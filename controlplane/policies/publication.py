@@ -15,10 +15,10 @@ from controlplane.policies import selectors
 from controlplane.policies.models import PolicyVersion
 from fleet.models import Pool
 from fleet.redis import connect, values_of
-from router.contract import codec, redis_keys, staleness
 from router.contract.pools import is_ephemeral
-from router.contract.published import PolicyAck, PolicyValue
-from router.contract.router_status import RouterStatus
+from router.contract.redis import codec, redis_keys, staleness
+from router.contract.redis.published import PolicyAck, PolicyValue
+from router.contract.redis.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 import redis
 from msgspec import to_builtins
 
-from router.contract import redis_keys
-from router.contract.codec import decode
-from router.contract.receipt import Receipt
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import decode
+from router.contract.redis.receipt import Receipt
 
 Json = Mapping[str, Any]
 PAGE = 500

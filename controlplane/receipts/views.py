@@ -15,7 +15,7 @@ from controlplane.receipts import explain
 from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, recent, written_at
 from controlplane.receipts.replay import compare, own_rules, published, versions
 from fleet.redis import connect
-from router.contract.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
+from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
 from router.policy.replay import NotReplayable
 from router.policy.types import CLASSES
 

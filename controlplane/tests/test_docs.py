@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
@@ -102,7 +102,7 @@ def redis_table():
 
 
 def test_every_redis_key_is_documented():
-    from router.contract import redis_keys
+    from router.contract.redis import redis_keys
 
     table = {re.sub(r"<[^>]+>", "", key) for key in redis_table()}
     named = {v for k, v in vars(redis_keys).items() if k.isupper() and str(v).startswith(redis_keys.PREFIX)}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.redis import connect
-from router.contract import redis_keys
-from router.contract.codec import decode
-from router.contract.receipt import TrafficEntry
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import decode
+from router.contract.redis.receipt import TrafficEntry
 
 PAGE = 500  # entries at a time
 

@@ -10,8 +10,8 @@ import redis
 
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import WorkerPresence
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import WorkerPresence
 
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 

@@ -11,11 +11,11 @@ from fleet.plan.autoscale import EVERY_S, Advice, advise
 from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import LoadPoint, ScalingAdvice
-from router.contract.router_status import RouterStatus
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
+from router.contract.redis.router_status import RouterStatus
+from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
 from router.contract.sketch import Sketch, merge, quantile
-from router.contract.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
 
 TTL_S = 120
 

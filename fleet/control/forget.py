@@ -10,7 +10,7 @@ from fleet.control import nodes
 from fleet.models import Instance, Node, Port
 from fleet.plan.desired import AT_REST
 from fleet.services import NotPossible
-from router.contract.staleness import NODE_GONE_S
+from router.contract.redis.staleness import NODE_GONE_S
 
 _SHOWN = 4  # instances named in a refusal
 

@@ -17,8 +17,8 @@ from fleet.control.launchers import current
 from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.redis import connect
-from router.contract import codec, redis_keys
-from router.contract.fleet_status import NodeReport, NodesValue
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.fleet_status import NodeReport, NodesValue
 
 INVENTORY_S = 60.0
 SILENT_S = 12.0  # without a heartbeat for so long: the control host probes its instances

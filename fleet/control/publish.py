@@ -12,8 +12,8 @@ from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
 from fleet.redis import connect
 from fleet.snapshot import desired_of_all, observed_of
-from router.contract import codec, redis_keys
-from router.contract.published import FleetValue, PublishedInstance
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.published import FleetValue, PublishedInstance
 
 log = logging.getLogger(__name__)
 

@@ -71,7 +71,7 @@ class Kind:
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
-    # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/published.py)
+    # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/redis/published.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
     serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from router.contract.sample import EngineMetrics
+from router.contract.redis.sample import EngineMetrics
 
 WINDOW_S = 60.0  # of rates
 

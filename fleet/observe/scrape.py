@@ -32,10 +32,10 @@ from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
-from router.contract import codec, redis_keys
 from router.contract.engine_metrics import parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
-from router.contract.sample import EngineMetrics, sample_of
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.sample import EngineMetrics, sample_of
 
 PROBE_S = 1.0
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing

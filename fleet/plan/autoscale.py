@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.spec.sections import Autoscale
-from router.contract.fleet_status import LoadPoint
+from router.contract.redis.fleet_status import LoadPoint
 
 EVERY_S = 5.0  # between two load points
 TOLERANCE = 0.1  # share of a target within which nothing changes

@@ -12,8 +12,8 @@ from fleet.control.forget import forget
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port
 from fleet.observe.failover_probe import FailoverProbe
 from fleet.services import NotPossible
-from router.contract import redis_keys
-from router.contract.staleness import NODE_GONE_S
+from router.contract.redis import redis_keys
+from router.contract.redis.staleness import NODE_GONE_S
 from router.tests.values import loaded
 
 pytestmark = pytest.mark.usefixtures("db", "live_redis")

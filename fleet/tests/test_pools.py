@@ -15,7 +15,7 @@ from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import stored
 
 

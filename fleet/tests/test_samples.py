@@ -5,8 +5,8 @@ import json
 from msgspec.structs import replace
 
 from fleet.observe.samples import History
-from router.contract.codec import encode
-from router.contract.sample import EngineMetrics, sample_of
+from router.contract.redis.codec import encode
+from router.contract.redis.sample import EngineMetrics, sample_of
 
 BLANK = EngineMetrics()
 

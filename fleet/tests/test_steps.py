@@ -20,7 +20,7 @@ from fleet.services import FleetChanged, NotPossible
 from fleet.spec.fleet_spec import InvalidFleet, config_hash
 from fleet.tests.world import document
 from fleet.transitions import move
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import loaded, stored
 
 Orders = list[tuple[str, str, str, int]]

@@ -23,8 +23,8 @@ from fleet.node import fencing, logs
 from fleet.node import process as launch
 from fleet.observe.scrape import Scraper
 from fleet.redis import connect
-from router.contract import redis_keys
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
 STANDIN = Path(__file__).with_name("standin.py")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from router.contract.sample import EngineMetrics
+from router.contract.redis.sample import EngineMetrics
 
 _SOURCE = re.compile(rb'[{,]source="([^"]*)"')
 _LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')

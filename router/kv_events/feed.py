@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import zmq
 
-from router.contract.staleness import KV_EVENTS_STALE_S
+from router.contract.redis.staleness import KV_EVENTS_STALE_S
 from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence

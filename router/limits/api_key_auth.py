@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from router.contract.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
+from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from router.contract.published import PublishedInstance
-from router.contract.sample import InstanceSample
-from router.contract.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.published import PublishedInstance
+from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS

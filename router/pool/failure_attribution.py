@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from router.contract.staleness import SAMPLE_STALE_S
+from router.contract.redis.staleness import SAMPLE_STALE_S
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from random import random
 
-from router.contract.codec import Unreadable
 from router.contract.pools import is_ephemeral
-from router.contract.published import FleetValue, PolicyValue, PublishedInstance
-from router.contract.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.codec import Unreadable
+from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest

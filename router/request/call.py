@@ -6,8 +6,8 @@ Fields are grouped by the module that writes them.
 from array import array
 from dataclasses import dataclass, field
 
-from router.contract.api_keys import PublishedKey
-from router.contract.receipt import BLOCK_CHUNKS
+from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.receipt import BLOCK_CHUNKS
 from router.policy.types import Decision
 from router.pool.pool import Pool
 from router.request.outcome import Outcome

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from router.contract.router_status import Load
+from router.contract.redis.router_status import Load
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.pool import Pool

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from router.contract.api_keys import MARK, ApiKeysValue, PublishedKey
+from router.contract.redis.api_keys import MARK, ApiKeysValue, PublishedKey
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from prometheus_client.core import Metric
 
-from router.contract.published import PolicyValue
+from router.contract.redis.published import PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
 from router.request.call import Call

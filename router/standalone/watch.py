@@ -9,8 +9,8 @@ import orjson
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
-from router.contract.published import FleetValue, PublishedInstance
-from router.contract.sample import EngineMetrics, InstanceSample, sample_of
+from router.contract.redis.published import FleetValue, PublishedInstance
+from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed

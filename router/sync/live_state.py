@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from router.contract import codec, redis_keys
-from router.contract.api_keys import ApiKeysValue
-from router.contract.published import FleetValue, PolicyValue
-from router.contract.sample import InstanceSample
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.api_keys import ApiKeysValue
+from router.contract.redis.published import FleetValue, PolicyValue
+from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.sync.redis_link import FAILURES, RedisLink

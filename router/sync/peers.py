@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from redis.typing import EncodableT, FieldT
 
-from router.contract import codec, redis_keys
-from router.contract.router_status import Load, RouterLoad, SentPrompt, SentPrompts
-from router.contract.staleness import PEER_GONE_S
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.router_status import Load, RouterLoad, SentPrompt, SentPrompts
+from router.contract.redis.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools

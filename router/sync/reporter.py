@@ -7,9 +7,9 @@ from typing import Any
 
 import msgpack
 
-from router.contract import codec, redis_keys
-from router.contract.published import PolicyAck
-from router.contract.router_status import RouterStatus, ServedPool
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.published import PolicyAck
+from router.contract.redis.router_status import RouterStatus, ServedPool
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools

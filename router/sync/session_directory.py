@@ -9,7 +9,7 @@ import time
 from typing import cast
 from weakref import WeakSet
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool

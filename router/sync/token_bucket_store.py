@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.limits.token_buckets import Grant, TokenRequest
 from router.sync.redis_link import FAILURES, RedisLink
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from router.contract.router_status import IndexStatus
+from router.contract.redis.router_status import IndexStatus
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS

@@ -1,4 +1,4 @@
-"""Receipts: the record of one decision and its outcome (router/contract/receipt.py).
+"""Receipts: the record of one decision and its outcome (router/contract/redis/receipt.py).
 
 Written as dictionaries: a Receipt of 40 fields takes twice as long to build, for each request.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from router.contract.receipt import Receipt
+from router.contract.redis.receipt import Receipt
 from router.policy.candidates import Candidates
 from router.request.call import Call
 from router.request.offload import Offload

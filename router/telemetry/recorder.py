@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from typing import Any
 
-from router.contract.router_status import Window
+from router.contract.redis.router_status import Window
 from router.policy.types import Decision
 from router.request.call import Call
 from router.telemetry.rates import RateEstimates

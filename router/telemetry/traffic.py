@@ -9,9 +9,9 @@ from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from router.contract import redis_keys
-from router.contract.codec import encode
-from router.contract.receipt import BLOCK_CHUNKS, TrafficEntry
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import encode
+from router.contract.redis.receipt import BLOCK_CHUNKS, TrafficEntry
 from router.prefix.chain import CHUNK_BYTES
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from typing import Any
 
 from router.contract import sketch
-from router.contract.router_status import WINDOW_S, HitShare, Window
+from router.contract.redis.router_status import WINDOW_S, HitShare, Window
 from router.request.call import Call
 
 SLOT_S = 10.0

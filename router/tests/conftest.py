@@ -14,8 +14,8 @@ import redis
 from msgspec import convert
 
 from router.app import Router
-from router.contract import redis_keys
-from router.contract.published import FleetValue, PublishedInstance
+from router.contract.redis import redis_keys
+from router.contract.redis.published import FleetValue, PublishedInstance
 from router.http.server import HttpServer, listen
 from router.policy.schema import document
 from router.sync.redis_source import RedisSource

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.app import Router
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.tokenize.conftest import folder

@@ -6,9 +6,9 @@ import time
 import httpx
 import pytest
 
-from router.contract import redis_keys
-from router.contract.api_keys import ApiKeysValue
-from router.contract.codec import Unreadable, read
+from router.contract.redis import redis_keys
+from router.contract.redis.api_keys import ApiKeysValue
+from router.contract.redis.codec import Unreadable, read
 from router.options import arguments, source
 from router.tests.conftest import entry, key_entry
 from router.tests.engine import hang

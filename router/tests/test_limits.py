@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract import redis_keys
-from router.contract.api_keys import PublishedKey
+from router.contract.redis import redis_keys
+from router.contract.redis.api_keys import PublishedKey
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.limits.token_buckets import Bucket, Budget, TokenRequest, duration

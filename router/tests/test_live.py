@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.sync.reporter import Reporter
 from router.tests.conftest import entry, running

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from router.contract.codec import Unreadable, read
-from router.contract.published import FleetValue
+from router.contract.redis.codec import Unreadable, read
+from router.contract.redis.published import FleetValue
 from router.pool.endpoint import Endpoint
 from router.tests.conftest import entry, instance
 from router.tests.values import stored

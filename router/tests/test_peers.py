@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.metrics import render
 from router.request.request import NOT_READ
 from router.serving.pools import Pools

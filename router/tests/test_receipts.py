@@ -5,9 +5,9 @@ import json
 
 from msgspec.structs import fields
 
-from router.contract import redis_keys
-from router.contract.codec import read
-from router.contract.receipt import Receipt
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import read
+from router.contract.redis.receipt import Receipt
 from router.request.call import Call
 from router.request.outcome import Outcome
 from router.telemetry import receipts

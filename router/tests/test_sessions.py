@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.http.headers import LONGEST_SESSION
 from router.pool.affinity import Affinity
 from router.sync.reporter import SESSIONS_BATCH

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.contract.sample import InstanceSample
+from router.contract.redis.sample import InstanceSample
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.tests.conftest import instance

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.pool.pool import Pool
 from router.prefix.chain import chunk_hashes
 from router.request.call import Call

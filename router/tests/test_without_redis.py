@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.conftest import Published, World, entry, running
 from router.tests.engine import engine
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from router.contract.published import PublishedInstance
+from router.contract.redis.published import PublishedInstance
 from router.pool.pool import Pool
 from router.workers.etcd import Registry
 from router.workers.merge import etcd_of, merged

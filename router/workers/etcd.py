@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from router.contract.published import InstanceRole
+from router.contract.redis.published import InstanceRole
 
 if TYPE_CHECKING:
     import httpx

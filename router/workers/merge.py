@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from router.contract.published import PublishedInstance
+from router.contract.redis.published import PublishedInstance
 from router.workers.etcd import Worker
 
 

@@ -19,8 +19,8 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.fleet_status import ScalingAdvice
 from router.contract.problem import as_json
+from router.contract.redis.fleet_status import ScalingAdvice
 
 router = Router(tags=["fleet"])
 

@@ -18,7 +18,7 @@ from controlplane.receipts import explain
 from controlplane.receipts import reader as receipts
 from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
-from router.contract.redis_keys import RECEIPT_TTL_S
+from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.types import CLASSES
 

@@ -19,7 +19,7 @@ def test_a_parameter_says_where_it_stands_and_its_range() -> None:
 def test_the_fields_of_a_body_say_what_they_take() -> None:
     fields = taken("/experiments", "post")
     assert fields["pool"] == Input(
-        "pool", "body", True, "text, 1 to 63 characters", "Each run gets a pool like this one, or simulates it"
+        "pool", "body", True, "text, 1 to 63 characters", "Each run starts a pool like this one, or simulates it"
     )
     assert fields["pacing"].allowed == "one of auto, timestamps, closed_loop; default auto"
     assert fields["arms"].allowed.startswith("list of text or object with ")

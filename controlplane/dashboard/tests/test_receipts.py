@@ -11,7 +11,7 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.receipts import explain
 from controlplane.receipts.reader import ReceiptFilters, newer_than, recent, written_at
 from controlplane.testing import ApiCaller
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 NOW = time.time()
 

@@ -17,7 +17,7 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.policies import services
 from controlplane.testing import ApiCaller, api_caller
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.tests.values import stored
 

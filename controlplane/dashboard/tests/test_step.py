@@ -9,7 +9,7 @@ import redis
 
 from controlplane.dashboard.step import current, latest, read, rows, step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 NOW = 1_700_000_000.2
 

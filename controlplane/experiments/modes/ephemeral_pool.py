@@ -20,10 +20,10 @@ from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, values_of
-from router.contract import codec, redis_keys
 from router.contract.pools import of_experiment
-from router.contract.published import FleetValue
-from router.contract.router_status import RouterStatus
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.published import FleetValue
+from router.contract.redis.router_status import RouterStatus
 
 READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first

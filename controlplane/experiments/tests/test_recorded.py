@@ -19,7 +19,7 @@ from controlplane.experiments.tests.stand_in import StandIn
 from controlplane.traces import library
 from controlplane.traces.models import Trace
 from controlplane.traces.tests.test_recorded_format import recorded_line
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 pytestmark = pytest.mark.django_db
 OTTO = Actor("user", "otto")

@@ -22,7 +22,7 @@ import redis
 
 from controlplane import redis_server
 from controlplane.up.plan import celery
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ from django.test import Client
 
 from controlplane.fleet_pages.tests.test_pages import text_of
 from fleet.tests.world import World
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import stored
 
 EXACT = {

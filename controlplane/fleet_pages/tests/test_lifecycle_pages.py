@@ -16,7 +16,7 @@ from fleet.control import autoscaler, nodes
 from fleet.models import Instance, Node, Pool, PoolVersion, State
 from fleet.redis import connect
 from fleet.tests.world import World, document
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import stored
 
 

@@ -10,9 +10,9 @@ from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import Terms
-from router.contract import redis_keys
-from router.contract.api_keys import ApiKeysValue, keyring
-from router.contract.codec import read
+from router.contract.redis import redis_keys
+from router.contract.redis.api_keys import ApiKeysValue, keyring
+from router.contract.redis.codec import read
 
 pytestmark = pytest.mark.usefixtures("pools")
 

@@ -9,7 +9,7 @@ from controlplane.audit.services import Actor
 from controlplane.policies import services
 from controlplane.policies.models import Policy
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import loaded, stored
 
 ADA = Actor("user", "ada")

@@ -5,7 +5,8 @@ import pytest
 from controlplane.policies import services
 from controlplane.policies.metrics import METRICS, policy_metrics
 from controlplane.policies.tests.conftest import OTTO
-from router.contract import redis_keys, sketch, staleness
+from router.contract import sketch
+from router.contract.redis import redis_keys, staleness
 from router.policy.schema.parameters import PARAMETERS
 from router.tests.values import stored
 

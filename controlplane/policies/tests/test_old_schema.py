@@ -12,7 +12,7 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY
 from controlplane.policies.tests.test_editor_page import form_of
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.tests.values import loaded
 

@@ -6,7 +6,7 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.models import Draft, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.tests.values import loaded
 

@@ -5,7 +5,7 @@ import pytest
 from controlplane.policies import publication, services
 from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
 from router.tests.values import loaded
 

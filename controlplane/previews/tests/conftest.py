@@ -12,7 +12,7 @@ from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
 from controlplane.traces.tests.test_recorded_format import recorded_line
 from fleet.models import Pool
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 OTTO = Actor("user", "otto")
 NOW = 1_700_000_000.0

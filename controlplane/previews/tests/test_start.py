@@ -14,7 +14,7 @@ from controlplane.previews.services import Asked
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 
 pytestmark = pytest.mark.usefixtures("sent")
 

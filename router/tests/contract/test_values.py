@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from router import contract
-from router.contract.codec import RedisValue, Unreadable, decode, encode, read
-from router.contract.published import FleetValue, PolicyAck
-from router.contract.receipt import Receipt
+from router.contract.redis.codec import RedisValue, Unreadable, decode, encode, read
+from router.contract.redis.published import FleetValue, PolicyAck
+from router.contract.redis.receipt import Receipt
 
 for module in pkgutil.iter_modules(contract.__path__):
     importlib.import_module(f"router.contract.{module.name}")

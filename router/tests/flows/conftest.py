@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from router.app import Router
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.conftest import Published, entry, running
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.engine import USAGE, events, reply
 from router.tokenize.api_paths import LIMITS, UNCOMPUTED
 from router.tokenize.prompt import RENDERERS

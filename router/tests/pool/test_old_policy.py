@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.published import PolicyValue
+from router.contract.redis.published import PolicyValue
 from router.pool.pool import Pool
 from router.standalone.files import read_policy
 

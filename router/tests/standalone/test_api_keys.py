@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.contract.api_keys import keyring
+from router.contract.redis.api_keys import keyring
 from router.standalone.api_keys import read_keys
 from router.standalone.text import BadInput
 

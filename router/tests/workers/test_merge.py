@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from router.contract.published import PublishedInstance
+from router.contract.redis.published import PublishedInstance
 from router.tests.conftest import instance
 from router.workers.etcd import Worker, workers
 from router.workers.merge import etcd_of, merged

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
-from router.contract import redis_keys
+from router.contract.redis import redis_keys
 from router.tests.values import stored
 
 LOG_LINES = 120

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from controlplane.twin.simulation import sim_endpoint, sim_router, simulate
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
 from fleet.engine.engine import StepResult
-from router.contract.published import FleetValue, PublishedInstance
+from router.contract.redis.published import FleetValue, PublishedInstance
 from router.http.errors import ErrorResponse
 from router.policy.types import Policy, Rates
 from router.pool import pool as pool_module

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 
 InstanceRole = Literal["prefill", "decode", "both"]
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from router.contract.codec import RedisValue, Upgrade
+from router.contract.redis.codec import RedisValue, Upgrade
 
 BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of recorded traffic
 

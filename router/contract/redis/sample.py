@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):

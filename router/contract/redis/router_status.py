@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 from router.contract.sketch import Sketch
 
 WINDOW_S = 60  # that a Window covers

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from router.contract.codec import RedisValue
+from router.contract.redis.codec import RedisValue
 
 MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
 
