@@ -50,7 +50,7 @@ export function policies(frame, pool) {
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
     if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
     line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated", "badge"), " "] : []), link, " ",
-      element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.strategyrs} routers`, "muted"));
+      element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     return line;
   }));
 }
