@@ -1,4 +1,4 @@
-"""/metrics: the router's counters in Prometheus' text format, gathered when asked: serving pays for none of it."""
+"""/metrics: the router's counters in Prometheus' text format, collected at each scrape, at no cost to serving."""
 
 import asyncio
 from collections import Counter
@@ -38,41 +38,43 @@ class RouterCollector(Collector):
         yield from prefix_metrics.metrics(self._pools.all())
         yield from memory_limits.metrics(self._pools.all())
         yield from self._keys()
-        yield _single("tasks", "Tasks of the event loop: about one a request, and a few that stay", _tasks())
+        yield _single("tasks", "Tasks of the event loop: about one per request and a few permanent ones", _tasks())
         yield from self._source.metrics()
 
     def _traffic(self) -> Iterator[Metric]:
         record = self._recorder
-        yield _counter("requests", "Requests by how they ended", ("pool", "class", "outcome"), record.outcomes())
+        yield _counter("requests", "Requests by outcome", ("pool", "class", "outcome"), record.outcomes())
         yield _counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries)
-        yield _counter("errors", "Errors that clients were given", ("pool", "code"), record.errors)
+        yield _counter("errors", "Errors returned to clients", ("pool", "code"), record.errors)
         yield _counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions)
         offloads = ("pool", "connector", "outcome")
-        yield _counter("offloads", "Prefills that were to be computed elsewhere", offloads, record.offloads)
-        yield _counter("tokens", "Tokens as engines report them, and as predicted", ("pool", "kind"), record.tokens())
-        yield _histogram("time_to_first_token_seconds", "First byte of a streamed answer", _of(record, "ttft"))
-        yield _histogram("time_per_output_token_seconds", "Per output token after the first", _of(record, "tpot"))
-        yield _histogram("request_seconds", "Whole requests that were served", _of(record, "e2e"))
+        yield _counter("offloads", "Prefills placed on another instance", offloads, record.offloads)
+        yield _counter("tokens", "Tokens reported by engines, and predicted", ("pool", "kind"), record.tokens())
+        yield _histogram(
+            "time_to_first_token_seconds", "Time to the first byte of a streamed response", _of(record, "ttft")
+        )
+        yield _histogram("time_per_output_token_seconds", "Time per output token after the first", _of(record, "tpot"))
+        yield _histogram("request_seconds", "Duration of served requests", _of(record, "e2e"))
 
     def _keys(self) -> Iterator[Metric]:
-        """By name, as people know them; there are as many as were made."""
+        """Labelled by key name; the number of keys bounds the number of series."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
         for meter in self._pools.auth.meters.values():
             tokens[(meter.key.name,)] += meter.tokens
             for outcome, count in meter.outcomes.items():
                 requests[meter.key.name, outcome] += count
-        yield _counter("key_requests", "Requests with an API key by how they ended", ("key", "outcome"), requests)
-        yield _counter("key_tokens", "Tokens that engines report for an API key", ("key",), tokens)
+        yield _counter("key_requests", "Requests with an API key by outcome", ("key", "outcome"), requests)
+        yield _counter("key_tokens", "Tokens reported by engines for an API key", ("key",), tokens)
 
     def _instances(self) -> Iterator[Metric]:
         labels = ("pool", "instance")
-        inflight = _gauge("inflight_requests", "Requests sent and not over", labels)
-        prefill = _gauge("inflight_prefill_tokens", "New tokens sent and without a first byte", labels)
-        decodes = _gauge("inflight_decodes", "Streams after their first byte", labels)
+        inflight = _gauge("inflight_requests", "Requests sent and not finished", labels)
+        prefill = _gauge("inflight_prefill_tokens", "New tokens of requests without a first byte", labels)
+        decodes = _gauge("inflight_decodes", "Streams past their first byte", labels)
         breaker = _gauge("breaker_open", "1 while the breaker is not closed", labels)
-        connections = _gauge("upstream_connections", "Connections to the engine, idle ones too", labels)
-        chunks = _gauge("prefix_chunks", "Prompt chunks that it is believed to hold", labels)
+        connections = _gauge("upstream_connections", "Connections to the engine, including idle ones", labels)
+        chunks = _gauge("prefix_chunks", "Prompt chunks expected in the instance's cache", labels)
         for pool in self._pools.all():
             for endpoint in pool.endpoints.values():
                 key = (pool.name, endpoint.id)
@@ -85,11 +87,11 @@ class RouterCollector(Collector):
         yield from (inflight, prefill, decodes, breaker, connections, chunks)
 
     def _pools_state(self) -> Iterator[Metric]:
-        version = _gauge("policy_version", "Version in force, 0 for the built-in default", ("pool",))
+        version = _gauge("policy_version", "Current version, 0 for the built-in default", ("pool",))
         ready = _gauge("ready_instances", "Instances that take requests", ("pool",))
         sessions = _gauge("sessions", "Sessions with a known instance", ("pool",))
-        waiting = _gauge("queued_requests", "Requests that wait for room", ("pool", "class"))
-        ratio = _gauge("tokens_per_byte", "Learned from the usage in answers", ("pool",))
+        waiting = _gauge("queued_requests", "Requests waiting for capacity", ("pool", "class"))
+        ratio = _gauge("tokens_per_byte", "Estimated from the usage in responses", ("pool",))
         for pool in self._pools.all():
             version.add_metric((pool.name,), pool.version)
             ready.add_metric((pool.name,), pool.ready)
@@ -101,10 +103,12 @@ class RouterCollector(Collector):
         yield from self._rates()
 
     def _rates(self) -> Iterator[Metric]:
-        """Zero is not known yet."""
-        prefill = _gauge("prefill_tokens_per_second", "Of an instance that computes one prompt", ("pool",))
-        transfer = _gauge("transfer_bytes_per_second", "Of KV between instances", ("pool",))
-        setup = _gauge("transfer_setup_seconds", "Of a KV transfer, however small", ("pool",))
+        """0 means unknown."""
+        prefill = _gauge(
+            "prefill_tokens_per_second", "Prefill speed of an instance that computes one prompt", ("pool",)
+        )
+        transfer = _gauge("transfer_bytes_per_second", "Transfer rate of KV blocks between instances", ("pool",))
+        setup = _gauge("transfer_setup_seconds", "Fixed time of a KV transfer", ("pool",))
         for pool in self._pools.all():
             prefill.add_metric((pool.name,), pool.rates.prefill_tokens_per_s)
             transfer.add_metric((pool.name,), pool.rates.transfer_bytes_per_s)
@@ -113,20 +117,20 @@ class RouterCollector(Collector):
 
 
 def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Iterator[Metric]:
-    yield _single("redis_up", "1 when Redis answered last", float(live.redis_up))
+    yield _single("redis_up", "1 when Redis answered the last command", float(live.redis_up))
     yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
-    yield _total("receipts_lost", "Receipts dropped while Redis was away", record.lost)
+    yield _total("receipts_lost", "Receipts dropped while Redis was unreachable", record.lost)
     written = {(result,): count for result, count in record.traffic.items()}
     yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
-    yield _total("unreadable_values", "Values in Redis that were not understood", live.unreadable)
-    yield _single("other_routers", "Routers on the same Redis that are heard of", len(peers))
+    yield _total("unreadable_values", "Values in Redis that could not be read", live.unreadable)
+    yield _single("other_routers", "Other routers alive on the same Redis", len(peers))
     exchanged = {("heard",): peers.taken, ("told",): peers.prompts_sent, ("dropped",): peers.untold}
-    yield _counter("exchanged_prompts", "Prompts whose place routers tell each other", ("result",), exchanged)
+    yield _counter("exchanged_prompts", "Prompts exchanged between routers", ("result",), exchanged)
 
 
 def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:
     counted = {(result,): count for result, count in reloads.items()}
-    yield _counter("reloads", "Times that the policy and instances were read again", ("result",), counted)
+    yield _counter("reloads", "Reloads of the policy and instances", ("result",), counted)
 
 
 def render(source: "PoolSource") -> bytes:
@@ -138,7 +142,7 @@ def render(source: "PoolSource") -> bytes:
 def _tasks() -> int:
     try:
         return len(asyncio.all_tasks())
-    except RuntimeError:  # asked for outside of the event loop
+    except RuntimeError:  # called outside the event loop
         return 0
 
 

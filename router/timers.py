@@ -1,4 +1,4 @@
-"""Deadlines that share one timer: a timer for each would cost every request two."""
+"""Deadlines that share one timer; separate timers would cost each request two."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,16 +10,16 @@ Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
-    """Calls `expire` with each item that was not stopped in time, up to GRAIN_S late."""
+    """Calls `expire` with each item whose deadline passed, up to GRAIN_S late."""
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Item], None]) -> None:
         self._loop = loop
         self._expire = expire
-        self._due: dict[Item, float] = {}  # s, the loop's time
+        self._due: dict[Item, float] = {}  # s, loop time
         self._timer: asyncio.TimerHandle | None = None
-        self._next = 0.0  # when the timer fires
+        self._next = 0.0  # time when the timer fires
 
     def __len__(self) -> int:
         return len(self._due)

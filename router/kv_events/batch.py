@@ -1,6 +1,6 @@
-"""vLLM's KV events as they come: msgpack `[time, [event, …], rank]`, an event a map with `type` or an array. Pure.
+"""Decodes vLLM's KV events: msgpack `[time, [event, …], rank]`; an event is a map with `type`, or an array. Pure.
 
-A name of a block is an int, or bytes of which the last eight are kept. Kinds of events that are not known are left out.
+A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped.
 """
 
 import sys
@@ -13,7 +13,7 @@ import msgpack
 
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
-# Of an event that is an array, as vLLM wrote them first: the fields in order, after the type.
+# Fields of an array event (vLLM's first format) in order, after the type.
 _STORED = (
     "block_hashes",
     "parent_block_hash",
@@ -26,26 +26,26 @@ _STORED = (
 )
 _REMOVED = ("block_hashes", "medium")
 _MEDIA = {"GPU": DEVICE, "CPU": HOST}  # all others are slower: STORAGE, DISK, FS …
-# Blocks that every later token needs. A model may have further groups of layers, with a sliding window or a state.
+# Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state.
 _WHOLE = (None, "full_attention", "mla_attention")
-_SPREAD = 0x9E3779B97F4A7C15  # odd, so different names stay different: small ones become good hashes
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so distinct names stay distinct while small ones become good hashes
 _WORD = (1 << 64) - 1
 
 
 class Undecodable(ValueError):
-    """What came is no batch of events; the message says why."""
+    """The payload is not a batch of events; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlocksStored:
     names: Sequence[int]
     parent: int | None
-    tokens: bytes  # 32-bit little-endian; empty when the engine names blocks that it has told of before
+    tokens: bytes  # 32-bit little-endian; empty when the engine names blocks of earlier events
     block_size: int
     tier: int
     extras: Sequence[bytes]
     group: int | None
-    whole: bool  # of layers that attend to everything
+    whole: bool  # from layers with full attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _tier(raw: dict[str, Any]) -> int:
 
 
 def _extra(extra: object) -> bytes:
-    """What the engine hashes into a block besides its tokens."""
+    """Inputs of a block's hash besides its tokens."""
     return bytes(msgpack.packb(extra, default=str)) if extra else b""
 
 
@@ -159,6 +159,6 @@ def _extras(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
 
 
 def _adapter(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
-    """Before events had extra keys, they named the adapter alone."""
+    """Older events have no extra keys and name only the adapter."""
     adapter = raw.get("lora_name") or raw.get("lora_id")
     return [_extra([adapter])] * blocks if adapter is not None else ()

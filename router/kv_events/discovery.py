@@ -5,7 +5,7 @@ from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
 TIMEOUT_S = 5.0
-LONGEST = 1 << 20  # bytes of an answer
+LONGEST = 1 << 20  # bytes of a response
 
 
 async def discover(url: str) -> KvEventSource:
@@ -22,7 +22,7 @@ async def discover(url: str) -> KvEventSource:
         finally:
             connection.release()
     except UpstreamError as error:
-        raise NoEvents(f"it does not say where its KV events are: {error}") from None
+        raise NoEvents(f"/kv_event_sources does not answer: {error}") from None
     finally:
         upstream.close(running_too=True)
     if status != 200:

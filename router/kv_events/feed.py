@@ -1,8 +1,8 @@
-"""One instance's KV events on their way into the index: found, subscribed to, kept complete, believed or not.
+"""Feeds one instance's KV events into the index: discovery, subscription, completeness, trust.
 
-An engine is asked every few seconds whether something came after its last batch, so that one that is idle is told from
-one whose events are lost. Whatever cannot be made good (a gap that it cannot replay, a connection that broke) empties
-the instance's part of the index.
+The engine is asked every few seconds for batches after its last one, which distinguishes an idle engine from lost
+events. An unrecoverable loss (a gap that the engine cannot replay, a broken connection) clears the instance's part of
+the index.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from router.prefix.exact.index import ExactIndex, IndexFull
 
 log = logging.getLogger("weir.router")
 
-CONFIRM_S = 2.0  # a quiet engine is asked this often
-BEHIND_S = 1.0  # events that are taken later than this after they were sent speak of a cache that is no more
-ANSWER_S = 5.0  # for the answer to a replay request
+CONFIRM_S = 2.0  # interval of asking a quiet engine
+BEHIND_S = 1.0  # events applied later than this describe an outdated cache
+ANSWER_S = 5.0  # time-out of a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
 
@@ -32,7 +32,7 @@ Discover = Callable[[], Awaitable[KvEventSource]]
 
 
 class Feed:
-    """`run` until it is cancelled. `trouble` says why the index is not to be believed, "" when it is."""
+    """`run` lasts until cancelled. `trouble` is the reason not to trust the index, "" when it is trusted."""
 
     def __init__(
         self, instance: str, discover: Discover, index: ExactIndex, context: "zmq.Context[zmq.Socket[bytes]]"
@@ -41,30 +41,30 @@ class Feed:
         self._discover = discover
         self._index = index
         self._context = context
-        self._group: int | None = None  # of the layers that attend to everything; the first that is told of
+        self._group: int | None = None  # group of full-attention layers: the first in the events
         self._group_known = False
         self._sequence = self._new_sequence()
         self._lost = asyncio.Event()
         self._events: ZmqSubscription | None = None
         self._replay: ZmqSubscription | None = None
         self._asked_at: float | None = None  # s, monotonic
-        self._why = "its events are not subscribed to yet"
-        self.complete = False  # everything since the engine started, or since it was emptied, has been seen
-        self.block_size = 0  # tokens; 0: no block has been told of
-        self.event_at: float | None = None  # s, Unix, the engine's clock: of the latest batch
-        self.confirmed_at: float | None = None  # s, Unix: known to be up to date then
-        self.behind_s = 0.0  # how much later than the quickest one the latest batch was taken
-        self._quickest_s = math.inf  # from the engine's clock to ours, which need not agree
+        self._why = "the router has not subscribed to its events yet"
+        self.complete = False  # all events since the engine's start or last clear were seen
+        self.block_size = 0  # tokens; 0 before the first block event
+        self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
+        self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
+        self.behind_s = 0.0  # delay of the latest batch beyond the shortest delay seen
+        self._quickest_s = math.inf  # shortest delay; includes the difference of the two clocks
         self.purges = 0
         self.batches = 0
-        self._gaps = self._replayed = 0  # of earlier connections
+        self._gaps = self._replayed = 0  # counts of earlier connections
 
     @property
     def trouble(self) -> str:
         if self._why:
             return self._why
         if self.confirmed_at is None:
-            return "its events have not been caught up with yet"
+            return "the replay of its earlier events is not complete yet"
         age = time.time() - self.confirmed_at
         if age > KV_EVENTS_STALE_S:
             return f"it has not confirmed its events for {age:.0f} s"
@@ -89,17 +89,15 @@ class Feed:
             except NoEvents as why:
                 self._stop(str(why))
             except zmq.ZMQError as error:
-                self._stop(f"its events cannot be subscribed to: {error.strerror}")
+                self._stop(f"cannot subscribe to its events: {error.strerror}")
             except IndexFull as error:
                 self._stop(str(error))
                 pause_s = LONGEST_RETRY_S
             except asyncio.CancelledError:
-                self._stop("it is not followed any more")
+                self._stop("its events are no longer followed")
                 raise
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_S)
-
-    # Inside
 
     def _new_sequence(self) -> Sequence:
         return Sequence(self._apply, self._lose, self._ask)
@@ -121,7 +119,7 @@ class Feed:
         self._sequence.start()
 
     async def _follow(self) -> None:
-        """Until the connection is lost."""
+        """Return when the connection is lost."""
         while not self._lost.is_set():
             try:
                 async with asyncio.timeout(CONFIRM_S / 2):
@@ -143,7 +141,7 @@ class Feed:
         if self._replay is not None and quiet_s > CONFIRM_S:
             self._sequence.confirm()
         elif self._replay is None and self._events is not None and self._events.connected and self.batches:
-            self.confirmed_at = time.time()  # heartbeats are answered: nothing is on its way for long
+            self.confirmed_at = time.time()  # the connection answers heartbeats, so no event is long under way
 
     def _live(self, frames: list[bytes]) -> None:
         if len(frames) != 3:
@@ -161,7 +159,7 @@ class Feed:
             self.behind_s = now - self.event_at - self._quickest_s
 
     def _seen_before(self, payload: bytes) -> None:
-        """A replayed batch comes again; or the engine has started again and counts from the beginning."""
+        """Either a batch that was replayed too, or the engine restarted and counts from 0 again: then reconnect."""
         try:
             newer = self.event_at is not None and decode(payload).at > self.event_at
         except Undecodable:
@@ -174,7 +172,7 @@ class Feed:
             return
         number = int.from_bytes(frames[-2], "big", signed=True)
         if number >= 0:
-            self._asked_at = time.monotonic()  # it is answering
+            self._asked_at = time.monotonic()  # the replay makes progress
             self._sequence.replayed_one(number, frames[-1])
             return
         self._asked_at = None
@@ -200,8 +198,8 @@ class Feed:
         except IndexFull as error:
             self._failure = error
             self._lost.set()
-        except Exception:  # of ours: what has been taken by half is not to be believed
-            log.exception("%s: its events could not be taken", self.instance)
+        except Exception:  # our own bug: do not trust a half-applied batch
+            log.exception("%s: could not apply its events", self.instance)
             self._lose()
         else:
             self.event_at = batch.at
@@ -223,7 +221,7 @@ class Feed:
                 index.drop(instance, event.names, event.tier)
 
     def _counts(self, event: BlocksStored) -> bool:
-        """Whether it is of the group of layers that is followed, the first that attends to everything."""
+        """Whether the event belongs to the followed group, the first with full attention."""
         if not event.whole:
             return False
         if not self._group_known:
@@ -231,7 +229,7 @@ class Feed:
         return event.group == self._group
 
     def _lose(self) -> None:
-        """Something is missing and will not come."""
+        """Events are missing and cannot be replayed."""
         self._empty()
         self.complete = False
 

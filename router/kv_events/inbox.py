@@ -1,4 +1,4 @@
-"""A ZMQ socket read on the event loop: `take` gets each message, a few at a time so that others have their turn too."""
+"""A ZMQ socket on the event loop: `take` gets each message, a few per loop iteration so other tasks can run."""
 
 import asyncio
 import time
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-SLICE_S = 0.002  # of reading in one go
+SLICE_S = 0.002  # time limit of one batch of reads
 
-HIGH_WATER_MARK = 10_000  # messages; what does not fit is lost, noticed as a gap and asked for
+HIGH_WATER_MARK = 10_000  # messages; a dropped one shows as a gap and is requested again
 HEARTBEAT_MS = 1_000
-SILENCE_MS = 3_000  # without an answer to heartbeats the connection is given up
+SILENCE_MS = 3_000  # the connection is closed without an answer to heartbeats
 
 
 class ZmqSubscription:
-    """Closes by `close`. `gone` is called when the connection was there and is lost."""
+    """Open until `close`. `gone` is called when an established connection is lost."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ZmqSubscription:
         self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """The file descriptors only tell of news, which any call of ZMQ may swallow: look now and then."""
+        """Poll for messages: ZMQ's file descriptors are edge-triggered, and any ZMQ call may consume the edge."""
         self._watch()
         self._read()
 
@@ -60,8 +60,8 @@ class ZmqSubscription:
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
-            return  # not connected: the caller gives up waiting for the answer
-        self._later()  # sending may have swallowed the signal that something came
+            return  # not connected: the caller's wait times out
+        self._later()  # sending may have consumed the signal of a new message
 
     def close(self) -> None:
         if self._socket.closed:
@@ -78,7 +78,7 @@ class ZmqSubscription:
         self._socket.close()
 
     def _read(self) -> None:
-        """What has come, until there is nothing more: the file descriptor would not tell of it again."""
+        """Read until nothing is left: the file descriptor does not signal remaining messages again."""
         until = time.perf_counter() + SLICE_S
         while not self._socket.closed:
             try:

@@ -1,4 +1,4 @@
-"""Keeps one feed for each instance that publishes KV events, and says which index is believed of each instance."""
+"""Runs one feed per instance that publishes KV events, and selects the index to trust for each instance."""
 
 import asyncio
 import contextlib
@@ -20,8 +20,8 @@ from router.prefix.exact.index import ExactIndex
 log = logging.getLogger("weir.router")
 
 STEP_S = 0.5
-RESTING = ("stopped", "failed", "starting")  # states of an instance that has no engine to ask
-SWEPT_BLOCKS = 1_000  # in one go, some milliseconds
+RESTING = ("stopped", "failed", "starting")  # states without a running engine
+SWEPT_BLOCKS = 1_000  # per step, some milliseconds
 SWEEP_PAUSE_S = 0.01
 
 
@@ -31,7 +31,7 @@ class Listener:
         self._tasks: dict[Feed, asyncio.Task[None]] = {}
 
     async def run(self, pools: Iterable[Pool]) -> None:
-        """Until cancelled; `pools` is looked at again and again."""
+        """Runs until cancelled; `pools` is read again at each step."""
         try:
             while True:
                 try:
@@ -43,7 +43,7 @@ class Listener:
             await self.close()
 
     async def step(self, pools: Iterable[Pool]) -> None:
-        """Feeds end with their members, new members get theirs, and everybody is judged."""
+        """Stop feeds of removed endpoints, start feeds of new ones, and select each endpoint's index."""
         pools = list(pools)
         followed = {endpoint.feed for pool in pools for endpoint in pool.endpoints.values() if _publishes(endpoint)}
         for feed in [feed for feed in self._tasks if feed not in followed]:
@@ -62,7 +62,7 @@ class Listener:
             self._context = None
 
     def _follow(self, pool: Pool) -> None:
-        """A member is one life of an engine, and so is a feed."""
+        """One feed per endpoint, that is per epoch of an instance."""
         state = pool.kv_event_state
         for endpoint in pool.endpoints.values():
             if not _publishes(endpoint) or endpoint.feed in self._tasks:
@@ -82,13 +82,13 @@ class Listener:
 
 
 def judge(pool: Pool) -> None:
-    """Which index each member is believed by, from now on."""
+    """Select the index to trust for each endpoint."""
     state = pool.kv_event_state
     for endpoint in pool.endpoints.values():
         feed, before = endpoint.feed, endpoint.belief
         if feed is not None and state.index is not None:
             blocks = endpoint.kv_tokens // (feed.block_size or endpoint.block_size)
-            state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM keeps one to itself
+            state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         complete = feed is not None and feed.complete
         endpoint.belief = believe(trouble, complete, endpoint.exact, endpoint.approximate)
@@ -107,7 +107,7 @@ def judge(pool: Pool) -> None:
 
 
 async def _sweep(pool: Pool) -> None:
-    """Forget what is gone, a piece at a time."""
+    """Remove dropped blocks from the index in small steps."""
     index = pool.kv_event_state.index
     while index is not None:
         if not index.sweep(SWEPT_BLOCKS):

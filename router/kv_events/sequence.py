@@ -1,26 +1,26 @@
-"""The order of an engine's batches: each has the next number, what is missing is asked for, what is lost is said. Pure.
+"""Orders an engine's numbered batches: requests missing ones and reports lost ones. Pure.
 
-`live` and `replayed` take what came and call `apply` with each batch in its turn. After a gap that cannot be filled
-`lose` is called: nothing that was known before can be relied upon.
+`live` and `replayed_one` receive batches and call `apply` with each in order. `lose` is called after a gap that cannot
+be filled: the state before the gap is then unreliable.
 """
 
 from collections.abc import Callable
 
-KEPT = 20_000  # batches that came too early, while the missing ones are on their way
+KEPT = 20_000  # batches held back while missing ones are requested
 
 
 class Sequence:
     def __init__(self, apply: Callable[[bytes], None], lose: Callable[[], None], ask: Callable[[int], bool]) -> None:
-        """`ask(n)`: have the batches from number n on replayed; False when that cannot be."""
+        """`ask(n)`: request a replay from number n; False when the engine offers no replay."""
         self._apply = apply
         self._lose = lose
         self._ask = ask
         self._early: dict[int, bytes] = {}
         self._asking = False
-        self._again = False  # the gap was found after the question under way was asked
+        self._again = False  # the gap appeared after the pending replay request
         self.next = 0
         self.gaps = 0
-        self.replayed = 0  # batches that came on request
+        self.replayed = 0  # batches received by replay
         self.losses = 0
 
     @property
@@ -29,20 +29,20 @@ class Sequence:
 
     @property
     def whole(self) -> bool:
-        """Nothing is missing of what has been heard of."""
+        """No batch is missing before the latest known one."""
         return not self._early
 
     def start(self) -> None:
-        """Ask for everything that the engine still has."""
+        """Request all batches that the engine still holds."""
         self._asking = self._ask(self.next)
 
     def confirm(self) -> None:
-        """Ask whether something came after the last one; the answer ends with `replay_ended`."""
+        """Ask for batches after the last one; the reply ends with `replay_ended`."""
         if not self._asking:
             self._asking = self._ask(self.next)
 
     def live(self, number: int, payload: bytes) -> bool:
-        """False for a number that was seen before."""
+        """False for a number that was already seen."""
         if number < self.next:
             return False
         if number > self.next:
@@ -55,14 +55,14 @@ class Sequence:
     def replayed_one(self, number: int, payload: bytes) -> None:
         if number < self.next:
             return
-        if number > self.next:  # the engine has no more of what is before
+        if number > self.next:  # the engine no longer holds the batches before
             self._jump(number)
         self.replayed += 1
         self._take(payload)
         self._take_early()
 
     def replay_ended(self) -> None:
-        """Everything that the engine had when it was asked was sent; or, it does not answer."""
+        """The engine has sent all it held at the request, or does not answer."""
         self._asking = False
         if self._early and self._again:
             self._again = False
@@ -88,7 +88,7 @@ class Sequence:
         self._lose()
 
     def _take(self, payload: bytes) -> None:
-        self._early.pop(self.next, None)  # it came both ways
+        self._early.pop(self.next, None)  # received live and by replay
         self.next += 1
         self._apply(payload)
 

@@ -1,6 +1,6 @@
-"""Where an engine publishes its KV events: `GET /kv_event_sources`, understood. Pure.
+"""Parses an engine's `GET /kv_event_sources`, the addresses of its KV events. Pure.
 
-The answer is a list of sources, one per data-parallel rank, or the same as a map by rank.
+The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when
 
 
 class NoEvents(Exception):
-    """The engine publishes no events that can be followed; the message says why."""
+    """The engine publishes no events that can be followed; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvEventSource:
     endpoint: str
-    replay: str | None  # None: what was missed cannot be asked for
+    replay: str | None  # None: no replay of missed events
     topic: str
 
 
 def parse(raw: bytes, url: str) -> KvEventSource:
-    """`url`: where the engine answered, which stands for "every address". Raises NoEvents."""
+    """`url`: the engine's address, which replaces wildcard addresses in its response. Raises NoEvents."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -34,7 +34,7 @@ def parse(raw: bytes, url: str) -> KvEventSource:
         raise NoEvents("its /kv_event_sources lists no sources")
     if not listed:
         raise NoEvents("it publishes no KV events")
-    if len(listed) > 1:  # each rank has a cache of its own, and which one gets a request is not ours to say
+    if len(listed) > 1:  # each rank has a separate cache, and the router cannot choose the rank of a request
         raise NoEvents(f"it has {len(listed)} data-parallel caches behind one address")
     return _source(listed[0], urlsplit(url).hostname or "127.0.0.1")
 

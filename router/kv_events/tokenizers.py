@@ -1,4 +1,4 @@
-"""Which tokenizer a pool's prompts go through: the one that its instances name, loaded once."""
+"""Loads the tokenizer of a pool's prompts: the one that its instances name, once."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
 
 SIM = "sim"
-RETRY_S = 30.0  # a folder that cannot be read may be there later
+RETRY_S = 30.0  # an unreadable folder may be readable later
 _MISSING = "no tokenizer is named for its model"
 
 
 async def provide_tokenizer(pool: Pool) -> None:
-    """Give the pool the tokenizer that its instances name; the reason in `no_tokens` when that cannot be."""
+    """Give the pool the tokenizer that its instances name; on failure the reason is in `no_tokens`."""
     named = {endpoint.tokenizer for endpoint in pool.endpoints.values() if endpoint.events_url}
     state = pool.kv_event_state
     if len(named) != 1 or "" in named:
@@ -28,7 +28,7 @@ async def provide_tokenizer(pool: Pool) -> None:
     try:
         state.reader = await _loaded(name)
         state.no_tokens = ""
-    except Exception as error:  # whatever a folder of somebody else's may hold: the approximate index goes on
+    except Exception as error:  # the folder may contain anything; the approximate index is used instead
         state.reader = None
         state.no_tokens = f"the tokenizer {name} cannot be used: {error}"[:300]
 
@@ -40,7 +40,7 @@ async def _loaded(name: str) -> Tokenizer:
 
 
 def _folder(folder: Path) -> Tokenizer:
-    # Imported when first needed: the library takes 30 MB and a tenth of a second.
+    # Imported on first use: the library takes 30 MB and 0.1 s.
     from router.tokenize.folder import FolderTokenizer
 
     return FolderTokenizer(folder)

@@ -1,6 +1,6 @@
-"""API keys at the door: whose a request is, whether its pool is open to it, and what is left of its limits.
+"""API key checks of a request: the key's identity, its access to the pool, and its remaining limits.
 
-Without a source of keys (a router alone that was given no file) and without a key shown nothing is done here.
+Nothing is checked in a standalone router without a key file; a request without a key passes unless one is required.
 """
 
 import asyncio
@@ -17,30 +17,30 @@ from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Gr
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
 
-DEFAULT_OUTPUT = 512  # tokens that an answer is reckoned with whose request sets no limit to it
+DEFAULT_OUTPUT = 512  # output tokens assumed for a request without a limit
 ROUNDING_S = 0.001
 _OUTPUT = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9})')
 
 
 @dataclass(slots=True)
 class Meter:
-    """One key in this router."""
+    """State of one key in this router."""
 
     key: PublishedKey
-    budgets: dict[str, Budget] = field(default_factory=dict)  # by kind, those that are limited
-    buckets: dict[str, Bucket] = field(default_factory=dict)  # in use while Redis is away
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one asks Redis, the others wait for what it brings
-    asking: Counter[str] = field(default_factory=Counter)  # by kind, what those need who ask or wait
-    closed_until: float = 0.0  # s, of the loop: no more than this can be borrowed before:
+    budgets: dict[str, Budget] = field(default_factory=dict)  # by limited kind
+    buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis, the others wait for its result
+    asking: Counter[str] = field(default_factory=Counter)  # by kind, the total need of all requests that ask or wait
+    closed_until: float = 0.0  # s, loop time: until then `closed_for` or more is rejected
     closed_for: dict[str, float] = field(default_factory=dict)
-    wait_s: float = 0.0  # and what was said then
+    wait_s: float = 0.0  # the wait reported by that rejection
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     used_at: float = 0.0  # s, Unix
-    published_use_at: float = 0.0  # the last use that Redis knows of
+    published_use_at: float = 0.0  # the last use written to Redis
 
     def follow(self, key: PublishedKey) -> None:
-        """Its limits may have changed."""
+        """Apply the key's current limits."""
         self.key = key
         limits = {"requests": key.requests_per_min, "tokens": key.tokens_per_min}
         for kind, limit in limits.items():
@@ -55,14 +55,14 @@ class Meter:
 
 class ApiKeyAuth:
     def __init__(self) -> None:
-        self.ring: Keyring | None = None  # None: none have been published, or they are not known yet
-        self.required_everywhere = False  # whatever is published
-        self.exposed = False  # it listens on more than the loopback interface
-        self.bucket_store: BucketStore | None = None  # None: there are no keys here
-        self.meters: dict[str, Meter] = {}  # by key id, those that were used
+        self.ring: Keyring | None = None  # None: no keys published, or not read yet
+        self.required_everywhere = False  # whether or not the published keys require it
+        self.exposed = False  # the router listens on more than the loopback interface
+        self.bucket_store: BucketStore | None = None  # None: this router has no keys
+        self.meters: dict[str, Meter] = {}  # by key id, only keys in use
 
     def take(self, value: ApiKeysValue) -> None:
-        """Put the published keys into force."""
+        """Apply the published keys."""
         self.ring = keyring(value)
         known = {key.id: key for key in self.ring.by_hash.values()}
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
@@ -70,14 +70,14 @@ class ApiKeyAuth:
             meter.follow(known[name])
 
     def warnings(self) -> list[str]:
-        """What an operator should know, in words."""
+        """Warnings for the operator."""
         open_ = not self.required_everywhere and (self.ring is None or not self.ring.required_everywhere)
         if not (self.exposed and open_):
             return []
-        return ["it listens beyond this host and serves whoever asks: require API keys, or let a gateway check them"]
+        return ["it listens beyond this host and needs no API key: require API keys, or put a gateway in front"]
 
     def identify(self, incoming: IncomingRequest, own: dict[bytes, bytes], now: float) -> PublishedKey | None:
-        """Whose key a request shows; the key goes no further. `now` is Unix time. Refusal when it is not good."""
+        """The request's key, removed from its headers. `now` is Unix time. Raises ErrorResponse for an invalid key."""
         if self.bucket_store is None:
             return None
         secret = secret_of(own)
@@ -86,7 +86,7 @@ class ApiKeyAuth:
                 raise _missing("every pool")
             return None
         if self.ring is None:
-            message = "the API keys are not known here yet: retry in a moment"
+            message = "this router has not read the API keys yet: retry in a moment"
             raise ErrorResponse(503, "keys_unknown", message, retry_after_s=1)
         key = self.ring.holder(secret)
         if key is None:
@@ -97,14 +97,14 @@ class ApiKeyAuth:
         return key
 
     async def admit(self, call: Call) -> None:
-        """Let the request pass, its use charged. Raises Refusal."""
+        """Check access to the pool and charge the limits. Raises ErrorResponse."""
         key, ring = call.key, self.ring
         if key is None:
             if ring is not None and ring.requires(call.pool.name, call.pool.ephemeral):
                 raise _missing(f"the pool {call.pool.name}")
             return
         if not key.serves(call.pool.name):
-            message = f"the API key {key.name} is for other pools than {call.pool.name}"
+            message = f"the API key {key.name} does not allow the pool {call.pool.name}"
             raise ErrorResponse(403, "pool_not_allowed", message)
         call.tenant = f"key {key.id}"
         meter = self._meter(key)
@@ -124,7 +124,7 @@ class ApiKeyAuth:
         limit = meter.key.tokens_per_min
         prompt_tokens = call.prediction.prompt_tokens
         if limit is not None and prompt_tokens > limit:
-            message = f"its {prompt_tokens:,} tokens are more than the {limit:,} a minute of this API key"
+            message = f"the prompt has {prompt_tokens:,} tokens; this API key allows {limit:,} a minute"
             raise ErrorResponse(429, "request_too_large_for_key", message)
         if not _covers(meter, needs):
             try:
@@ -163,13 +163,13 @@ class ApiKeyAuth:
         if grant.wait_s:
             meter.closed_until, meter.wait_s, meter.closed_for = now + min(grant.wait_s, RETRY_S), grant.wait_s, needs
             raise _exceeded(meter, grant.wait_s)
-        # Of a debt larger than a bucket, a full one pays a part only: what comes after waits for the rest.
+        # A full bucket covers only part of a debt larger than itself: later requests wait for the rest.
         owed = max(budget.owed_s(needs[kind]) for kind, budget in meter.budgets.items())
         if owed > ROUNDING_S:
             raise _exceeded(meter, owed)
 
     def _alone(self, meter: Meter, token_requests: list[TokenRequest], now: float) -> Grant:
-        """Redis is away: by this router's part of each limit."""
+        """Grant from this router's share of each limit while Redis is unreachable."""
         routers = self.bucket_store.routers if self.bucket_store is not None else 1
         waits = []
         for token_request in token_requests:
@@ -184,7 +184,7 @@ class ApiKeyAuth:
         return Grant(wait, granted, tuple(meter.buckets[token_request.kind].level for token_request in token_requests))
 
     def settle(self, call: Call) -> None:
-        """The request is over: what it used is known, the rest is the next one's."""
+        """Replace the finished request's estimated charge by its actual use."""
         meter = self.meters.get(call.key.id) if call.key is not None else None
         if meter is None:
             return
@@ -198,7 +198,7 @@ class ApiKeyAuth:
             requests.held += 1
 
     async def give_back(self) -> None:
-        """Once a second: what was borrowed and is not needed is the other routers'."""
+        """Return surplus tokens to the shared bucket; called once a second."""
         if self.bucket_store is None:
             return
         for meter in list(self.meters.values()):
@@ -212,10 +212,10 @@ class ApiKeyAuth:
             for token_request in token_requests:
                 meter.budgets[token_request.kind].held += token_request.wanted
             if await self.bucket_store.borrow(meter.key.id, token_requests) is None:
-                return  # it fills up again by itself
+                return  # the bucket refills by itself
 
     def uses(self) -> dict[str, float]:
-        """By key id, when it was last used, of those that were since this was last asked for."""
+        """Last use by key id, for the keys used since the previous call."""
         found = {name: meter.used_at for name, meter in self.meters.items() if meter.used_at > meter.published_use_at}
         for name, at in found.items():
             self.meters[name].published_use_at = at
@@ -227,14 +227,14 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 
 
 def _reckoned(call: Call) -> int:
-    """Tokens that it may come to: the prompt's as estimated, and the most that the answer may have."""
+    """Upper estimate of the request's tokens: estimated prompt plus the output limit."""
     limit = _OUTPUT.search(call.request.body)
     output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.api_path in LIMITS else 0
     return call.prediction.prompt_tokens + output
 
 
 def _used(call: Call) -> float:
-    """Tokens: as the engine says, else as reckoned; nothing when no engine was asked."""
+    """Tokens used: as reported by the engine, otherwise the estimate; 0 when no engine was asked."""
     if not call.outcome.attempts:
         return 0.0
     usage = call.outcome.usage
@@ -244,7 +244,7 @@ def _used(call: Call) -> float:
 
 
 def _missing(what: str) -> ErrorResponse:
-    message = f"{what} is served to holders of an API key only: send it as `Authorization: Bearer` or as `x-api-key`"
+    message = f"{what} requires an API key: send it as `Authorization: Bearer` or as `x-api-key`"
     return ErrorResponse(401, "missing_api_key", message)
 
 
@@ -256,7 +256,7 @@ def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
 
 
 def _limit_headers(meter: Meter) -> bytes:
-    """Header lines, by the names that OpenAI gives them."""
+    """Header lines with OpenAI's names."""
     now = asyncio.get_running_loop().time()
     lines = []
     for kind, budget in meter.budgets.items():

@@ -1,4 +1,4 @@
-"""What API keys may still use, of a router that shares their limits with nobody."""
+"""Token buckets of API keys in a standalone router."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from router.limits.token_buckets import MINUTE_S, Bucket, Grant, TokenRequest
 
 
 class LocalBuckets:
-    """Lends as the shared buckets do (lender.py): all kinds or none; a negative want gives back."""
+    """Grants like the shared buckets (sync/token_bucket_store.py): all kinds or none; a negative amount gives back."""
 
     routers = 1
 
@@ -15,7 +15,7 @@ class LocalBuckets:
         self._buckets: dict[str, dict[str, Bucket]] = {}  # by key id and kind
 
     def keep_only(self, key_ids: Iterable[str]) -> None:
-        """A key that is taken away and comes back begins with a full bucket."""
+        """Drop the buckets of removed keys; a key added again starts with a full bucket."""
         known = set(key_ids)
         self._buckets = {key_id: buckets for key_id, buckets in self._buckets.items() if key_id in known}
 
@@ -23,7 +23,7 @@ class LocalBuckets:
         return self.lend(key_id, token_requests, asyncio.get_running_loop().time())
 
     def lend(self, key_id: str, token_requests: Sequence[TokenRequest], now: float) -> Grant:
-        """`now`: s, of any clock that only goes forward."""
+        """`now`: s, any monotonic clock."""
         kept = self._buckets.setdefault(key_id, {})
         buckets = [
             kept.setdefault(token_request.kind, Bucket(token_request.limit, now)) for token_request in token_requests
@@ -39,6 +39,6 @@ class LocalBuckets:
 
 
 def _wait_s(bucket: Bucket, token_request: TokenRequest, now: float) -> float:
-    """Filled up to `now`: how long until it holds what is needed; 0 when it does."""
+    """Refill up to `now`; seconds until the bucket holds the needed amount, 0 when it does."""
     bucket.take(0.0, token_request.limit, now)
     return max(0.0, token_request.needed - bucket.level) * MINUTE_S / token_request.limit

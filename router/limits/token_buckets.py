@@ -1,9 +1,9 @@
-"""What an API key may still use: borrowed from a bucket that all routers share, spent here. Pure.
+"""Budgets of API keys, borrowed from a bucket that all routers share. Pure.
 
-A bucket holds a minute's worth at most and fills at limit/60 a second, as OpenAI's does. A router borrows from it what
-a request needs, and what it will need in the next BLOCK_S besides, so that most requests ask nobody. What is borrowed
-is gone from the bucket: routers together never spend more than it held. What a request turns out not to have used is
-spent by the next one, and given back when there is none.
+A bucket holds at most one minute's worth and fills at limit/60 a second, as OpenAI's does. A router borrows the need
+of a request plus BLOCK_S of further use, which saves most requests a round trip. Borrowed tokens leave the bucket, so
+the routers together never spend more than it held. Tokens left over from a request go to the next one, or back to the
+bucket.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 BLOCK_S = 0.1  # how far ahead a router borrows
-RETRY_S = 0.1  # after a refusal the bucket is not asked again for so long at least
+RETRY_S = 0.1  # minimum time between a rejection and the next borrow
 MINUTE_S = 60.0
 
 
@@ -20,9 +20,9 @@ class Budget:
     """Requests or tokens of one key in one router."""
 
     limit: int  # per minute
-    held: float = 0.0  # borrowed and not spent; below 0 after a request that used more than was thought
+    held: float = 0.0  # borrowed and not spent; below 0 after a request that used more than estimated
     left: float = 0.0  # in the shared bucket when it was last asked
-    asked_at: float = 0.0  # s, any clock that only goes forward
+    asked_at: float = 0.0  # s, any monotonic clock
 
     @property
     def rate(self) -> float:
@@ -34,11 +34,11 @@ class Budget:
         return max(1.0, self.rate * BLOCK_S)
 
     def lack(self, amount: float) -> float:
-        """What has to be borrowed at least; no more than a bucket can ever hold."""
+        """Minimum to borrow, at most the bucket's capacity."""
         return min(max(0.0, amount - self.held), float(self.limit))
 
     def owed_s(self, amount: float) -> float:
-        """How long the bucket has to fill before that much could be spent; 0 or less when it is held."""
+        """Seconds of refill needed before `amount` can be spent; 0 or less when it is already held."""
         return (min(amount, self.limit) - self.held) / self.rate
 
     def lent(self, granted: float, left: float, now: float) -> None:
@@ -46,24 +46,24 @@ class Budget:
         self.left, self.asked_at = left, now
 
     def remaining(self, now: float) -> float:
-        """As far as this router knows; never below 0 nor above the limit."""
+        """Estimate of this router, between 0 and the limit."""
         refilled = self.left + (now - self.asked_at) * self.rate
         return max(0.0, min(float(self.limit), refilled + self.held))
 
     def surplus(self) -> float:
-        """What is held beyond what may be needed soon."""
+        """Tokens held beyond the next block."""
         return max(0.0, self.held - self.block)
 
 
 @dataclass(slots=True)
 class Bucket:
-    """One router's own, while nobody shares one: it begins full, with this router's part of the limit."""
+    """A bucket of one router alone; it starts full, with this router's share of the limit."""
 
     level: float
     at: float  # s
 
     def take(self, needed: float, limit: float, now: float) -> float:
-        """How long to wait for `needed` (at most `limit`), in s; 0: it has been taken."""
+        """Take `needed` (at most `limit`) and return 0, or return the seconds until it is available."""
         self.level = min(limit, self.level + (now - self.at) * limit / MINUTE_S)
         self.at = now
         needed = min(needed, limit)
@@ -78,27 +78,27 @@ class TokenRequest:
     kind: str  # "requests" or "tokens"
     limit: int  # per minute
     needed: float
-    wanted: float  # at least `needed`; negative gives back
+    wanted: float  # at least `needed`; a negative amount gives back
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    wait_s: float  # above 0: nothing was lent, and so long it takes until it can be
-    granted: tuple[float, ...]  # in the order of the wishes
+    wait_s: float  # above 0: nothing was granted; time until it can be
+    granted: tuple[float, ...]  # in the order of the requests
     left: tuple[float, ...]
 
 
 class BucketStore(Protocol):
-    """Whoever has the buckets: Redis for all routers (lender.py), or a router that is alone (own_buckets.py)."""
+    """Shared buckets in Redis (sync/token_bucket_store.py), or those of a standalone router (local_buckets.py)."""
 
-    routers: int  # who share a limit
+    routers: int  # number of routers that share a limit
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
-        """None when the buckets cannot be reached."""
+        """None when the buckets are unreachable."""
 
 
 def duration(seconds: float) -> bytes:
-    """As OpenAI writes it: 12ms, 1.5s, 1m30s."""
+    """In OpenAI's format: 12ms, 1.5s, 1m30s."""
     if seconds < 1:
         return b"%dms" % round(seconds * 1000)
     minutes, rest = divmod(round(seconds, 1), 60)

@@ -1,8 +1,8 @@
-"""Policy, fleet and load as Redis has them, taken up while serving. Keeps the last good state when Redis is away.
+"""Reads policy, fleet and load from Redis while serving. Keeps the last good state when Redis is unreachable.
 
-Changes come by pub/sub (`weir:changed`) and, since that may lose messages, by a poll every POLL_S. A pool that is in
-Redis no more is dropped only when Redis has not been lost in between: one that comes back empty is filled again by
-the control plane, and until then the last known state is served.
+Changes arrive by pub/sub (`weir:changed`) and, as that may lose messages, by a poll every POLL_S. A pool missing in
+Redis is dropped only when Redis has kept its data since the last poll: the control plane refills a Redis that
+returns empty, and until then the router serves the last known state.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 log = logging.getLogger("weir.router")
 
-POLL_S = 2.0  # finds what a lost pub/sub message would have announced
+POLL_S = 2.0  # finds changes whose pub/sub message was lost
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
-LISTEN_S = 0.2  # how long a stop waits for the subscription to notice
+LISTEN_S = 0.2  # longest delay of a stop
 
 
 class LiveState:
@@ -31,10 +31,10 @@ class LiveState:
         self._link = link
         self._pools = pools
         self._id = router_id
-        self._lock = asyncio.Lock()  # what is read first is taken up first
-        self._raw: dict[str, str] = {}  # by key, what was taken up or refused last
+        self._lock = asyncio.Lock()  # values are applied in the order they are read
+        self._raw: dict[str, str] = {}  # latest applied or rejected value by key
         self._confirmed: set[str] = set()  # pools seen since Redis was last lost
-        self._bad: dict[str, str] = {}  # by key, why its value cannot be taken
+        self._bad: dict[str, str] = {}  # reason of rejection by key
         self.unreadable = 0
         self.polled_at: float | None = None  # s, Unix
         self.on_version: Callable[[Pool], Awaitable[None]] | None = None
@@ -45,7 +45,7 @@ class LiveState:
         return self._link.up
 
     def degraded(self) -> list[str]:
-        """What is not as it should be, in words."""
+        """Reasons why the router is degraded."""
         reasons = []
         if not self._link.up:
             since = time.time() - (self._link.down_since or time.time())
@@ -57,10 +57,10 @@ class LiveState:
         for pool in self._pools.all():
             if not pool.version and redis_keys.policy_key(pool.name) not in self._bad:
                 reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
-            # Without Redis nobody can bring samples: that has been said above.
+            # Without Redis there are no samples; the reason above covers that.
             reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
         if self._link.up and (gone := self._unconfirmed()):
-            reasons.append(f"not in Redis any more, served as last known: pools {', '.join(gone)}")
+            reasons.append(f"missing in Redis, served from the last known state: pools {', '.join(gone)}")
         return reasons
 
     def _unconfirmed(self) -> list[str]:
@@ -72,7 +72,7 @@ class LiveState:
         async with self._lock:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
-            # A policy that is taken up is acknowledged at once: by then the pool has its instances.
+            # Fleet before policy: a policy is acknowledged when applied, and the pool needs its instances by then.
             keys = [
                 redis_keys.API_KEYS,
                 *(key for name in names for key in (redis_keys.fleet_key(name), redis_keys.policy_key(name))),
@@ -85,7 +85,7 @@ class LiveState:
             self.polled_at = time.time()
 
     async def _listed(self) -> tuple[bool, set[str]]:
-        """Whether Redis has lost what it held since the last time, and the pools that it lists; in one moment."""
+        """Whether Redis has lost its data since the last call, and its list of pools; read atomically."""
         async with self._link.client.pipeline(transaction=True) as pipe:
             pipe.set(redis_keys.seen_key(self._id), 1, get=True)
             pipe.smembers(redis_keys.POOLS)
@@ -101,7 +101,7 @@ class LiveState:
             self._remove(name)
 
     async def changed(self, key: str) -> None:
-        """A message says that the key has changed; a fleet that is gone is a pool that was deleted."""
+        """Handle a change message for the key; a missing fleet means that the pool was deleted."""
         async with self._lock:
             raw = await self._link.get(key)
             if raw is None and key.startswith(redis_keys.fleet_key("")):
@@ -133,7 +133,7 @@ class LiveState:
         channel = client.pubsub()
         try:
             await channel.subscribe(redis_keys.CHANGED)
-            await self.poll()  # what changed while nobody listened
+            await self.poll()  # changes before the subscription
             while not self._link.stopping.is_set():
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
                 if message is not None:
@@ -142,7 +142,7 @@ class LiveState:
             await channel.aclose()  # type: ignore[no-untyped-call]
             await client.aclose()
 
-    # Taking up
+    # Values
 
     async def _take_key(self, key: str, raw: str | None) -> None:
         if raw is None or self._raw.get(key) == raw:
@@ -183,7 +183,7 @@ class LiveState:
             self.on_removed(name)
 
     async def follow(self) -> None:
-        """`listen`, again and again."""
+        """Run `listen` again whenever it ends."""
         while not self._link.stopping.is_set():
             try:
                 await self.listen()
@@ -202,7 +202,7 @@ class LiveState:
 
 
 def _named(key: str) -> str:
-    """The value of a key, in words."""
+    """Description of a key for messages."""
     for prefix, kind in ((redis_keys.policy_key(""), "policy"), (redis_keys.fleet_key(""), "fleet")):
         if key.startswith(prefix):
             return f"{kind} of pool {key.removeprefix(prefix)}"

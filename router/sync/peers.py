@@ -1,9 +1,9 @@
-"""What routers on one Redis tell each other: which prompt went where, and what each has under way. About 0.2 s behind.
+"""Exchange between routers on one Redis: sent prompts and requests in flight, about 0.2 s late.
 
-Each keeps its own prefix index and sessions and takes up what the others have sent as if it had sent it itself, so a
-session finds its cache whichever router it comes to. Prompts are told as their chain hashes (8 bytes for each 256 of
-the prompt) in a capped stream, which a router that has just started reads from its beginning. Nothing is told while
-there is only one router, and nothing waits for it: a router that cannot tell routes by what it knows.
+Each router has a separate prefix index and session table, and adds the prompts of the other routers as if it had sent
+them. A session thus finds its cache through any router. Prompts are exchanged as chain hashes (8 bytes for each
+256 of the prompt) in a capped stream, which a new router reads from the beginning. A single router sends nothing, and
+no request waits for the exchange: without it a router decides from local knowledge.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
-HEARTBEAT_S = 1.0  # what is under way is told so often even when it has not changed
+HEARTBEAT_S = 1.0  # interval of sending an unchanged load
 AGAIN_S = 0.5
-BLOCK_MS = 500  # how long a stop waits for the reader to notice
+BLOCK_MS = 500  # longest delay of a stop
 READ_COUNT = 20
 HASH_BYTES = 8
-ENTRY_HASHES = 4_000  # in one entry of the stream, about 43 kB
-PENDING_HASHES = 1_000_000  # not sent yet; beyond it the oldest prompts are dropped
+ENTRY_HASHES = 4_000  # per entry of the stream, about 43 kB
+PENDING_HASHES = 1_000_000  # limit of unsent hashes; the oldest prompts are dropped
 
 
 class RouterPeers:
@@ -42,25 +42,29 @@ class RouterPeers:
         self._link = link
         self._pools = pools
         self._id = router_id
-        self._life = f"{router_id}:{os.urandom(8).hex()}"  # what an earlier life of this router has told is news
-        self._others: dict[str, tuple[float, dict[str, Load]]] = {}  # by router: when heard (monotonic s), its load
+        self._life = (
+            f"{router_id}:{os.urandom(8).hex()}"  # a restarted router reads its earlier entries like those of others
+        )
+        self._others: dict[
+            str, tuple[float, dict[str, Load]]
+        ] = {}  # by router: time of its last message (monotonic s), its load
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # of hashes
         self._sent_loads: dict[str, Load] = {}
         self._sent_loads_at = float("-inf")
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
-        self.untold = 0  # prompts that were dropped, since Redis was away or too slow
+        self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
-        self.taken = 0  # prompts of other routers
+        self.taken = 0  # prompts received from other routers
 
     def __len__(self) -> int:
-        """Routers alive besides this one."""
+        """Number of other routers alive."""
         return len(self._others)
 
-    # Telling
+    # Sending
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
-        """The request goes to that instance now."""
+        """Note that the request goes to this instance now."""
         if not self._others:
             return
         hashes = array("Q", call.request.chunks).tobytes()
@@ -71,7 +75,7 @@ class RouterPeers:
             self.untold += 1
 
     async def tell(self) -> None:
-        """A step, every TELL_S."""
+        """One step, every TELL_S."""
         self._forget_silent(time.monotonic())
         await self._tell_load(time.monotonic())
         while self._pending:
@@ -90,7 +94,7 @@ class RouterPeers:
         await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
 
     def _next_prompts(self) -> tuple[SentPrompt, ...]:
-        """Those of the next entry, off the queue: a Redis that does not take the entry loses them."""
+        """Dequeue the prompts of the next entry; they are lost if Redis does not accept the entry."""
         prompts: list[SentPrompt] = []
         left = ENTRY_HASHES * HASH_BYTES
         while self._pending and (not prompts or len(self._pending[0].hashes) <= left):
@@ -103,7 +107,7 @@ class RouterPeers:
     async def leave(self) -> None:
         await self._tell_load(time.monotonic(), last=True)
 
-    # Hearing
+    # Receiving
 
     async def hear(self) -> None:
         """Read for as long as the connection holds."""
@@ -156,7 +160,7 @@ class RouterPeers:
             self._share_out()
 
     def _share_out(self) -> None:
-        """Let every instance know what the other routers have on it."""
+        """Give each endpoint the load that the other routers put on it."""
         total: dict[str, Load] = {}
         for _, load in self._others.values():
             for instance, (requests, prefill, decodes) in load.items():
@@ -167,14 +171,14 @@ class RouterPeers:
                 endpoint.take_others(total.get(endpoint.id, (0, 0, 0)))
 
     async def _listen(self) -> None:
-        """`hear`, again and again."""
+        """Run `hear` again whenever it ends."""
         while not self._link.stopping.is_set():
             try:
                 await self.hear()
             except FAILURES as error:
                 self._link.failed(error)
             except Exception:
-                log.exception("reading what other routers tell failed")
+                log.exception("reading the entries of other routers failed")
             await asyncio.sleep(AGAIN_S)
 
     def tasks(self) -> list[Awaitable[None]]:

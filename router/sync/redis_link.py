@@ -1,4 +1,4 @@
-"""The router's connection to Redis, and what is known of its health. All of it may fail while serving goes on."""
+"""The router's connection to Redis and its health. Serving continues when the connection fails."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 log = logging.getLogger("weir.router")
 
-# A hung server looks like a slow one: what is asked every second may not wait for longer than that.
+# A hung server looks like a slow one: commands sent every second must not wait longer than that.
 ANSWER_S = 1.0
 NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
@@ -25,7 +25,7 @@ class RedisLink:
         self.client = redis.asyncio.Redis.from_url(
             url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )
-        self.stopping = asyncio.Event()  # ends the loops between two steps: a command cut off leaks its connection
+        self.stopping = asyncio.Event()  # ends loops between steps: cancelling a command leaks its connection
         self.up = False
         self.down_since: float | None = time.time()  # s, Unix; None while it answers
         self.why = NOT_ASKED
@@ -53,7 +53,7 @@ class RedisLink:
         self.up, self.why = False, str(error) or type(error).__name__
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        """Run `step` again and again; what Redis does wrong is noted, what we do wrong is logged, and it goes on."""
+        """Run `step` periodically. Redis failures set `why`, other exceptions are logged, and the loop continues."""
         while not self.stopping.is_set():
             try:
                 await step()
@@ -66,7 +66,7 @@ class RedisLink:
                     await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
-        """A client for waiting on channels; the caller closes it. No time-out on reading: channels may be quiet."""
+        """A client for subscriptions, closed by the caller. It has no read time-out, as channels may be quiet."""
         return redis.asyncio.Redis.from_url(
             self.url, socket_timeout=None, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )

@@ -1,4 +1,4 @@
-"""What this router tells Redis: that it lives, its load, what it measured; receipts and sessions in batches."""
+"""Writes this router's status, load and measurements to Redis; receipts and sessions in batches."""
 
 import asyncio
 import os
@@ -23,17 +23,17 @@ from router.telemetry.traffic import TrafficRecorder
 REPORT_S = 1.0
 FLUSH_S = 0.2
 BATCH = 100  # receipts in one command
-SESSIONS_BATCH = 500  # in one command, some milliseconds' work for it and for Redis
-SLICE = 8  # receipts written in one go: whoever asks meanwhile waits for no more than these
-KEY_TTL_S = 60  # of weir:router:<id>; its age is told by the time inside
-ID_TTL_S = 3600  # a router that has been gone for so long is forgotten
-RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: with more traffic they live shorter
+SESSIONS_BATCH = 500  # in one command, some milliseconds of work here and in Redis
+SLICE = 8  # receipts encoded before the event loop serves other tasks
+KEY_TTL_S = 60  # of weir:router:<id>; its age is in the value
+ID_TTL_S = 3600  # a silent router is removed from the list after this
+RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
-# One command per batch, its receipts in one value: a client's time goes into building commands, and two per receipt, or
-# a word for each part of each, would be the dearest thing that the router does. ARGV: receipts kept in the stream, TTL,
-# entries of traffic kept, their salt, then packed (key, receipt, what it was decided from, pool, entry or nothing) for
-# each: the whole receipt is put together there. A Redis that was lost and came back gets the salt of whoever is first.
+# One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
+# per receipt would be the most expensive work of the router. ARGV: maximum receipts in the stream, TTL, maximum traffic
+# entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty) for each; the script
+# joins receipt and inputs. A Redis that returns empty gets the salt of the first router to write.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
@@ -72,13 +72,13 @@ class Reporter:
         self._traffic = TrafficRecorder(recorder.traffic)
         self._started_at = time.time()
         self._reporting = asyncio.Lock()
-        self._rate = 0.0  # receipts a second, of the last minute or so
+        self._rate = 0.0  # receipts per second over about the last minute
         self._flushed_at = time.monotonic()
         live.on_version = self.acknowledge
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        """One at a time: of two at once the older could be written last."""
+        """Serialised: of two concurrent reports the older could be written last."""
         async with self._reporting:
             await self._report(time.time())
 
@@ -93,7 +93,7 @@ class Reporter:
             await pipe.execute()
 
     async def acknowledge(self, pool: Pool) -> None:
-        """A version is in force: say so at once, on the channel and in the router's own value."""
+        """Acknowledge an applied version at once, on the channel and in the router's status."""
         await self.report()
         ack = PolicyAck(router=self._id, pool=pool.name, version=pool.version, at=pool.acked_at)
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
@@ -114,7 +114,7 @@ class Reporter:
         )
 
     async def flush(self) -> None:
-        """A batch of each in turn: a backlog of the one, as after an outage, does not keep the other waiting."""
+        """Alternate batches of sessions and receipts, so a backlog of one does not delay the other."""
         while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
             for pool in self._pools.all():
                 await self._flush_sessions(pool)
@@ -157,7 +157,7 @@ class Reporter:
             words += (redis_keys.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
         keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
-        packed = msgpack.packb(words, use_bin_type=False)  # Redis knows no other
+        packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
 
@@ -170,7 +170,7 @@ class Reporter:
         return int(min(redis_keys.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
 
     async def leave(self) -> None:
-        """A graceful end: what is pending is written, and nobody waits for this router any more."""
+        """Write pending data and remove this router from the list of routers."""
         await self.flush()
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.zrem(redis_keys.ROUTERS, self._id)

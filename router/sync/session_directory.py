@@ -1,7 +1,7 @@
-"""Where sessions live by the word of other routers, and of this one before it was started again, as Redis has it.
+"""Session bindings in Redis, written by other routers and by this router before its restart.
 
-What is there when a pool is new here is taken up once. From then on only other routers can know more, so a router that
-is alone asks nothing: a look-up costs a request more than all that is decided about it.
+The bindings of a pool are loaded once when the pool is new here. Later bindings come only from other routers, so a
+single router looks up nothing: a look-up takes longer than a whole decision.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.1  # a slow Redis costs a session its cache, not its time
 AT_ONCE = 1_000  # keys
-TAKE_UP_S = 1.0  # between two looks for new pools
-RECHECK_S = 5.0  # with other routers about, a binding older than this may have moved
+TAKE_UP_S = 1.0  # interval of checking for new pools
+RECHECK_S = 5.0  # with other routers alive, an older binding may have moved
 
 
 class SessionDirectory:
@@ -40,7 +40,7 @@ class SessionDirectory:
         return bound is None or call.at - bound.used_at > RECHECK_S
 
     async def take_up(self) -> None:
-        """A step, every TAKE_UP_S."""
+        """One step, every TAKE_UP_S."""
         for pool in list(self._pools.all()):
             if pool not in self._taken_up:
                 await self._take_up(pool)
@@ -61,7 +61,7 @@ class SessionDirectory:
         self._peers.sent(call, endpoint)
 
     async def look_up(self, call: Call) -> str | None:
-        """The instance that another router has put down for the session."""
+        """The instance that another router has recorded for the session."""
         try:
             async with asyncio.timeout(LOOK_UP_S):
                 return await self._link.get(redis_keys.affinity_key(call.pool.name, call.session or ""))

@@ -1,4 +1,4 @@
-"""The shared buckets of API keys, in Redis: one atomic command lends to whichever router asks."""
+"""The shared token buckets of API keys in Redis, borrowed from by one atomic script."""
 
 import asyncio
 from collections.abc import Sequence, Sized
@@ -10,12 +10,12 @@ from router.contract.redis import redis_keys
 from router.limits.token_buckets import Grant, TokenRequest
 from router.sync.redis_link import FAILURES, RedisLink
 
-ANSWER_S = 0.25  # a slow Redis must not hold requests back: until it answers, each router goes by a bucket of its own
-SLOW_S = 1.0  # for so long it is not asked again then
+ANSWER_S = 0.25  # a slow Redis must not delay requests: each router then uses local buckets
+SLOW_S = 1.0  # pause after a time-out
 
-# KEYS: the key's bucket. ARGV: for each kind its name, its limit per minute, what is needed, what is wanted. All kinds
-# are lent or none; a negative want gives back. By Redis' own clock, so that routers' clocks may differ. A bucket that
-# is not there is full: it lives for as long as it takes to fill.
+# KEYS: the key's bucket. ARGV: for each kind its name, limit per minute, needed amount, wanted amount. Grants all kinds
+# or none; a negative amount gives back. Uses the clock of Redis, as the routers' clocks may differ. A missing bucket is
+# full: its TTL is the time that it takes to fill.
 _LEND = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -56,9 +56,9 @@ class TokenBucketStore:
         """`others`: the other routers that are alive."""
         self._link = link
         self._others = others
-        self.routers = 1  # who share a limit: as many as there were when Redis last answered
+        self.routers = 1  # number of routers sharing a limit when Redis last answered
         self._sha = ""
-        self._slow_until = 0.0  # s, of the loop
+        self._slow_until = 0.0  # s, loop time
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
         """None when Redis does not answer."""
@@ -89,7 +89,7 @@ class TokenBucketStore:
         if self._sha:
             try:
                 return await client.evalsha(self._sha, 1, name, *words)
-            except NoScriptError:  # Redis was lost and came back empty
+            except NoScriptError:  # Redis has lost its scripts
                 pass
         self._sha = await client.script_load(_LEND)
         return await client.evalsha(self._sha, 1, name, *words)

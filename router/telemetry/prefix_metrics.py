@@ -1,4 +1,4 @@
-"""State of the prefix indexes: for /metrics, and for the pages of instances (in weir:router:<id>)."""
+"""State of the prefix indexes, for /metrics and the instance pages (in weir:router:<id>)."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _INSTANCE = ("pool", "instance")
 
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
-    """By instance, of those whose KV events are followed or that have answered requests."""
+    """By instance, for instances with followed KV events or answered requests."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)
@@ -59,7 +59,9 @@ def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:
 
 def _of_pools(pools: Iterable[Pool]) -> Iterator[Metric]:
     size = GaugeMetricFamily(_PREFIX + "index_bytes", "Memory of the exact prefix index", labels=("pool",))
-    left = CounterMetricFamily(_PREFIX + "untokenized_requests", "Left to the approximate index", labels=("pool",))
+    left = CounterMetricFamily(
+        _PREFIX + "untokenized_requests", "Requests left to the approximate index", labels=("pool",)
+    )
     for pool in pools:
         if pool.kv_event_state.index is not None:
             size.add_metric((pool.name,), pool.kv_event_state.index.bytes)
@@ -69,10 +71,12 @@ def _of_pools(pools: Iterable[Pool]) -> Iterator[Metric]:
 
 def _of_predictions(pools: Iterable[Pool]) -> Iterator[Metric]:
     tokens = CounterMetricFamily(
-        _PREFIX + "index_tokens", "Cached prompt tokens, as predicted and as reported", labels=("pool", "index", "kind")
+        _PREFIX + "index_tokens", "Cached prompt tokens, predicted and reported", labels=("pool", "index", "kind")
     )
     error = HistogramMetricFamily(
-        _PREFIX + "index_error_tokens", "Difference of the two per request", labels=("pool", "index")
+        _PREFIX + "index_error_tokens",
+        "Difference between predicted and reported per request",
+        labels=("pool", "index"),
     )
     for pool in pools:
         for index, outcomes in pool.kv_event_state.outcomes.items():
@@ -83,12 +87,16 @@ def _of_predictions(pools: Iterable[Pool]) -> Iterator[Metric]:
 
 
 def _of_instances(pools: Iterable[Pool]) -> Iterator[Metric]:
-    believed = GaugeMetricFamily(_PREFIX + "index_believed", "1 for the one in force", labels=(*_INSTANCE, "index"))
-    blocks = GaugeMetricFamily(_PREFIX + "index_blocks", "KV blocks, as told by events", labels=(*_INSTANCE, "tier"))
-    age = GaugeMetricFamily(_PREFIX + "index_age_seconds", "Since it was known to be up to date", labels=_INSTANCE)
-    gaps = CounterMetricFamily(_PREFIX + "index_gaps", "Gaps in its events", labels=_INSTANCE)
-    replayed = CounterMetricFamily(_PREFIX + "index_replayed_batches", "Batches of events sent again", labels=_INSTANCE)
-    purges = CounterMetricFamily(_PREFIX + "index_purges", "Times that its part was emptied", labels=_INSTANCE)
+    believed = GaugeMetricFamily(_PREFIX + "index_believed", "1 for the index in use", labels=(*_INSTANCE, "index"))
+    blocks = GaugeMetricFamily(_PREFIX + "index_blocks", "KV blocks according to events", labels=(*_INSTANCE, "tier"))
+    age = GaugeMetricFamily(
+        _PREFIX + "index_age_seconds", "Time since the index was last known to be up to date", labels=_INSTANCE
+    )
+    gaps = CounterMetricFamily(_PREFIX + "index_gaps", "Gaps in the instance's events", labels=_INSTANCE)
+    replayed = CounterMetricFamily(_PREFIX + "index_replayed_batches", "Batches of events replayed", labels=_INSTANCE)
+    purges = CounterMetricFamily(
+        _PREFIX + "index_purges", "Times that the instance's part was cleared", labels=_INSTANCE
+    )
     now = time.time()
     for pool in pools:
         for endpoint in pool.endpoints.values():

@@ -1,4 +1,4 @@
-"""What a pool's answers show of its engines' pace (router/pool/pace.py)."""
+"""Speed of a pool's engines, estimated from finished requests (router/pool/pace.py)."""
 
 from router.policy.types import UNKNOWN, Rates
 from router.pool.pace import Pace
@@ -6,14 +6,14 @@ from router.request.call import Call
 
 
 class RateEstimates:
-    """Of one pool."""
+    """Estimates for one pool."""
 
     def __init__(self) -> None:
         self.rates = UNKNOWN
         self._pace = Pace()
 
     def ended(self, call: Call) -> Rates:
-        """Take up what one request has shown; what is known by then."""
+        """Learn from a finished request; returns the current estimates."""
         if self._pace.prefill(*lone_prefill(call)) | self._transfer(call):
             sizes = (endpoint.kv.get("bytes_per_token") for endpoint in call.pool.endpoints.values())
             self.rates = self._pace.rates(next((float(size) for size in sizes if isinstance(size, int | float)), 0.0))
@@ -28,7 +28,7 @@ class RateEstimates:
 
 
 def lone_prefill(call: Call) -> tuple[int, float]:
-    """(new tokens, seconds) of a prompt that was computed with nothing beside it; zeros when there was none."""
+    """(new tokens, seconds) of a prompt that the engine computed alone; zeros when it was not alone."""
     outcome = call.outcome
     offload = outcome.offload
     if offload is not None and offload.outcome == "ok":

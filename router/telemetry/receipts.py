@@ -1,6 +1,6 @@
 """Receipts: the record of one decision and its outcome (router/contract/redis/receipt.py).
 
-Written as dictionaries: a Receipt of 40 fields takes twice as long to build, for each request.
+Written as dictionaries: building a Receipt of 40 fields for each request takes twice as long.
 """
 
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from router.request.offload import Offload
 from router.upstream.usage import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
-# Of a request that was refused before there was one
+# Stands for the decision of a request rejected before it had one
 _UNDECIDED: Any = SimpleNamespace(
     strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
 )
@@ -23,7 +23,7 @@ _UNTOLD = Usage()
 
 
 def receipt(call: Call, router: str) -> dict[str, Any]:
-    """Everything but what the decision was made from."""
+    """The receipt without the inputs of the decision."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
     decision = call.decision or _UNDECIDED
@@ -72,7 +72,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
 
 
 def _offload(offload: Offload) -> dict[str, Any]:
-    """Of a prefill elsewhere, which the policy wanted."""
+    """The prefill that the policy placed on another instance."""
     return {
         "prefill_instance": offload.prefill,
         "prefill_ms": _rounded(offload.prefill_ms),
@@ -84,8 +84,8 @@ def _offload(offload: Offload) -> dict[str, Any]:
 
 
 def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
-    """As JSON: the receipt without what the decision was made from, and that, as further members of it up to its end;
-    empty when nothing was decided."""
+    """JSON of the receipt without the inputs of the decision, and the inputs as further fields up to the closing brace;
+    the latter is empty without a decision."""
     brief = orjson.dumps(receipt(call, router))
     candidates = call.decision.candidates if call.decision is not None else None
     if not isinstance(candidates, Candidates):
@@ -103,5 +103,5 @@ def _since(call: Call, when: float | None) -> float | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To three digits; round() would write the number out and read it again."""
+    """Three decimals; round() is slower, as it formats and parses the number."""
     return int(value * 1000 + 0.5) / 1000 if value is not None else None

@@ -1,4 +1,4 @@
-"""What became of each request: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
+"""Results of requests: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
 
 from collections import Counter, deque
 from typing import Any
@@ -11,14 +11,14 @@ from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.tokenize.api_paths import UNCOMPUTED
 
-PENDING = 10_000  # receipts kept while Redis is away; the oldest go first
-NO_CLASS = "unknown"  # of a request that was refused before it had one, or that asked nothing of a model
+PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
+NO_CLASS = "unknown"  # request rejected before classification, or without model work
 
 
 class Recorder:
     def __init__(self) -> None:
         self.pending: deque[Call] = deque()
-        self.lost = 0  # receipts dropped because Redis was away
+        self.lost = 0  # receipts dropped because Redis was unreachable
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
@@ -70,13 +70,13 @@ class Recorder:
         return windows
 
     def outcomes(self) -> dict[tuple[str, str, str], int]:
-        """(pool, class, outcome): how many since the start."""
+        """Requests since the start by (pool, class, outcome)."""
         return {
             (*key, outcome): count for key, tally in self.tallies.items() for outcome, count in tally.outcomes.items()
         }
 
     def tokens(self) -> dict[tuple[str, str], int]:
-        """(pool, kind): how many since the start."""
+        """Tokens since the start by (pool, kind)."""
         total: Counter[tuple[str, str]] = Counter()
         for (pool, _), tally in self.tallies.items():
             for kind, count in tally.tokens.items():
@@ -84,7 +84,7 @@ class Recorder:
         return dict(total)
 
     def forget_pool(self, pool: str) -> None:
-        """A pool is no more; the labels of an experiment's would otherwise stay for ever."""
+        """Drop the counters of a deleted pool; otherwise labels of experiment pools would accumulate."""
         tables: list[dict[Any, Any]] = [self.tallies, self.retries, self.errors, self.decisions, self.offloads]
         for table in tables:
             for key in [key for key in table if key[0] == pool]:
@@ -93,5 +93,5 @@ class Recorder:
 
 
 def _class(call: Call, decision: Decision | None) -> str:
-    """For the figures, in which what no model computed would pass for a quick request."""
+    """Class for the metrics; a request without model work would count as a fast one."""
     return NO_CLASS if decision is None or call.api_path in UNCOMPUTED else decision.request_class

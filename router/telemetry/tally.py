@@ -1,4 +1,4 @@
-"""What one class of one pool has seen: the last minute for the dashboard, and since the start for /metrics."""
+"""Counts and latencies of one class of a pool: the last minute for the dashboard, and totals for /metrics."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from router.contract.histogram import Histogram
 from router.request.call import Call
 from router.telemetry.window import LatencyWindow
 
-# From a quick token to a long prefill behind a queue
+# From a fast token to a long prefill behind a queue
 BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 
 

@@ -1,7 +1,7 @@
-"""Recorded traffic: of each finished request the lengths, the times, and salted hashes of session and prompt blocks.
+"""Recorded traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request.
 
-Prompts are not kept, and what is kept cannot be matched against a prompt that somebody knows: the key of the hashes is
-a random value that lives in Redis only. All routers use the same, so equal prefixes have equal hashes everywhere.
+Prompts are not kept. The hashes cannot be matched against a known prompt: their key is a random value that is only in
+Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
 """
 
 import os
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 HASH_BYTES = 8
 SALT_BYTES = 16
 BLOCK_BYTES = CHUNK_BYTES * BLOCK_CHUNKS
-BLOCK_IDS = BLOCK_BYTES // 4  # prompts of token ids are rendered as four bytes each
-REMEMBERED = 4_096  # prompts whose salted blocks are not made again when a session's next turn continues them
-SIZE_WEIGHT = 0.01  # of one entry in the mean size
+BLOCK_IDS = BLOCK_BYTES // 4  # a token id of a prompt takes four bytes
+REMEMBERED = 4_096  # prompts whose salted blocks are reused by a session's next turn
+SIZE_WEIGHT = 0.01  # weight of one entry in the mean size
 
 
 class TrafficRecorder:
@@ -34,18 +34,18 @@ class TrafficRecorder:
         self._take("")
 
     async def agree(self, link: "RedisLink") -> None:
-        """Take the salt that is in Redis, put one there when there is none."""
+        """Read the salt from Redis, or write one when there is none."""
         if not self.salt:
             await link.client.set(redis_keys.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
             self._take(await link.get(redis_keys.TRAFFIC_SALT) or "")
 
     def _take(self, salt: str) -> None:
-        self.salt = salt  # hex; empty until Redis has been asked
+        self.salt = salt  # hex; empty until read from Redis
         self._key = salt.encode()[: blake2b.MAX_KEY_SIZE]
-        self._known: dict[bytes, bytes] = {}  # by a prompt's last block, its salted blocks; least recently used first
+        self._known: dict[bytes, bytes] = {}  # salted blocks by a prompt's last block, LRU first
 
     def entry(self, call: Call) -> bytes:
-        """A TrafficEntry; empty for a request that is not recorded."""
+        """An encoded TrafficEntry; empty for a request that is not recorded."""
         if not is_recorded(call):
             return b""
         outcome = call.outcome
@@ -80,7 +80,7 @@ class TrafficRecorder:
         return blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()
 
     def _blocks(self, blocks: bytes) -> bytes:
-        """A block's hash stands for all before it, so one that is known saves the work for the whole prefix."""
+        """A block's hash covers all blocks before it, so a known block saves hashing the whole prefix."""
         if not blocks:
             return b""
         known, end = b"", len(blocks)
@@ -94,11 +94,11 @@ class TrafficRecorder:
 
     @property
     def kept(self) -> int:
-        """How many entries the stream may hold: fewer when they are large."""
+        """Maximum number of entries in the stream: fewer when they are large."""
         return min(redis_keys.TRAFFIC_KEPT, int(redis_keys.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
 
     def flushed(self, entries: int, salt: str) -> None:
-        """So many have been handed to Redis, which takes them only while it holds the salt that they were made with."""
+        """Count entries sent to Redis, which stores them only while their salt is the current one."""
         if salt == self.salt:
             self._counts["written"] += entries
         else:
@@ -107,5 +107,5 @@ class TrafficRecorder:
 
 
 def is_recorded(call: Call) -> bool:
-    """Experiments play recorded traffic, prompts and generated answers; theirs is none."""
+    """Traffic of experiments is itself replayed or generated, so it is not recorded."""
     return call.api_path in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

@@ -1,4 +1,4 @@
-"""What ended in the last minute, per pool and class: counts and sketches in slots. Time is an argument."""
+"""Requests that ended in the last minute, per pool and class: counts and sketches in slots. Time is an argument."""
 
 from collections import Counter, deque
 from typing import Any
@@ -19,14 +19,14 @@ class _Slot:
         self.began = began
         self.started: Counter[int] = Counter()  # by second
         self.counts: Counter[str] = Counter()
-        self.refusals: Counter[str] = Counter()  # by code, "" when an engine refused
+        self.refusals: Counter[str] = Counter()  # by code, "" when an engine rejected the request
         self.decided = 0
-        self.hit_share = 0.0  # sum of the cached shares of those decided
+        self.hit_share = 0.0  # sum of the cached shares of decided requests
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
 
 
 class LatencyWindow:
-    """One class of one pool."""
+    """Window of one class of a pool."""
 
     def __init__(self) -> None:
         self._slots: deque[_Slot] = deque()
@@ -77,7 +77,7 @@ class LatencyWindow:
 
 
 def _sketch(slot: _Slot, call: Call) -> None:
-    """Latencies of what was served, since a refusal is quick; new tokens and hits of whatever was decided."""
+    """Latencies of served requests only, as a rejection is fast; new tokens and hits of all decided requests."""
     sketches, add, outcome = slot.sketches, sketch.add, call.outcome
     if outcome.label == "ok":
         add(sketches["e2e"], outcome.e2e_ms)

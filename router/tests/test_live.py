@@ -166,7 +166,7 @@ async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
     await w.router.source.live.poll()
     await w.router.source.live.poll()
     assert (await w.ask()).status_code == 200
-    assert "not in Redis any more" in " ".join((await w.client.get("/healthz")).json()["degraded"])
+    assert "missing in Redis" in " ".join((await w.client.get("/healthz")).json()["degraded"])
 
 
 async def test_the_scraped_figures_reach_the_policys_view(world):

@@ -1,6 +1,6 @@
-"""Workers that come and go by themselves: found in etcd, where each keeps a key under a lease.
+"""Workers that register themselves in etcd, each with a key under a lease.
 
-etcd        what is registered in one etcd, looked at again and again
-merge       a pool's instances with what is registered
-discovery   for each pool whose fleet entries name an etcd (`kv.etcd`)
+etcd        polls the workers registered in one etcd
+merge       combines a pool's instances with the registered workers
+discovery   runs this for each pool whose fleet entries name an etcd (`kv.etcd`)
 """

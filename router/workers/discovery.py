@@ -1,4 +1,4 @@
-"""Follows the etcds that the pools' instances name, and gives the pools what is registered there."""
+"""Polls the etcds named by the pools' instances, and gives the registered workers to the pools."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ class Discovery:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
                 self.step()
@@ -29,7 +29,7 @@ class Discovery:
                 task.cancel()
 
     def step(self) -> None:
-        """Follow what is named by now, and nothing else."""
+        """Poll exactly the etcds that are named now."""
         named = {name: pool for pool in self._pools() for name in _named(pool)}
         for name in named.keys() - self._registries.keys():
             registry = self._registries[name] = Registry(name, self._changed)

@@ -1,7 +1,7 @@
-"""What is registered under /workers/<role>/<host>/<port> in one etcd, read over its JSON gateway every LOOK_S.
+"""Workers registered under /workers/<role>/<host>/<port> in one etcd, read over its JSON gateway every LOOK_S.
 
-Read again and again rather than watched: a key whose lease ended is missed after half a second, an etcd that hangs is
-noticed as soon as one that refuses, and there is no stream whose silence could mean either.
+Polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as one
+that refuses connections, whereas a silent watch stream is ambiguous.
 """
 
 import asyncio
@@ -26,27 +26,27 @@ ROLES: tuple[InstanceRole, ...] = ("prefill", "decode")
 class Worker:
     role: InstanceRole
     address: str  # host:port of its API
-    epoch: int  # etcd's revision of the registration: another life has another one
+    epoch: int  # etcd's revision of the registration; a restarted worker has another one
 
 
 class Registry:
     def __init__(self, url: str, changed: Callable[[], None]) -> None:
         self.url = url if "://" in url else f"http://{url}"
-        self.found: Mapping[str, Worker] | None = None  # by address; None until it has answered once
+        self.found: Mapping[str, Worker] | None = None  # by address; None before the first answer
         self.lost_at: float | None = None  # s, Unix; while it does not answer
         self.why = ""
         self._changed = changed
 
     def trouble(self, now: float) -> str:
-        """In words; empty while it answers."""
+        """Warning for the operator; empty while etcd answers."""
         if self.lost_at is None:
             return ""
-        kept = "the last known workers stay" if self.found is not None else "none of its workers is known"
+        kept = "the last known workers are kept" if self.found is not None else "no worker is known yet"
         return f"etcd at {self.url} has not answered for {now - self.lost_at:.0f} s ({self.why}): {kept}"
 
     async def run(self) -> None:
-        """Until cancelled."""
-        import httpx  # only where an etcd is named: it is a quarter of what a router imports
+        """Runs until cancelled."""
+        import httpx  # imported only with an etcd: a quarter of the router's imports
 
         async with httpx.AsyncClient(base_url=self.url, timeout=ANSWER_S) as client:
             while True:
@@ -74,12 +74,12 @@ def _coded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-# All keys from the prefix to the next one that does not begin with it
+# The range of all keys with the prefix
 _EVERYTHING = {"key": _coded(PREFIX), "range_end": _coded(PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1))}
 
 
 def workers(answer: Mapping[str, Any]) -> dict[str, Worker]:
-    """By address, of a range's answer; keys of another shape are somebody else's. Pure."""
+    """Workers by address from a range response; keys of another shape are ignored. Pure."""
     found = {}
     for pair in answer.get("kvs", ()):
         parts = base64.b64decode(pair["key"]).decode("utf-8", "replace").removeprefix(PREFIX).split("/")

@@ -1,4 +1,4 @@
-"""A pool's instances with the workers that are registered in the etcd that they name. Pure."""
+"""Combines a pool's instances with the workers registered in their etcd. Pure."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from router.workers.etcd import Worker
 
 
 def etcd_of(instance: PublishedInstance) -> str:
-    """The etcd that a published instance names; empty when it names none."""
+    """The etcd named by a published instance, or empty."""
     named = instance.kv.get("etcd")
     return named if isinstance(named, str) else ""
 
@@ -18,9 +18,9 @@ def etcd_of(instance: PublishedInstance) -> str:
 def merged(
     instances: Sequence[PublishedInstance], registered: Mapping[str, Mapping[str, Worker] | None]
 ) -> list[PublishedInstance]:
-    """Instances that are not registered take no requests; workers that were not published are added.
+    """Take unregistered instances out of routing, and add registered workers that were not published.
 
-    `registered`: by the name of an etcd, its workers by address; None while it has never answered.
+    `registered`: workers by address for each etcd; None before its first answer.
     """
     made = [_checked(instance, registered.get(etcd_of(instance))) for instance in instances]
     known = {_address(instance) for instance in instances}

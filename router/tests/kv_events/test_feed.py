@@ -149,7 +149,7 @@ async def test_an_engine_that_dies_empties_its_part_and_is_followed_again(start_
 
 async def test_an_engine_without_events_says_so(start_sim: Callable[..., Sim]) -> None:
     async with following("http://127.0.0.1:9") as followed:
-        await followed.until(lambda: "does not say where" in followed.feed.trouble)
+        await followed.until(lambda: "/kv_event_sources does not answer" in followed.feed.trouble)
     with pytest.raises(NoEvents, match="no connection"):
         await discover("http://127.0.0.1:9")
 

@@ -161,7 +161,7 @@ async def test_the_last_known_workers_stay_while_etcd_is_away(world: World, etcd
     while "etcd at" not in await world.degraded():
         assert time.monotonic() < end
         await asyncio.sleep(0.05)
-    assert "the last known workers stay" in await world.degraded()
+    assert "the last known workers are kept" in await world.degraded()
     assert world.endpoints["decode-127.0.0.1:2"].routable
     etcd.start()
     while "etcd at" in await world.degraded():
