@@ -16,7 +16,7 @@ from controlplane.permissions import ROLE_SCOPES, Principal, role_of, scopes_of,
 
 log = structlog.get_logger(__name__)
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
-LAST_USED_STEP = timedelta(minutes=1)  # a busy token is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # the last use of a busy token is written once a minute
 
 
 def principal_of(request: HttpRequest) -> Principal | None:
@@ -50,7 +50,7 @@ def _touch(row: ApiToken) -> None:
     stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
     try:
         ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
-    except DatabaseError as error:  # the API stays usable while the database is read-only
+    except DatabaseError as error:  # the API stays usable with a read-only database
         log.warning("token.last_used_lost", token=row.prefix, error=str(error))
 
 

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class WeirApi(NinjaAPI):
-    """Keeps the rejected value in validation errors; ninja drops it."""
+    """Keeps the rejected value in validation errors, which ninja drops."""
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -35,7 +35,7 @@ class WeirApi(NinjaAPI):
 
     @functools.cached_property
     def _described(self) -> Any:
-        """Made once: it takes most of a second of CPU, and whoever reaches the server may ask for it."""
+        """Built once: it takes most of a second of CPU, and unauthenticated clients may request it."""
         schema = super().get_openapi_schema()
         for methods in schema["paths"].values():
             for method, operation in methods.items():
@@ -51,7 +51,7 @@ def _field(error: dict[str, Any], model: Any) -> dict[str, Any]:
     """Pydantic's locations become dotted paths: ("payload", "arms", 0, "name") → arms.0.name."""
     known = model.__ninja_flatten_map_reverse__
     location = [str(part) for part in known.get(error["loc"], error["loc"])]
-    # A body read as a whole stands under the parameter's name.
+    # The location of a whole body starts with the parameter's name.
     if model.__ninja_param_source__ == "body" and len(location) > 1:
         location.pop(0)
     value = None if error["type"] == "missing" else _plain(error.get("input"))
@@ -63,7 +63,7 @@ def _unknown(model: Any, location: list[str]) -> str:
     """Add the allowed field names when the unknown field is at the top of the body."""
     bodies = [field.annotation for field in model.model_fields.values()]
     names = getattr(bodies[0], "model_fields", None) if len(bodies) == 1 and len(location) == 1 else None
-    return "no such field" + (f"; there are {', '.join(names)}" if names else "")
+    return "unknown field" + (f"; allowed: {', '.join(names)}" if names else "")
 
 
 def from_validation(error: ValidationError) -> ApiProblem:
@@ -71,7 +71,7 @@ def from_validation(error: ValidationError) -> ApiProblem:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON can hold it: inputs may contain NaN, bytes or models."""
+    """The value in a JSON-compatible form: inputs may contain NaN, bytes or models."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_http_error(error: HttpError) -> ApiProblem:
-    """The body cannot be parsed; the exception's cause says why."""
+    """The body cannot be parsed; the exception's cause has the reason."""
     cause = error.__cause__
     if isinstance(cause, ApiProblem):
         return cause

@@ -1,6 +1,6 @@
-"""What needs attention, worst first, each with a reason in words and since when. Pure rules over one frame.
+"""Entries of "Needs attention", worst first, each with its reason and start time. Pure rules over one frame.
 
-A rule yields (severity, subject, reason, link); the same subject and rule in the frame before keep their `since`.
+A rule yields (severity, subject, reason, link); an entry keeps its `since` while subject and rule stay the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +12,11 @@ from router.contract.redis.staleness import WORKER_LATE_S
 Json = Mapping[str, Any]
 Found = tuple[int, str, str, str]  # severity (3 act now, 2 soon, 1 look), subject, reason, link
 
-ERROR_SHARE = 0.05  # of the requests of a class in the window
-ERRORS_FROM = 20  # fewer requests than this say nothing about a share
-QUEUE_FROM = 8  # waiting requests below which a queue is not called growing
-QUEUE_GROWTH = 1.5  # times its own average of the last minute
-ACK_GRACE_S = 3.0  # a router may take this long to run a newly published version
+ERROR_SHARE = 0.05  # share of a class's requests in the window
+ERRORS_FROM = 20  # minimum number of requests for a share
+QUEUE_FROM = 8  # minimum number of waiting requests for "growing"
+QUEUE_GROWTH = 1.5  # factor over the instance's average of the last minute
+ACK_GRACE_S = 3.0  # time for a router to apply a newly published version
 LISTED = 50
 
 INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
@@ -65,8 +65,8 @@ def node_silent(now: float, frame: Json) -> Iterator[Found]:
         link = f"/fleet/nodes/{quote(name)}/"
         since = f"the node has not reported for {silent_s:.0f} s"
         if there:
-            held = f"{there} instance{'s' if there > 1 else ''} there, with figures as old"
-            yield 3, name, f"{since}: {held}; what does not answer is replaced elsewhere", link
+            held = f"{there} instance{'s' if there > 1 else ''} on it with samples of that age"
+            yield 3, name, f"{since}: {held}; instances that do not answer are replaced on another node", link
         else:
             yield 1, name, f"{since} and holds no instance: forget it if it is gone for good", link
 
@@ -74,7 +74,7 @@ def node_silent(now: float, frame: Json) -> Iterator[Found]:
 def router_gone(now: float, frame: Json) -> Iterator[Found]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
-            yield 3, name, f"router has not been heard of for {age:.0f} s", "/live"
+            yield 3, name, f"router has not reported for {age:.0f} s", "/live"
     if frame["pools"] and not frame["routers"]["id"]:
         yield 3, "routers", "no router is running", "/live"
 
@@ -109,7 +109,7 @@ def policy_missing(now: float, frame: Json) -> Iterator[Found]:
         link = f"/fleet/pools/{quote(pool)}/"
         if live is None or live["policy"] != declared:
             runs = "the built-in default" if live is None else f"{live['policy']} v{live['version']}"
-            yield 2, pool, f"pool names policy {declared}, which has no version: routers run {runs}", link
+            yield 2, pool, f"the pool's policy {declared} has no published version: routers run {runs}", link
 
 
 def pool_link(name: str) -> str:
@@ -119,7 +119,7 @@ def pool_link(name: str) -> str:
 def change_halted(now: float, frame: Json) -> Iterator[Found]:
     for pool, known in frame["pools"].items():
         if known["halted"]:
-            yield 3, pool, f"the change of its configuration is halted: {known['halted']}", pool_link(pool)
+            yield 3, pool, f"rollout is halted: {known['halted']}", pool_link(pool)
 
 
 def scaling_advised(now: float, frame: Json) -> Iterator[Found]:
@@ -168,7 +168,7 @@ def _shares(pool: str, name: str, window: Json) -> Iterator[Found]:
 def unreadable(now: float, frame: Json) -> Iterator[Found]:
     count = frame["health"]["unreadable"]
     if count:
-        yield 1, "Redis", f"{count} values could not be read: a process of another release may be running", "/live"
+        yield 1, "Redis", f"{count} values are unreadable: a process of another release may be running", "/live"
 
 
 RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {

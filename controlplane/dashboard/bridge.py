@@ -1,6 +1,6 @@
-"""From Redis to every open socket of this web process: one subscription, one text a second, however many look.
+"""Passes frames from Redis to every open socket of this web process: one subscription, one text a second.
 
-Runs while somebody looks. A viewer holds only the newest text (a slow socket skips frames, nothing piles up).
+Runs while there are viewers. A viewer holds only the newest text: a slow socket skips frames.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 
-FRAME_EVERY_S = 1.0  # a second without a frame: look whether this process has to build it
+FRAME_EVERY_S = 1.0  # after a second without a frame this process tries to build one
 RECONNECT_S = 1.0
 HISTORY_CACHED_S = 2.0
 
 
 class Viewer:
-    """One socket's mailbox: the newest text that it has not taken."""
+    """One socket's mailbox: the newest unsent text."""
 
     def __init__(self) -> None:
         self._text: str | None = None
@@ -65,7 +65,7 @@ class Bridge:
             viewer.put(text)
 
     async def snapshot(self, seconds: int) -> str:
-        """What a socket gets on joining: the newest frame and the hour's end as columns."""
+        """First message of a socket: the newest frame and the history as columns."""
         try:
             return await asyncio.to_thread(self._snapshot, seconds)
         except redis.RedisError as error:
@@ -86,8 +86,8 @@ class Bridge:
         return text
 
     async def _run(self) -> None:
-        # Ends by itself within a second of the last viewer's leaving. Not cancelled: who joins in that moment, as a
-        # page that is reloaded does, must find it either running or gone, never dying.
+        # Ends within a second after the last viewer leaves. Not cancelled: a viewer that joins at that moment, such as
+        # a reloaded page, must find the task either running or gone, never being cancelled.
         while self._viewers:
             try:
                 await self._pass_on()
@@ -112,7 +112,7 @@ class Bridge:
         if message is not None:
             self.tell(f'{{"type":"frame","frame":{message["data"].decode()}}}')
             return
-        # The frame that this process builds comes back through the subscription, as every other.
+        # A frame built by this process arrives through the subscription like any other.
         await asyncio.to_thread(step, connect(), time.time(), "web")
 
 

@@ -1,7 +1,7 @@
-"""The one WebSocket: /ws/live?seconds=900. A snapshot on joining, then each frame.
+"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame.
 
-Joined with a session, or with a bearer token that holds live:read.
-Closed with 4401 where neither is there, or no longer.
+Needs a session, or a bearer token with the scope live:read.
+Closed with 4401 when neither is valid, also later.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Nothing is taken from a viewer."""
+        """Ignore messages of viewers."""
 
     async def _feed(self) -> None:
         with bridge.viewer() as viewer:
@@ -50,7 +50,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.send(await viewer.take())
 
     async def _watch_session(self) -> None:
-        """A session or token that was ended elsewhere, or has expired, stops seeing the fleet."""
+        """Close when the session or token has been revoked or has expired."""
         while True:
             await asyncio.sleep(SIGNED_IN_CHECK_S)
             if not await may_look(await self._who()):
@@ -59,13 +59,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _who(self) -> Any:
         if "caller" in self.scope:
             return await self.scope["caller"]()
-        # A fresh store: the scope's own keeps what it read at the handshake.
+        # A fresh store: the one in the scope caches the data of the handshake.
         self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
         return await get_user(self.scope)
 
 
 def asked_seconds(scope: dict[str, Any]) -> int:
-    """One of the ranges that are offered: the shortest that covers what was asked for."""
+    """The shortest offered range that covers the requested one."""
     asked = parse_qs(scope["query_string"].decode()).get("seconds", ["300"])[0]
     wanted = int(asked) if asked.isascii() and asked.isdigit() else 0
     return next((seconds for seconds in history.RANGES_S if seconds >= wanted), history.RANGES_S[-1])

@@ -1,4 +1,4 @@
-"""What every page's frame shows: the navigation and where the reader is in it."""
+"""Template context of every page: the navigation and the current position in it."""
 
 from dataclasses import dataclass
 
@@ -15,20 +15,20 @@ PAGES = (
     ("/audit/", "Audit"),
 )
 ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"), ("/password", "Change password"))
-KEYS = ("/keys/", "API keys")  # of operators and administrators
-USERS = ("/users/", "Users")  # of administrators only
+KEYS = ("/keys/", "API keys")  # operators and administrators only
+USERS = ("/users/", "Users")  # administrators only
 
 
 @dataclass(frozen=True, slots=True)
 class NavLink:
     href: str
     label: str
-    current: bool  # the page is here or below
-    exact: bool  # the page is here
+    current: bool  # the current page is this one or below it
+    exact: bool  # the current page is this one
 
 
 def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
-    """`account_navigation` is the menu behind the reader's name."""
+    """`account_navigation` is the menu under the user's name."""
     user = getattr(request, "user", None)
     account = (
         *((USERS,) if user is not None and can_administer(user) else ()),

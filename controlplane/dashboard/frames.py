@@ -1,4 +1,4 @@
-"""One dashboard frame: everything the Live page and the wall show, as columns, built from what Redis holds. Pure.
+"""One dashboard frame: the data of the Live page and the wall as columns, built from Redis. Pure.
 
 None means unknown and is never written as 0. Times are Unix seconds, latencies ms, KV shares 0–1.
 """
@@ -27,16 +27,16 @@ Json = Mapping[str, Any]
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 1
-ALL_POOLS = "*"  # class figures over every pool; pool names have no asterisk
+ALL_POOLS = "*"  # class metrics over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
-RESTING = ("stopped", "failed", "starting")  # no process: a sample left over is of the one before
-STARTED_WINDOW_S = 10  # what a Window's `started_10s` counts over
+RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
+STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What one frame is built from, decoded."""
+    """Decoded inputs of one frame."""
 
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
     samples: Mapping[str, InstanceSample] = field(default_factory=dict)  # by instance
@@ -50,7 +50,7 @@ class Inputs:
 
 
 def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_by: str = "worker") -> dict[str, Any]:
-    """The frame for `now`. `previous`, the frame before, gives rates and since when something needs attention."""
+    """The frame for `now`. The previous frame gives rates and the start times of attention entries."""
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
     routers = _routers(now, inputs.routers)
@@ -80,7 +80,7 @@ def _pool(fleet: FleetValue) -> dict[str, Any]:
         "model": fleet.model,
         "wanted": len(fleet.instances),
         "simulated": any(instance.kind in SIMULATED for instance in fleet.instances),
-        "policy": fleet.policy,  # as declared; what routers run is in `policies`
+        "policy": fleet.policy,  # as declared; the version that routers run is in `policies`
         "changed_at": fleet.at,
         "halted": fleet.halted,
     }
@@ -147,7 +147,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _average(waiting: float | None, before: Json | None) -> float | None:
-    """What the queue has been like in the last minute: a queue well above it is growing."""
+    """Average of waiting requests over the last minute: a queue well above it is growing."""
     past: float | None = None if before is None else before["waiting_avg"]
     if waiting is None or past is None:
         return waiting if past is None else past
@@ -155,7 +155,7 @@ def _average(waiting: float | None, before: Json | None) -> float | None:
 
 
 def _tokens_per_second(sample: InstanceSample | None, before: Json | None) -> float | None:
-    """From two samples of one epoch; the last rate while there is no newer sample, None after a restart."""
+    """Rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
     if sample is None or before is None or before["epoch"] != sample.epoch:
         return None
     total, past = sample.generation_tokens_total, before["tokens_total"]
@@ -175,7 +175,7 @@ def _by_id(previous: Json | None) -> dict[str, Json]:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """demo-2 before demo-10."""
+    """Natural order: demo-2 before demo-10."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     return stem, int(digits) if digits else -1
@@ -192,7 +192,7 @@ def _classes(now: float, routers: Mapping[str, RouterStatus], pools: Sequence[st
 
 
 def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> dict[str, Any]:
-    """Per class; None for a class that no router has said anything about."""
+    """Window per class; None for a class that no router has reported."""
     figures: dict[str, Any] = {}
     for name in CLASSES:
         windows = [
@@ -206,7 +206,7 @@ def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> dic
 
 
 def _window(windows: Sequence[Window]) -> dict[str, Any]:
-    """Routers' windows added up: counts over WINDOW_S, rate in requests per second, percentiles in ms, tokens and s."""
+    """Sum of the routers' windows: counts over WINDOW_S, requests per second, percentiles in ms, tokens and s."""
     frame: dict[str, Any] = {
         "n": sum(window.n for window in windows),
         "rate": round(sum(window.started_10s for window in windows) / STARTED_WINDOW_S, 2),
@@ -239,7 +239,7 @@ def _routers(now: float, routers: Mapping[str, RouterStatus]) -> dict[str, list[
 
 
 def _nodes(now: float, nodes: Sequence[NodeReport], instances: Json) -> dict[str, list[Any]]:
-    """`silent_s`: since its last word, None while it reports."""
+    """`silent_s`: time since its last report, None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
         "name": [node.name for node in nodes],
@@ -265,7 +265,7 @@ def _policy(now: float, pool: str, inputs: Inputs) -> dict[str, Any]:
 
 
 def _health(now: float, inputs: Inputs, columns: Json, routers: Json) -> dict[str, Any]:
-    """Ages by which the page tells a dead worker from a dead router; None where nothing was ever heard."""
+    """Ages that distinguish a dead worker from a dead router; None before the first report."""
     serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
     known = [age for age in serving if age is not None]
     return {

@@ -1,6 +1,6 @@
-"""The last hour, for charts: one small row a frame, thinned to what a chart can show. Pure.
+"""The last hour for charts: one small row per frame, thinned to a chart's resolution. Pure.
 
-A hole between frames is a row without figures, so that a line breaks there instead of bridging it.
+A gap between frames becomes a row without values, which breaks the line.
 """
 
 import math
@@ -12,7 +12,7 @@ from router.contract.redis.staleness import FRAME_GAP_S
 
 Json = Mapping[str, Any]
 
-POINTS = 300  # per line; more cannot be told apart at a chart's width
+POINTS = 300  # per line, a chart's resolution
 SPARK_S = 60
 RANGES_S = (300, 900, 3600)
 COUNTS = ("n", "rate", "errors", "refused")
@@ -20,7 +20,7 @@ CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for na
 
 
 def row(frame: Json) -> dict[str, Any]:
-    """What is kept of a frame for the hour after it."""
+    """The values of a frame that are kept for an hour."""
     columns = frame["instances"]
     return {
         "at": frame["at"],
@@ -38,14 +38,14 @@ def _figures(window: Json) -> list[Any]:
 
 
 def bin_seconds(seconds: int) -> int:
-    """How many seconds one point of a chart over `seconds` stands for."""
+    """Seconds covered by one point of a chart over `seconds`."""
     return max(1, math.ceil(seconds / POINTS))
 
 
 def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
     """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row.
 
-    Percentiles already cover a sliding minute, so the last row of a bin stands for what a shorter bin leaves out.
+    Percentiles already cover a sliding minute, so a bin's last row represents the rows left out.
     """
     width = bin_seconds(seconds)
     bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}
@@ -63,7 +63,7 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
 
 
 def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | None]]:
-    """Bins as (time, row), with a row of nothing wherever more than FRAME_GAP_S and more than one bin is missing."""
+    """Bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
     points: list[tuple[float, Json | None]] = []
     before: int | None = None
     for index in sorted(bins):
@@ -80,7 +80,7 @@ def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[st
     result: dict[str, dict[str, list[Any]]] = {}
     for name in names:
         figures = [item["classes"].get(pool, {}).get(name, empty) if item else empty for item in chosen]
-        # A row of an earlier release may have fewer columns.
+        # Rows of an earlier release may have fewer columns.
         result[name] = {
             key: [point[i] if i < len(point) else None for point in figures] for i, key in enumerate(CLASS_KEYS)
         }
@@ -97,7 +97,7 @@ def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
 
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:
-    """The second's own row, or the one just before it: a frame that comes a moment late leaves no hole."""
+    """The row of this second or of the one before: a slightly late frame leaves no gap."""
     return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 

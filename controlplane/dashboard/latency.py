@@ -1,4 +1,4 @@
-"""The latency metrics of a class: one table for the frame, its history, the pages and /metrics. Pure."""
+"""Table of a class's latency metrics for the frame, its history, the pages and /metrics. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from router.contract import sketch
 
 @dataclass(frozen=True, slots=True)
 class LatencyMetric:
-    key: str  # of the sketch in a router's Window, and in frames
+    key: str  # name of the sketch in a router's Window, and in frames
     label: str
     exported: str  # name on /metrics
 
@@ -21,7 +21,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def percentiles(of: Mapping[int, int]) -> list[float | None]:
-    """One per PERCENTILES, three digits each; None for each when nothing was measured."""
+    """Values of PERCENTILES, three digits each; all None without measurements."""
     return [significant(sketch.quantile(of, share)) for share in PERCENTILES.values()]
 
 

@@ -1,4 +1,4 @@
-"""A frame as the rows that templates write. Pure; static/js keeps the same page up to date from the next frame on."""
+"""Rows of a frame for the templates. Pure; static/js updates the same page from the next frame on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
 Json = Mapping[str, Any]
-LOW_N = 20  # fewer measurements than this make no percentile worth a line
+LOW_N = 20  # minimum number of measurements for a percentile's line
 TILES_SHOWN = 128
 BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
 
 
 def context(frame: Json | None, pool: str) -> dict[str, Any]:
-    """`pool` empty: all of them."""
+    """An empty `pool` means all pools."""
     if frame is None:
         return {
             "frame": None,
@@ -45,7 +45,7 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
 
 
 def constants() -> dict[str, Any]:
-    """What static/js shares with these pages."""
+    """Constants that static/js shares with these pages."""
     return {
         "latencies": [metric.key for metric in LATENCIES],
         "percentiles": list(PERCENTILES),
@@ -77,7 +77,7 @@ def classes(frame: Json, pool: str) -> list[dict[str, Any]]:
 
 
 def shown_pool(frame: Json, pool: str) -> str:
-    """Whose class figures the page shows: the chosen pool's, the only pool's, or those of all added up."""
+    """Class metrics of the page: of the chosen pool, of the only pool, or summed over all pools."""
     if pool:
         return pool
     return next(iter(frame["pools"])) if len(frame["pools"]) == 1 else ALL_POOLS
@@ -95,7 +95,7 @@ def _line(metric: LatencyMetric, window: Json) -> dict[str, Any]:
 
 
 def means(name: str, limits: Json) -> str:
-    """What makes a request one of this class, from the thresholds of the live policy; empty when they are unknown."""
+    """Definition of a class by the thresholds of the live policy; empty when they are unknown."""
     if not {"heavy_new_tokens", "warm_hit_share", "warm_new_tokens"} <= limits.keys():
         return ""
     heavy, warm, share = limits["heavy_new_tokens"], limits["warm_new_tokens"], limits["warm_hit_share"]
@@ -107,7 +107,7 @@ def means(name: str, limits: Json) -> str:
 
 
 def totals(frame: Json, pool: str) -> dict[str, Any]:
-    """Sums over the shown instances; None where no instance has said."""
+    """Sums over the shown instances; None where no instance reported a value."""
     columns = frame["instances"]
     shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]
     return {key: _sum([columns[key][i] for i in shown]) for key in ("running", "waiting", "tokens_s")}

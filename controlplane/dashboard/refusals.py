@@ -1,4 +1,4 @@
-"""Why requests of a class were refused, in words for the Live page. Pure."""
+"""Reasons of rejected requests as text for the Live page. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 WORDS = {
     "": "by the engine",
     "saturated": "queue full",
-    "queue_timeout": "waited too long",
-    "deadline_unmeetable": "deadline out of reach",
+    "queue_timeout": "queue timeout",
+    "deadline_unmeetable": "deadline cannot be met",
     "deadline_exceeded": "deadline passed",
-    "no_instance_ready": "nobody ready",
+    "no_instance_ready": "no instance ready",
     "over_ttft_limit": "over the TTFT limit",
 }
 
 
 def words(windows: Iterable[Mapping[str, int]]) -> str:
-    """Counts by code, of several routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
+    """Counts by code summed over routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
     total: Counter[str] = Counter()
     for window in windows:
         total.update(window)

@@ -1,10 +1,10 @@
-"""The status that an instance is shown with: its state, corrected by its last sample. Pure."""
+"""The displayed status of an instance: its state, corrected by its last sample. Pure."""
 
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
 KV_SATURATED = 0.9  # share of KV blocks in use
-WAITING_SATURATED = 16  # requests waiting in one engine
+WAITING_SATURATED = 16  # waiting requests of one engine
 
 # Every status, worst first; totals are listed in this order.
 ORDER = (
@@ -21,11 +21,11 @@ ORDER = (
     "stopped",
     "ready",
 )
-SERVING = ("ready", "draining")  # states in which an engine should give a sample every second
+SERVING = ("ready", "draining")  # states in which a sample is expected every second
 
 
 def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple[str, str]:
-    """(status, reason). `sample` None: there was none, or it has expired."""
+    """(status, reason). `sample` is None without one or after it expired."""
     if state not in SERVING:
         return state, ""
     if sample is None:

@@ -1,6 +1,6 @@
-"""Once a second: claim the second, read what is live, build one frame, and hand it to everyone who looks.
+"""Once a second: claim the second, read the live state, build one frame, and publish it to the viewers.
 
-Called by the control worker; by the web process where no worker does it. Who claims the second first builds it.
+Called by the control worker, and by a web process when no worker builds frames. The first claim of a second wins.
 """
 
 import math
@@ -21,12 +21,12 @@ from router.contract.redis.sample import InstanceSample
 Json = dict[str, Any]
 
 CLAIM_TTL_S = 5
-OWN_FRAME_AFTER_S = 1.5  # no frame from the control worker for so long: a web process builds them
-ROUTERS_REMEMBERED_S = 60  # a router that is gone is shown as gone for so long
+OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
+ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
 
 
 def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
-    """The frame's JSON; None when it is another process's turn or this second is claimed."""
+    """The frame's JSON; None when another process builds frames or has claimed this second."""
     if built_by == "web" and _worker_builds(client, now):
         return None
     if built_by == "worker":
@@ -46,7 +46,7 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
 
 
 def encode(frame: Json) -> bytes:
-    """orjson writes NaN and infinity as null, which is what an unknown figure is."""
+    """orjson writes NaN and infinity as null, the value for unknown."""
     return orjson.dumps(frame)
 
 
@@ -61,7 +61,7 @@ def publish(client: redis.Redis, frame: Json, text: bytes) -> None:
 
 
 def loads(raw: bytes | None) -> Json | None:
-    """A published frame; None when there is none of this schema."""
+    """The published frame; None when there is none with this schema."""
     frame = None if raw is None else orjson.loads(raw)
     return frame if frame is not None and frame["schema"] == frames.SCHEMA else None
 
@@ -72,14 +72,14 @@ def latest(client: redis.Redis) -> Json | None:
 
 
 def current(client: redis.Redis, now: float) -> Json | None:
-    """The newest frame; built here and now when nobody has built one lately."""
+    """The newest frame; built here when there is no recent one."""
     frame = latest(client)
     if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
         return frame
     built = step(client, now, "web")
     if built is not None:
         return loads(built)
-    # Another process builds this second's frame. The very first may not be there yet: then one for this caller alone.
+    # Another process builds this second's frame. If it is the very first and not there yet, build one for this caller.
     return latest(client) or _unpublished(client, now)
 
 
@@ -96,7 +96,7 @@ def rows(client: redis.Redis, now: float, seconds: int) -> list[Json]:
 
 
 class LiveReader:
-    """Reads values and counts those that are unreadable."""
+    """Reads values and counts unreadable ones."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -110,14 +110,14 @@ class LiveReader:
     def values(
         self, kind: type[codec.Value], key_of: Callable[[str], str], names: Sequence[str]
     ) -> dict[str, codec.Value]:
-        """By name, the readable values of their keys."""
+        """Readable values by name."""
         raws: Any = self._client.mget([key_of(name) for name in names]) if names else ()
         decoded = ((name, self.decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
         return {name: value for name, value in decoded if value is not None}
 
 
 def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, Json | None]:
-    """What a frame is built from, and the frame before."""
+    """Inputs of a frame, and the previous frame."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
         pipe.smembers(redis_keys.POOLS)

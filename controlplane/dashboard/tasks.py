@@ -1,4 +1,4 @@
-"""The control worker's second: one dashboard frame."""
+"""Task of the control worker: one dashboard frame a second."""
 
 import time
 

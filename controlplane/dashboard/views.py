@@ -1,4 +1,4 @@
-"""Live and the wall: the first paint, from the newest frame; the socket goes on from there."""
+"""Live and the wall: first paint from the newest frame; the socket delivers the following ones."""
 
 import time
 from typing import Any
@@ -62,7 +62,7 @@ def wall(request: HttpRequest) -> HttpResponse:
 
 
 def read_snapshot(seconds: int) -> dict[str, Any]:
-    """As the socket's snapshot; `trouble` says what kept it from being read."""
+    """Like the socket's snapshot; `trouble` names the cause when it cannot be read."""
     now = time.time()
     try:
         client = connect()
@@ -83,19 +83,19 @@ def asked_range(request: HttpRequest) -> int:
 
 
 def asked_pool(request: HttpRequest, frame: dict[str, Any] | None) -> str:
-    """Empty means every pool; so does the name of a pool that is not there."""
+    """The selected pool; empty for all pools and for an unknown name."""
     asked = request.GET.get("pool", "")
     return asked if frame and asked in frame["pools"] else ""
 
 
 def slo(request: HttpRequest) -> dict[str, float]:
-    """Lines to draw on the charts, in ms: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
+    """SLO lines of the charts, in ms: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
     asked = {key: request.GET.get(f"slo_{key}_ms", "") for key in (metric.key for metric in LATENCIES)}
     return {key: float(text) for key, text in asked.items() if text.isascii() and text.isdigit()}
 
 
 def query(request: HttpRequest, **changes: Any) -> str:
-    """The page's own query string with some of it changed; None takes a key out."""
+    """The page's query string with changes; None removes a key."""
     parameters = request.GET.copy()
     for key, value in changes.items():
         parameters.pop(key, None)

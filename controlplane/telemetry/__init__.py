@@ -1,1 +1,1 @@
-"""What the pages show, for Prometheus: `/metrics` of the web process. Routers have a page of their own."""
+"""Prometheus metrics of the control plane: `/metrics` of the web process. Routers have a separate page."""

@@ -1,4 +1,4 @@
-"""The metric families of one dashboard frame, so that both tell the same. Pure. What is unknown is left out, not 0."""
+"""Metric families of one dashboard frame, so pages and metrics agree. Pure. Unknown values are left out, not 0."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,14 +16,17 @@ INSTANCE = ("pool", "instance")
 INSTANCE_FIGURES = {
     "kv": ("weir_instance_kv_usage", "Share of KV blocks in use, 0 to 1"),
     "kv_blocks": ("weir_instance_kv_blocks", "KV blocks on the device"),
-    "running": ("weir_instance_running_requests", "Requests that it computes"),
-    "waiting": ("weir_instance_waiting_requests", "Requests that wait in it"),
-    "hit_rate": ("weir_instance_prefix_hit_rate", "Share of prompt tokens found in its prefix cache, last minute"),
+    "running": ("weir_instance_running_requests", "Running requests"),
+    "waiting": ("weir_instance_waiting_requests", "Requests waiting in the engine"),
+    "hit_rate": (
+        "weir_instance_prefix_hit_rate",
+        "Share of prompt tokens found in the prefix cache over the last minute",
+    ),
     "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
-    "age_s": ("weir_instance_sample_age_seconds", "Since its figures were read"),
+    "age_s": ("weir_instance_sample_age_seconds", "Age of the instance's latest sample"),
 }
 CLASS_COUNTS = {
-    "rate": ("weir_class_requests_per_second", "Requests that began, over the last 10 s"),
+    "rate": ("weir_class_requests_per_second", "Requests started per second over the last 10 s"),
     "n": ("weir_class_window_requests", "Requests that ended in the window"),
     "errors": ("weir_class_window_errors", "Requests of the window that failed"),
     "refused": ("weir_class_window_refused", "Requests of the window that were refused"),
@@ -31,7 +34,7 @@ CLASS_COUNTS = {
 
 
 def of_frame(now: float, frame: Json) -> Iterator[Metric]:
-    yield GaugeMetricFamily("weir_frame_age_seconds", "Since these figures were gathered", max(0.0, now - frame["at"]))
+    yield GaugeMetricFamily("weir_frame_age_seconds", "Age of the frame", max(0.0, now - frame["at"]))
     yield from _instances(frame["instances"])
     yield from _pools(frame)
     yield from _classes(frame["classes"])
@@ -41,7 +44,9 @@ def of_frame(now: float, frame: Json) -> Iterator[Metric]:
 
 def _instances(columns: Json) -> Iterator[Metric]:
     keys = list(zip(columns["pool"], columns["id"], strict=True))
-    status = GaugeMetricFamily("weir_instance_status", "1 for the status that it has", labels=(*INSTANCE, "status"))
+    status = GaugeMetricFamily(
+        "weir_instance_status", "1 for the instance's current status", labels=(*INSTANCE, "status")
+    )
     for key, word in zip(keys, columns["status"], strict=True):
         status.add_metric((*key, word), 1)
     yield status
@@ -52,7 +57,7 @@ def _instances(columns: Json) -> Iterator[Metric]:
 def _pools(frame: Json) -> Iterator[Metric]:
     columns = frame["instances"]
     wanted = [((pool,), figures["wanted"]) for pool, figures in frame["pools"].items()]
-    yield _gauge("weir_pool_instances", "Instances that the pool should have", ("pool",), wanted)
+    yield _gauge("weir_pool_instances", "Desired instances", ("pool",), wanted)
     ready = Counter(pool for pool, state in zip(columns["pool"], columns["state"], strict=True) if state == "ready")
     counted = [((pool,), ready[pool]) for pool in frame["pools"]]
     yield _gauge("weir_pool_ready_instances", "Instances that take requests", ("pool",), counted)
@@ -91,14 +96,16 @@ def _policies(policies: Json) -> Iterator[Metric]:
 def _health(frame: Json) -> Iterator[Metric]:
     health = frame["health"]
     for name, text, field in (
-        ("weir_routers_alive", "Routers that have reported lately", "routers_alive"),
+        ("weir_routers_alive", "Routers that reported recently", "routers_alive"),
         ("weir_unreadable_values", "Values in Redis that could not be read", "unreadable"),
-        ("weir_control_worker_age_seconds", "Since the control worker last ran", "control_age_s"),
-        ("weir_samples_age_seconds", "Since any ready instance was sampled", "samples_age_s"),
+        ("weir_control_worker_age_seconds", "Time since the control worker last ran", "control_age_s"),
+        ("weir_samples_age_seconds", "Time since the latest sample of a ready instance", "samples_age_s"),
     ):
         yield _gauge(name, text, (), [((), health[field])])
     counted = Counter((str(item["severity"]), item["rule"]) for item in frame["attention"])
-    yield _gauge("weir_attention", "What needs attention; severity 3: act now", ("severity", "rule"), counted.items())
+    yield _gauge(
+        "weir_attention", "Entries of Needs attention; severity 3: act now", ("severity", "rule"), counted.items()
+    )
 
 
 def _gauge(

@@ -34,12 +34,12 @@ class Page(Collector):
 
 def _of_database(now: float) -> Iterator[Metric]:
     restarts = GaugeMetricFamily(
-        "weir_instance_restarts", "Starts after the first, since it was added", labels=("pool", "instance")
+        "weir_instance_restarts", "Starts after the first since the instance was added", labels=("pool", "instance")
     )
     for pool, name, count in Instance.objects.values_list("pool__name", "name", "restarts"):
         restarts.add_metric((pool, name), count)
     yield restarts
-    nodes = GaugeMetricFamily("weir_node_age_seconds", "Since the node's worker was heard of", labels=("node",))
+    nodes = GaugeMetricFamily("weir_node_age_seconds", "Time since the node's worker last reported", labels=("node",))
     for name, seen in Node.objects.values_list("name", "last_seen"):
         if seen is not None:
             nodes.add_metric((name,), max(0.0, now - seen.timestamp()))
@@ -50,13 +50,13 @@ def _of_database(now: float) -> Iterator[Metric]:
     yield experiments
 
 
-@login_not_required  # a scraper has a token, no session, and wants 401 instead of a sign-in page
+@login_not_required  # a scraper has a token and expects 401 instead of a sign-in page
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus' text format, for a bearer token (or a session) that may read what is live."""
+    """Prometheus' text format, for a bearer token or session with the scope live:read."""
     principal = principal_of(request)
     if principal is None:
         answer = HttpResponse(
-            "an API token with the scope live:read is needed\n", status=401, content_type="text/plain"
+            "an API token with the scope live:read is required\n", status=401, content_type="text/plain"
         )
         answer["WWW-Authenticate"] = "Bearer"
         return answer

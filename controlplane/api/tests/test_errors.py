@@ -59,7 +59,7 @@ def test_a_key_given_twice_is_named_and_changes_nothing(policy, ci):
 def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothing(policy, ci):
     ci.post("/policies/default/draft", {})
     answer = ci.call("PATCH", "/policies/default/draft", {"override": {"classes.heavy_new_tokens": 9000}})
-    message = "no such field; there are overrides, document, based_on"
+    message = "unknown field; allowed: overrides, document, based_on"
     error = {"path": "override", "value": {"classes.heavy_new_tokens": 9000}, "message": message}
     assert problem(answer, 422)["errors"] == [error]
     assert ci.get("/policies/default/draft").json()["revision"] == 1

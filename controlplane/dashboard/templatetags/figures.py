@@ -29,7 +29,7 @@ def whole(value: float | str | None) -> str:
 
 @register.filter
 def limit(value: Any) -> str:
-    """An option's default or limit, as one would declare it: 1,048,576, 0.01, h100_sxm, true, A=1."""
+    """An option's default or limit as text: 1,048,576, 0.01, h100_sxm, true, A=1."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

@@ -43,10 +43,10 @@ def test_a_healthy_fleet_needs_none() -> None:
         (
             {"nodes": [node(NOW - 45)], "fleets": {"demo": fleet({**instance("demo-0"), "node": "gpu-1"})}},
             "node_silent",
-            "not reported for 45 s: 1 instance there, with figures as old",
+            "not reported for 45 s: 1 instance on it with samples of that age",
         ),
         ({"nodes": [node(NOW - 45)]}, "node_silent", "holds no instance: forget it if it is gone for good"),
-        ({"routers": {"r": router(NOW - 6)}}, "router_gone", "not been heard of for 6 s"),
+        ({"routers": {"r": router(NOW - 6)}}, "router_gone", "router has not reported for 6 s"),
         ({"routers": {}}, "router_gone", "no router is running"),
         ({"routers": {"r": {**router(), "degraded": ["Redis is away"]}}}, "router_degraded", "Redis is away"),
         ({"routers": {"r": router(version=2)}}, "router_behind", "runs v2 in pool demo; v3 is live"),
@@ -68,7 +68,7 @@ def test_a_healthy_fleet_needs_none() -> None:
         (
             {"fleets": {"demo": {**fleet(instance("demo-0")), "halted": "demo-3 failed"}}},
             "change_halted",
-            "the change of its configuration is halted: demo-3 failed",
+            "rollout is halted: demo-3 failed",
         ),
         (
             {"scaling": {"demo": {**ADVICE, "mode": "advisory", "advised": 6}}},
@@ -78,14 +78,14 @@ def test_a_healthy_fleet_needs_none() -> None:
         (
             {"fleets": {"demo": {**fleet(instance("demo-0")), "policy": "chat"}}},
             "policy_missing",
-            "names policy chat, which has no version: routers run default v3",
+            "the pool's policy chat has no published version: routers run default v3",
         ),
         (
             {"fleets": {"demo": {**fleet(instance("demo-0")), "policy": "chat"}}, "policies": {}},
             "policy_missing",
-            "names policy chat, which has no version: routers run the built-in default",
+            "the pool's policy chat has no published version: routers run the built-in default",
         ),
-        ({"unreadable": 2}, "unreadable", "2 values could not be read"),
+        ({"unreadable": 2}, "unreadable", "2 values are unreadable"),
     ],
 )
 def test_each_rule_says_what_is_wrong(changes: dict[str, Any], rule: str, said: str) -> None:

@@ -52,7 +52,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"seeds": [1.5]}, "seeds.0", "whole number"),
         ({"mode": "live"}, "mode", "twin"),
         ({"pacing": "fast"}, "pacing", "closed_loop"),
-        ({"colour": "red"}, "colour", "no such field"),
+        ({"colour": "red"}, "colour", "unknown field"),
         ({"name": ""}, "name", "at least 1 character"),
         ({"arms": []}, "arms", "at least 1"),
         ({"arms": ["round_robin"] * 7}, "arms", "at most 6"),
