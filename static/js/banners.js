@@ -1,4 +1,4 @@
-// Banners: one line per trouble, each its own words; a screen reader hears a trouble once, not its countdown.
+// Banners: one line per problem. A screen reader announces a problem once, without its countdown.
 const region = document.getElementById("banners");
 
 export function show(kind, level, text, ticking = "") {

@@ -1,4 +1,4 @@
-// What every page has: the theme button, menus that close, buttons that post once, times in the reader's zone.
+// Shared by all pages: the theme button, closing menus, forms that post once, times in the reader's zone.
 import { hide, show } from "./banners.js";
 import { localTimes } from "./times.js";
 
@@ -35,7 +35,7 @@ document.addEventListener("keydown", (event) => {
   if (open) { open.open = false; open.querySelector("summary").focus(); }
 });
 
-// A form that is on its way is not sent twice; the button keeps its label.
+// A submitted form is not sent twice; the button keeps its label.
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post" || event.defaultPrevented) return;
@@ -48,13 +48,13 @@ addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
 });
 
-// The session has ended: the page stays, with what was typed into it, until somebody signs in again in another tab.
+// The session has ended: the page keeps the typed text until the user signs in again in another tab.
 document.addEventListener("weir:signed-out", () => {
-  show("signed-out", "error", "You are signed out: nothing here is saved or updated. Sign in again in another tab, then go on here.");
+  show("signed-out", "error", "You are signed out: this page is not saved or updated. Sign in again in another tab, then continue here.");
 });
 document.addEventListener("htmx:afterSwap", () => hide("signed-out"));
 
-// A new sign-in brings a new CSRF token, of which only the cookie tells a page that was open before.
+// A new sign-in changes the CSRF token; an open page can read the new one only from the cookie.
 function csrfToken() {
   return /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie)?.[1];
 }

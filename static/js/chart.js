@@ -1,4 +1,4 @@
-// Draws every chart of Weir: Plotly, loaded once, without uploads and inline code.
+// Draws all charts with Plotly, loaded once, without uploads and inline code.
 import { colour } from "./theme_colours.js";
 
 export { colour, seriesColour } from "./theme_colours.js";
@@ -65,7 +65,7 @@ export function layout(own = {}) {
   };
 }
 
-// Draws or redraws. `config` may only add to CONFIG's safe choices: {staticPlot: true}.
+// Draws or redraws. `config` may only add to the safe CONFIG: {staticPlot: true}.
 export async function draw(node, traces, own = {}, config = {}) {
   const library = await plotly();
   if (!node.isConnected) return;

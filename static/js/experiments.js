@@ -58,7 +58,7 @@ async function drawAll(data) {
       });
       note?.remove();
     } catch (error) {
-      if (note) note.textContent = `${error.message}; the table has the numbers.`;
+      if (note) note.textContent = `${error.message}; the numbers are in the table.`;
     }
     const place = node.parentElement.querySelector(".chart-table");
     place.replaceChildren(quantileTable(node.previousElementSibling.textContent, data, key));
@@ -94,7 +94,7 @@ function offerCopying(root) {
   }
 }
 
-// A mode in virtual time has no time scale. A disabled input is not sent and keeps its value for the other modes.
+// Modes in virtual time have no time scale. A disabled input is not sent and keeps its value for the other modes.
 function followMode(mode, scale) {
   const follow = () => { scale.disabled = !("scalesTime" in mode.selectedOptions[0].dataset); };
   mode.addEventListener("change", follow);

@@ -1,5 +1,5 @@
-// The one socket: joins, hands on what comes, and comes back by itself when it is cut off.
-const SILENT_MS = 6000; // the server sends at least every two seconds; a socket that says nothing longer is dead
+// The live socket: connects, passes on messages, and reconnects when the connection is lost.
+const SILENT_MS = 6000; // the server sends at least every two seconds; a socket silent for longer is dead
 const WAITS_S = [1, 2, 3, 5];
 const SIGN_IN_NEEDED = 4401;
 
@@ -58,7 +58,7 @@ export class Feed {
     this.open();
   }
 
-  // Another range: the next snapshot carries it.
+  // Changes the range: the next snapshot has it.
   ask(seconds) {
     this.seconds = seconds;
     const old = this.socket;

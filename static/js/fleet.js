@@ -1,4 +1,4 @@
-// Refresh the live part of a fleet page every two seconds, unless it is paused or hidden, or text in it is selected.
+// Refreshes the live part of a fleet page every two seconds, unless paused, hidden, or with selected text.
 const EVERY_MS = 2000;
 const moving = document.getElementById("moving");
 const button = document.getElementById("fleet-pause");

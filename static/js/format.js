@@ -1,4 +1,4 @@
-// How figures are written, everywhere: three significant digits, a unit, "–" for unknown (never 0).
+// Number format of all pages: three significant digits, a unit, "–" for unknown (never 0).
 export const UNKNOWN = "–";
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });

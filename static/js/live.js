@@ -1,4 +1,4 @@
-// The Live page: the first frame comes with the page, the next from the socket; the page never waits for either.
+// The Live page: the first frame is in the page, the others come from the socket; the page waits for neither.
 import { Feed } from "./feed.js";
 import { LiveChart } from "./live_charts.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
@@ -18,7 +18,7 @@ let frame = snapshot.frame;
 let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
 let connection = "connecting";
-let paused = null; // {since, behind} while the reader holds the page
+let paused = null; // {since, behind} while the page is paused
 let drawnAt = 0;
 let newest = frame;
 const series = new Series(snapshot.history);
@@ -108,13 +108,13 @@ function nameZone() { text(byId("zone"), zone() ? "Use local time" : "Use UTC");
 const feed = new Feed(settings.seconds, {
   message: take,
   state(state, seconds) {
-    if (state !== connection && connection !== "connecting") text(byId("announcer"), state === "live" ? "Live updates are back" : "Live updates have stopped");
+    if (state !== connection && connection !== "connecting") text(byId("announcer"), state === "live" ? "Live updates have resumed" : "Live updates have stopped");
     connection = state;
     connectionBanner(state, seconds);
   },
 });
 
-// Another range stays on the page: the socket brings its history, the URL says it.
+// A new range needs no page load: the socket sends its history, and the URL keeps it.
 for (const link of document.querySelectorAll("[data-range]")) {
   link.addEventListener("click", (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// TTFT and TPOT of each class over time: three lines, events as marks, an optional SLO line, and the same as a table.
+// TTFT and TPOT of each class over time: three lines, event marks, an optional SLO line, and a table of the same data.
 import { colour, draw, seriesColour, table } from "./chart.js";
 import { count, ms } from "./format.js";
 import { settings } from "./live_settings.js";
@@ -7,7 +7,7 @@ import { clock, zone } from "./times.js";
 const LINES = [["p50", "solid", 0], ["p90", "dash", 1], ["p99", "dot", 3]];
 const TABLE_ROWS = 60;
 
-// Plotly shows dates as they are given: local wall-clock time, or UTC when the reader chose it.
+// Plotly shows dates unchanged: local wall-clock time, or UTC if selected.
 function wallClock(seconds) {
   const shift = zone() === "UTC" ? 0 : new Date(seconds * 1000).getTimezoneOffset() * 60;
   return new Date((seconds - shift) * 1000).toISOString().slice(0, 23).replace("T", " ");
@@ -27,7 +27,7 @@ export class LiveChart {
     this.details = this.node.parentElement.querySelector("details");
     this.details.addEventListener("toggle", () => this.writeTable());
     this.top = 0;
-    this.own = {}; // the ranges that the reader has drawn: {x, y}
+    this.own = {}; // ranges zoomed by the reader: {x, y}
     this.node.addEventListener("weir:drawn", () => this.watch(), { once: true });
   }
 
@@ -50,7 +50,7 @@ export class LiveChart {
     if (this.at) this.redraw().catch(console.error);
   }
 
-  // columns: the class's of Series; null when nothing is known
+  // columns: those of the class in Series; null when unknown
   update(at, columns, events, now, seconds) {
     Object.assign(this, { at, columns, events, now, seconds });
     if (this.details.open) this.writeTable();
@@ -61,7 +61,7 @@ export class LiveChart {
     const n = this.columns?.n ?? [];
     return LINES.map(([name, dash, ink]) => {
       const values = this.columns?.[`${this.key}_${name}`] ?? [];
-      // Few measurements make no tail.
+      // A few measurements have no meaningful tail.
       const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= settings.lowN ? value : null));
       return { name, values: shown, dash, ink };
     });
@@ -94,9 +94,9 @@ export class LiveChart {
 
   layout(lines) {
     const highest = Math.max(1, this.slo ?? 0, ...lines.flatMap(({ values }) => values.filter((value) => value != null)));
-    // The axis moves only when data leave it, or have shrunk to a quarter of it.
+    // The axis changes only when data exceed it or shrink to a quarter of it.
     if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05);
-    this.unit = this.top >= 2000 ? 1000 : 1; // ms per tick: a long axis reads in seconds
+    this.unit = this.top >= 2000 ? 1000 : 1; // ms per tick: a long axis is in seconds
     const dotted = (at) => ({ type: "line", xref: "x", yref: "paper", x0: wallClock(at), x1: wallClock(at), y0: 0, y1: 1, line: { color: colour("control"), width: 1, dash: "dot" } });
     const shapes = this.events.filter((event) => event.at > this.now - this.seconds).map((event) => dotted(event.at));
     if (this.slo) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: this.slo / this.unit, y1: this.slo / this.unit, line: { color: colour("failed"), width: 1.5, dash: "longdash" } });

@@ -1,4 +1,4 @@
-// What the Live page and the wall read from a frame; `pool` is the one that is looked at, or nothing for all.
+// Reads a frame for the Live page and the wall; `pool` is the selected one, or empty for all.
 
 export function instanceRows(frame, pool) {
   const columns = frame.instances;

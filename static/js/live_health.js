@@ -1,4 +1,4 @@
-// Which process is not there, each in its own words: what is wrong, what still works.
+// Banners for missing processes: the problem, and the functions that still work.
 import { hide, show, toggle } from "./banners.js";
 import { settings } from "./live_settings.js";
 import { age } from "./times.js";
@@ -8,18 +8,18 @@ export function healthBanners(frame) {
   const health = frame.health;
   const control = health.control_age_s;
   toggle(control == null || control > settings.workerLateS, "control", "warning",
-    control == null ? "The control worker has not run: nothing is started, stopped or replaced. What runs is served and shown."
-      : "The control worker is down: nothing is started, stopped or replaced. What runs is served and shown.",
+    control == null ? "The control worker has not run: nothing is started, stopped or replaced. Running instances are still used and shown."
+      : "The control worker is down: nothing is started, stopped or replaced. Running instances are still used and shown.",
     control == null ? "" : `last seen ${age(control)} ago`);
   const sampled = health.samples_age_s;
   const silent = health.samples_expected > 0 && (sampled == null || sampled > settings.workerLateS);
-  toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the figures below are old. Requests are still routed.",
+  toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the numbers below are old. Requests are still routed.",
     sampled == null ? "" : `last sample ${age(sampled)} ago`);
   const nodes = frame.nodes ?? { name: [] };
   const missed = nodes.name.map((name, i) => ({ name, seconds: nodes.silent_s[i], there: nodes.instances[i] })).filter((node) => node.seconds != null && node.there);
   toggle(missed.length > 0 && !silent, "silent-nodes", "warning",
-    missed.map((node) => `Node ${node.name} does not report: figures of its ${node.there} instance${node.there === 1 ? "" : "s"} are old.`).join(" "),
-    missed.map((node) => `last heard of ${age(node.seconds)} ago`).join(", "));
+    missed.map((node) => `Node ${node.name} does not report: the numbers of its ${node.there} instance${node.there === 1 ? "" : "s"} are old.`).join(" "),
+    missed.map((node) => `last report ${age(node.seconds)} ago`).join(", "));
   const known = Object.keys(frame.pools).length > 0;
   toggle(known && health.routers_alive === 0, "router", "error",
     health.routers_known ? "The router is down: requests are not being served." : "No router is running: requests are not being served.");
@@ -27,10 +27,10 @@ export function healthBanners(frame) {
 
 export function connectionBanner(state, seconds) {
   if (state === "live") { hide("connection"); hide("signin"); }
-  if (state === "disconnected") show("connection", "error", "Disconnected from the control plane. Requests are still routed; figures below are the last ones received.", `Retrying in ${seconds} s`);
-  if (state === "signin") { hide("connection"); show("signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; figures below are the last ones received."); }
+  if (state === "disconnected") show("connection", "error", "Disconnected from the control plane. Requests are still routed; the numbers below are the last ones received.", `Retrying in ${seconds} s`);
+  if (state === "signin") { hide("connection"); show("signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; the numbers below are the last ones received."); }
 }
 
 export function redisBanner(down) {
-  toggle(down, "redis", "error", "Redis is down: live state cannot be read. Routers serve on with the policy they have; this page recovers by itself.");
+  toggle(down, "redis", "error", "Redis is down: live state cannot be read. Routers keep serving with their current policy; this page recovers automatically.");
 }

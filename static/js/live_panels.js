@@ -1,4 +1,4 @@
-// The strip, the lists and the class tables: text that changes in place.
+// The strip, the lists and the class tables: text updated in place.
 import { clock, dateAndClock } from "./times.js";
 import { count, ms, percent, significant } from "./format.js";
 import { settings } from "./live_settings.js";
@@ -23,7 +23,7 @@ function timeNode(seconds) {
   return node;
 }
 
-// Rebuilt only when it says something else: a list under the pointer stays.
+// Rebuilt only when its content changes, so a list under the pointer stays.
 function renew(list, key, build) {
   if (!list || list.dataset.key === key) return;
   list.dataset.key = key;

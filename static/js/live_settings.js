@@ -1,2 +1,2 @@
-// What the server says beside the frame: the range, the pool, and the limits and metrics that both sides share.
+// Settings from the server: the range, the pool, and the limits and metrics that both sides share.
 export const settings = JSON.parse(document.getElementById("settings").textContent);

@@ -1,4 +1,4 @@
-// The grid of instances: one tile each, bound to its id; only text and attributes change, nothing moves.
+// The grid of instances: one tile per id; only text and attributes change, tiles do not move.
 import { age as ageText } from "./times.js";
 import { count, percent } from "./format.js";
 import { settings } from "./live_settings.js";
@@ -6,7 +6,7 @@ import { colour } from "./theme_colours.js";
 
 const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
 const MANY = 24; // from here on tiles are small
-const ROOMY_PX = 48; // a spark of this height has room for more than its line
+const ROOMY_PX = 48; // a sparkline of this height also has space for the threshold
 
 export class Tiles {
   constructor(grid, template) {
@@ -73,7 +73,7 @@ export class Tiles {
     set(tile, "age", text);
   }
 
-  // No frame has come for a while: what is shown grows old by itself.
+  // Without new frames the tiles age.
   grow(elapsed) {
     for (const row of this.rows ?? []) {
       if (row.age_s == null || !AGEING.has(row.status)) continue;
@@ -123,7 +123,7 @@ function attribute(node, name, value) {
   if (node && node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
 
-// A minute of KV use on a fixed 0–100 % scale; holes stay holes. Where there is room, the threshold is a line too.
+// A minute of KV use on a fixed 0–100 % scale with gaps, and the threshold where there is space.
 function spark(canvas, values, inks, threshold) {
   const context = canvas.getContext("2d");
   const { width, height } = canvas;
@@ -143,7 +143,7 @@ function spark(canvas, values, inks, threshold) {
   }
 }
 
-// [[i, value], …] for each stretch without a hole.
+// [[i, value], …] for each stretch without a gap.
 function runs(values) {
   const found = [];
   values.forEach((value, i) => {

@@ -1,4 +1,4 @@
-// The draft editor: arrow keys step values, refused values are marked where they are, leaving warns when text would be lost.
+// The draft editor: arrow keys step values, rejected values are marked in place, leaving warns about unsaved text.
 const form = document.getElementById("draft-form");
 let unreachable = false;
 let submitting = false;
@@ -39,7 +39,7 @@ function saved() {
   if (told) mark(told.errors);
 }
 
-// Asked of the page itself: what it says ("Not saved yet") and what leaving warns of cannot differ.
+// Read from the page, so the text "Not saved yet" and the warning on leaving always agree.
 function wouldBeLost() {
   return !submitting && (unreachable || answer()?.kept === false);
 }

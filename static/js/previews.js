@@ -1,11 +1,11 @@
-// The preview panel: scrolls into view at a start, keeps its open parts open, follows the draft, announces the result.
+// The preview panel: scrolls into view at the start, keeps opened parts open, follows the draft, announces the result.
 const SHOWN = "preview-state";
 const fault = document.getElementById("preview-fault");
 const said = document.getElementById("preview-said");
 let folds = new Map();
 let cancelled = false;
 
-// The draft was saved as another revision; the panel may show the earlier one.
+// The draft has a new revision; the panel may show an earlier one.
 function followDraft() {
   const etag = document.querySelector("#draft-hidden [name=etag]").value;
   const panel = document.getElementById(SHOWN);
@@ -33,7 +33,7 @@ function restore() {
     const again = document.getElementById(id);
     if (again) again.open = open;
   }
-  // The focused button has gone with the running preview: continue at its result.
+  // The focused button disappeared with the running preview: move the focus to the result.
   if (cancelled && !document.getElementById("preview-cancel")) document.getElementById("preview-title").focus();
   if (said.textContent !== panel.dataset.said) said.textContent = panel.dataset.said;
 }
@@ -55,7 +55,7 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   restore();
 });
 document.body.addEventListener("htmx:sendError", (event) => {
-  if (isOurs(event)) showProblem("The server does not answer; what is shown may be out of date.");
+  if (isOurs(event)) showProblem("The server does not answer; this panel may be out of date.");
 });
 document.body.addEventListener("htmx:responseError", (event) => {
   if (isOurs(event)) showProblem(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);

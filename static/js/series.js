@@ -1,4 +1,4 @@
-// The data of the charts: columns over a range, one bin per point; a gap between frames is a point without values.
+// Chart data: columns over a range, one point per bin; a gap between frames is a point without values.
 import { settings } from "./live_settings.js";
 
 const { counts, latencies, percentiles } = settings;

@@ -1,4 +1,4 @@
-// Runs before the first paint (a classic script in <head>): the theme of the URL wins, then what was chosen here, then the system's.
+// Runs before the first paint (a classic script in <head>). Theme: from the URL, else the saved choice, else the system's.
 (() => {
   const asked = new URLSearchParams(location.search).get("theme");
   let kept = null;

@@ -1,4 +1,4 @@
-// The tokens of css/tokens.css as colours for canvas and charts, in the theme that is shown.
+// The tokens of css/tokens.css as colours for canvas and charts, in the current theme.
 const probe = document.createElement("span");
 let known = {};
 document.addEventListener("weir:theme", () => { known = {}; });

@@ -1,4 +1,4 @@
-// <time datetime> is written by the server in UTC; readers see their own zone unless they chose UTC, with the full time in the title.
+// The server writes <time datetime> in UTC; shown in the reader's zone, or UTC if selected, with the full time in the title.
 export function zone() {
   try { return localStorage.getItem("weir-zone") === "utc" ? "UTC" : undefined; } catch { return undefined; }
 }

@@ -1,4 +1,4 @@
-// The wall: the Live page for a screen across the room. Nobody touches it, so it has to come back from everything by itself.
+// The wall: the Live page for an unattended screen. It must recover from every failure without a user.
 import { Feed } from "./feed.js";
 import { count, significant } from "./format.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
@@ -13,7 +13,7 @@ import { Lines } from "./wall_lines.js";
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
 const EVENTS = 3;
-const EMPTY_CELLS = 2; // how much a row with holes in it counts against a good shape
+const EMPTY_CELLS = 2; // penalty of a row with empty cells against a good shape
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
@@ -27,7 +27,7 @@ const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
   panel, name: panel.dataset.class, lines: new Lines(panel.querySelector("canvas")),
 }));
 
-// The number of columns that leaves tiles near a shape that suits their text, and few cells empty.
+// The number of columns with the best tile shape for the text and few empty cells.
 function columnsFor(number, width, height) {
   const wanted = number > 48 ? 1.25 : 1.6;
   let best = 1;
@@ -51,7 +51,7 @@ function layOut(number) {
   grid.dataset.size = wide < 6.4 ? "tiny" : high < 7.2 || wide < 9.5 ? "small" : "large";
 }
 
-// In small tiles the pool's name, the same in all of them, leaves room for the number.
+// Small tiles show only the number of an instance when all are of one pool.
 function nameTiles(all) {
   const prefix = `${all[0]?.pool}-`;
   const shorten = grid.dataset.size !== "large" && all.every((row) => row.id.startsWith(prefix));
@@ -121,7 +121,7 @@ globalThis.weirFeed = new Feed(settings.seconds, {
   },
 });
 
-// The way out shows itself when somebody moves; the cursor goes after a while.
+// The exit link appears on input; the cursor is hidden after a while.
 let still = 0;
 function moved() {
   document.body.dataset.moved = "1";

@@ -1,4 +1,4 @@
-// TTFT of one class on a canvas: p50, p90, p99, the SLO and the events, cheap enough for a screen that runs for months.
+// TTFT of one class on a canvas: p50, p90, p99, SLO and events; cheap enough for a screen that runs for months.
 import { ms } from "./format.js";
 import { settings } from "./live_settings.js";
 import { colour, seriesColour } from "./theme_colours.js";

@@ -40,7 +40,7 @@ def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.R
 def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis_away: None) -> None:
     text = shown(vera_client, "/live")
     assert "Redis does not answer" in text
-    assert "Routers serve on" in text
+    assert "Routers keep serving" in text
     assert "No instances" not in text
 
 
