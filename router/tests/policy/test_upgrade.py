@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
+from router.contract.redis.codec import read
+from router.contract.redis.receipt import Receipt
 from router.policy import replay
 from router.policy.schema import document
 from router.policy.schema.diff import diff
@@ -50,7 +53,7 @@ def test_the_upgrade_is_no_difference(old: dict[str, Any]) -> None:
 
 def test_an_old_receipt_is_decided_again_under_its_old_policy(old: dict[str, Any]) -> None:
     """Reasons are text for people, which may be worded otherwise by now."""
-    receipt = replay.upgraded(old["receipt"])
+    receipt = to_builtins(read(Receipt, json.dumps({"request_id": "r", "at": 0.0, **old["receipt"]})))
     decided = replay.outcome(replay.situation(receipt).decide(document.parse(old["receipt_policy"])))
     assert set(replay.recorded(receipt).differences(decided)) <= {"reasons"}
 
