@@ -17,7 +17,7 @@ class RoleMissing(PermissionDenied):
 
     def __init__(self, role: str) -> None:
         self.role = role
-        super().__init__(f"this takes the role {role}")
+        super().__init__(f"this requires the role {role}")
 
 
 def _guard(view: View, role: str, allowed: Callable[[Any], bool]) -> View:

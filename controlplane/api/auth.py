@@ -83,6 +83,6 @@ def require(request: HttpRequest, scope: str) -> Principal:
     if scope in principal.scopes:
         return principal
     role = next(role for role, scopes in ROLE_SCOPES.items() if scope in scopes)
-    detail = f"{principal.name} lacks the scope {scope}, which takes the role {role}"
+    detail = f"{principal.name} lacks the scope {scope}, which requires the role {role}"
     helpers = ", ".join(who_can("admin"))
     raise ApiProblem(403, detail=f"{detail}; ask {helpers}" if helpers else detail)

@@ -114,7 +114,7 @@ def test_a_wrong_form_keeps_what_was_typed_and_tells_each_field(otto_client, dem
 
 def test_a_viewer_sees_the_form_disabled_and_cannot_send_it(vera_client, otto, demo_pool, sent):
     page = vera_client.get("/experiments/new").content.decode()
-    assert "takes the role operator; ask otto" in page
+    assert "requires the role operator; ask otto" in page
     assert vera_client.post("/experiments/new", {"name": "x"}).status_code == 403
     assert not sent
 

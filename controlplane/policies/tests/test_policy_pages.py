@@ -46,7 +46,7 @@ def test_a_viewer_sees_disabled_controls_and_whom_to_ask(redis_away, policy, ott
         '<button class="button button--primary" type="submit" disabled aria-describedby="locked">Edit</button>'
         in content
     )
-    assert "takes the role operator; ask otto" in content
+    assert "requires the role operator; ask otto" in content
     assert "/policies/default/rollback" not in content
 
 

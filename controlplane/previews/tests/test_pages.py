@@ -272,7 +272,7 @@ def test_a_viewer_sees_the_result_and_why_there_is_no_button(draft, otto, vera_c
     done = preview_of(draft)
     html = page(vera_client, f"/policies/default/previews/{done.pk}/")
     assert "The draft would send 12.4 %" in html
-    assert "Previewing takes the role operator; ask otto" in html
+    assert "Previewing requires the role operator; ask otto" in html
     assert "<button" not in html[html.index("page-head") :]
 
 

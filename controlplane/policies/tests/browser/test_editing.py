@@ -170,7 +170,7 @@ def test_without_javascript_a_threshold_is_edited_published_and_rolled_back(open
 def test_a_viewer_finds_controls_disabled_and_why(open_page, policy):
     page = open_page("vera").goto(f"/policies/{policy}/")
     expect(page.get_by_role("button", name="Edit")).to_be_disabled()
-    expect(page.locator("#locked")).to_contain_text("takes the role operator; ask ada, otto")
+    expect(page.locator("#locked")).to_contain_text("requires the role operator; ask ada, otto")
 
 
 def pages_of(open_page: Any, policy: str) -> tuple[str, ...]:

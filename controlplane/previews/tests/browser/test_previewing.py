@@ -168,7 +168,7 @@ def test_a_viewer_reads_the_result_and_finds_no_button(open_page, shell, policy)
     link = page.get_by_role("link", name="Link to this preview").get_attribute("href")
     page = open_page("vera").goto(link)
     expect(page.locator(".preview-sentence")).to_be_visible()
-    expect(page.locator("#locked")).to_contain_text("takes the role operator")
+    expect(page.locator("#locked")).to_contain_text("requires the role operator")
     assert page.locator("main button").count() == 0
 
 
