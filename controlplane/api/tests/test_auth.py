@@ -49,7 +49,9 @@ def test_a_token_never_does_more_than_its_user_may(policy, vera):
 def test_a_token_never_does_more_than_its_scopes_say(policy, ada, otto):
     answer = api_caller(otto, "policy:read").post("/policies/default/draft")
     assert answer.status_code == 403
-    assert answer.json()["detail"] == "ci (otto) lacks the scope policy:write, which requires the role operator; ask ada"
+    assert (
+        answer.json()["detail"] == "ci (otto) lacks the scope policy:write, which requires the role operator; ask ada"
+    )
 
 
 def test_editing_does_not_include_publishing(policy, otto):

@@ -61,7 +61,7 @@ def test_the_list_names_a_policy_that_does_not_exist(fleet: Web, open_page: Any)
     expect(chat).to_contain_text("policy chat does not exist")
     chat.get_by_text("Create it").click()
     expect(page.locator(".notice--warning")).to_contain_text("names policy chat, which does not exist")
-    page.get_by_text("Make a policy named chat").click()
+    page.get_by_text("Create a policy named chat").click()
     expect(page.locator("#new-name")).to_be_in_viewport()
 
 
