@@ -1,4 +1,4 @@
-"""The shelf beside a cache that keeps every block by itself: the same go first, and as many of a prompt are left."""
+"""The eviction order beside a plain model of the cache: the same blocks go first, and as much of a prompt is left."""
 
 from array import array
 
