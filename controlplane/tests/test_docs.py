@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from router.contract.redis.codec import RedisValue
+from router.tests.contract import every_kind
 
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
@@ -117,7 +117,7 @@ def test_every_redis_key_is_documented():
 
 def test_every_value_in_redis_names_its_keys():
     """The struct in the table is one of router/contract, whose docstring begins with that key."""
-    kinds = {kind.__name__: kind for kind in RedisValue.__subclasses__()}
+    kinds = every_kind()
     named = {key: re.findall(r"`([A-Z]\w+)`", value) for key, value in redis_table().items()}
     assert {name for names in named.values() for name in names} == kinds.keys()
     assert [key for key, names in named.items() for name in names if key not in kinds[name].__doc__] == []

@@ -1,0 +1,15 @@
+"""Tests of the values in Redis, and every struct of them."""
+
+import importlib
+import pkgutil
+
+from router.contract import redis as values
+from router.contract.redis.codec import RedisValue
+
+
+def every_kind() -> dict[str, type[RedisValue]]:
+    """By name. All modules are imported first: which ones are depends on the tests that ran before."""
+    for module in pkgutil.iter_modules(values.__path__, f"{values.__name__}."):
+        importlib.import_module(module.name)
+    kinds = [kind for kind in RedisValue.__subclasses__() if kind.__module__.startswith(values.__name__)]
+    return {kind.__name__: kind for kind in kinds}

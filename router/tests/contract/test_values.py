@@ -1,21 +1,17 @@
 """Values in Redis: what earlier releases wrote can be read, what cannot be read is said with its path."""
 
-import importlib
 import json
-import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from router import contract
-from router.contract.redis.codec import RedisValue, Unreadable, decode, encode, read
+from router.contract.redis.codec import Unreadable, decode, encode, read
 from router.contract.redis.published import FleetValue, PolicyAck
 from router.contract.redis.receipt import Receipt
+from router.tests.contract import every_kind
 
-for module in pkgutil.iter_modules(contract.__path__):
-    importlib.import_module(f"router.contract.{module.name}")
-KINDS = {kind.__name__: kind for kind in RedisValue.__subclasses__()}
+KINDS = every_kind()
 WRITTEN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("values_1.json").read_text())
 
 
