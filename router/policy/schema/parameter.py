@@ -132,3 +132,22 @@ def _fault(parameter: Parameter, value: object) -> str:
     if value > high:
         return f"{shown(value)} is above {number(high)}"
     return f"{shown(value)} is not {parameter.noun}"
+
+
+def weight(path: str, default: float, title: str, raises: str, metric: str, *, strategy: str) -> Parameter:
+    """The weight of a scorer."""
+    return Parameter(
+        path=path,
+        title=title,
+        kind="float",
+        unit="ratio",
+        default=default,
+        minimum=0.0,
+        maximum=100.0,
+        step=0.1,
+        raises=raises,
+        metric=metric,
+        up="counts more",
+        down="counts less",
+        strategies=(strategy,),
+    )

@@ -2,7 +2,7 @@
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import explained, missing, scored
-from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
@@ -20,21 +20,7 @@ def rank(view: View) -> Pick:
 
 
 def _weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:
-    return Parameter(
-        path=path,
-        title=title,
-        kind="float",
-        unit="ratio",
-        default=default,
-        minimum=0.0,
-        maximum=100.0,
-        step=0.1,
-        raises=raises,
-        metric=metric,
-        up="counts more",
-        down="counts less",
-        strategies=("llm_d",),
-    )
+    return weight(path, default, title, raises, metric, strategy="llm_d")
 
 
 STRATEGY = Strategy(

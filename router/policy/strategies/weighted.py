@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.pickers import PICKERS
 from router.policy.rules.scorers import SCORERS, explained, missing, scored
-from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View
 
@@ -67,21 +67,7 @@ FILTERS: dict[str, Filter] = {
 
 
 def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -> Parameter:
-    return Parameter(
-        path=f"strategy.weight_{scorer}",
-        title=title,
-        kind="float",
-        unit="ratio",
-        default=default,
-        minimum=0.0,
-        maximum=100.0,
-        step=0.1,
-        raises=raises,
-        metric=metric,
-        up="counts more",
-        down="counts less",
-        strategies=("weighted",),
-    )
+    return weight(f"strategy.weight_{scorer}", default, title, raises, metric, strategy="weighted")
 
 
 FILTER_PARAMETERS = (
