@@ -2,11 +2,44 @@
 
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from router.contract.redis.codec import RedisValue
 
 InstanceRole = Literal["prefill", "decode", "both"]
+# How a router serves the split of a delivery: "" none is published; "off": until it has read weir:watch;
+# "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation
+Split = Literal["", "on", "off", "unwatched", "tripped", "unreadable"]
+
+
+class FullRollout(Struct, tag_field="mode", tag="full", frozen=True, kw_only=True, omit_defaults=True):
+    """The live version serves all requests."""
+
+    generation: int = 0
+
+
+class CandidateVersion(Struct, frozen=True, kw_only=True):
+    """Unreadable unless `sha256` is that of the document, like PolicyValue."""
+
+    version: int
+    sha256: str
+    document: dict[str, Any]
+
+
+class SplitRollout(Struct, tag_field="mode", tag="split", frozen=True, kw_only=True):
+    """A delivery is under way: the candidate serves a share of the requests (router/pool/rollout.py)."""
+
+    delivery: int
+    generation: int  # raised by each change
+    salt: str  # of the assignment, the same as long as the delivery
+    share: float  # 0–1 of the requests, to the candidate
+    shadow: float = 0.0  # 0–1 of the requests, decided once more by the candidate
+    warmup_s: float = 0.0  # requests that arrive sooner after the generation's start are not in the tallies
+    slow: dict[str, tuple[float, float, float]] = {}  # by class: a, b, tau; slow after exp(a + b ln L + tau) ms
+    candidate: CandidateVersion
+
+
+Rollout = FullRollout | SplitRollout
 
 
 class PolicyValue(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -20,17 +53,19 @@ class PolicyValue(RedisValue, tag=1, frozen=True, kw_only=True):
     version: int
     sha256: str
     document: dict[str, Any]
-    rollout: dict[str, str] = field(default_factory=lambda: {"mode": "full"})
+    rollout: Rollout = FullRollout()
     published_at: float | None = None  # Unix s
 
 
 class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Channel weir:acks, sent by a router once for each policy version that it puts into force."""
+    """Channel weir:acks, sent by a router once for each version and generation that it puts into force."""
 
     router: str
     pool: str
     version: int
     at: float | None  # Unix s
+    generation: int = 0  # of the rollout
+    split: Split = ""
 
 
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):

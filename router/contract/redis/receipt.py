@@ -15,6 +15,18 @@ class ReceiptAttempt(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class ShadowDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a delivery's candidate would have decided in the situation of the receipt's decision."""
+
+    version: int
+    instance: str = ""  # empty: it refuses the request
+    flow: str = ""
+    request_class: str = field(name="class", default="")
+    changed: bool = False  # another instance, another prefill instance, or refused where the other was not
+    refused: bool = False
+    error: str = ""  # it raised
+
+
 def _name_strategy(receipt: dict[str, Any]) -> dict[str, Any]:
     """Routers of schema 1 wrote the strategy as `route`."""
     strategy = receipt.pop("route", None)
@@ -37,6 +49,8 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     endpoint: str | None = None  # HTTP path
     policy: str | None = None
     version: int | None = None
+    delivery: int | None = None  # under way when the request was assigned
+    arm: str | None = None  # of it: candidate, control
     session: str | None = None  # hash of pool and session
     key: str | None = None  # name of the API key
     prompt_tokens: int | None = None  # L, as estimated
@@ -71,6 +85,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None
+    shadow: ShadowDecision | None = None  # sampled
     # Inputs of the last decision, for router/policy/replay.py; None when nothing was decided:
     inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates
     candidates: Any = None  # one list per figure (router/policy/columns.py); early routers wrote another shape
@@ -93,5 +108,7 @@ class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):
     outcome: str
     policy: str = ""  # that decided; empty when none did
     version: int = 0
+    delivery: int = 0  # under way when the request was assigned; 0: none
+    arm: str = ""  # of it: candidate, control
     ttft_ms: float | None = None
     tpot_ms: float | None = None

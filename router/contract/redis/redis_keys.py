@@ -29,10 +29,29 @@ LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
 TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
 FRAMES_KEPT = 3_700  # an hour and a little
+DELIVERY_TTL_S = 86_400  # after the last router's write
+STOP_TTL_S = 86_400
+WATCH_TTL_S = 30  # after the judge's last renewal
 
 
 def policy_key(pool: str) -> str:
     return f"{PREFIX}policy:{pool}"
+
+
+def delivery_key(delivery: int) -> str:
+    return f"{PREFIX}delivery:{delivery}"
+
+
+def delivery_field(pool: str, router: str, life: str) -> str:
+    return f"{pool}:{router}.{life}"
+
+
+def stop_key(pool: str) -> str:
+    return f"{PREFIX}stop:{pool}"
+
+
+def watch_key(pool: str) -> str:
+    return f"{PREFIX}watch:{pool}"
 
 
 def fleet_key(pool: str) -> str:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from router.contract.redis.codec import RedisValue
+from router.contract.redis.published import Split
 from router.contract.sketch import Sketch
 
 WINDOW_S = 60  # that a Window covers
@@ -40,6 +41,8 @@ class ServedPool(Struct, frozen=True, kw_only=True):
     version: int = 0
     acked_at: float | None = None  # Unix s
     fleet_at: float | None = None  # Unix s, of the weir:fleet value in force
+    generation: int = 0  # of the rollout in force, acknowledged
+    split: Split = ""
 
 
 class IndexStatus(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     id: str
     at: float  # Unix s
     started_at: float = 0.0  # Unix s
+    life: str = ""  # changes with each start; in the fields of weir:delivery:<id>
     pid: int = 0
     url: str = ""
     pools: dict[str, ServedPool] = {}

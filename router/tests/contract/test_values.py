@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 
 from router.contract.redis.codec import Unreadable, decode, encode, read
-from router.contract.redis.published import FleetValue, PolicyAck
+from router.contract.redis.published import FleetValue, FullRollout, PolicyAck, PolicyValue, SplitRollout
 from router.contract.redis.receipt import Receipt
+from router.contract.redis.router_status import RouterStatus
 from router.tests.contract import every_kind
 
 KINDS = every_kind()
 WRITTEN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("values_1.json").read_text())
+SPLIT = {
+    "mode": "split",
+    "delivery": 7,
+    "generation": 3,
+    "salt": "5f2b1c9e00aa",
+    "share": 0.25,
+    "shadow": 1.0,
+    "warmup_s": 30.0,
+    "slow": {"warm": [2.1, 0.4, 0.9], "heavy": [1.0, 0.7, 1.1]},
+    "candidate": {"version": 44, "sha256": "aa", "document": {"schema": 1}},
+}
 
 
 def test_there_is_a_written_value_of_every_kind() -> None:
@@ -25,8 +37,9 @@ def test_a_value_of_an_earlier_release_is_read_and_keeps_its_keys(name: str) -> 
     again = json.loads(encode(read(KINDS[name], json.dumps(written))))
     renamed = {"route"} if name == "Receipt" else set()
     assert written.keys() - again.keys() == renamed
-    assert {key: again[key] for key in written if key not in renamed | {"schema", "instances", "indexes"}} == {
-        key: value for key, value in written.items() if key not in renamed | {"schema", "instances", "indexes"}
+    added_to = renamed | {"schema", "instances", "indexes", "pools"}
+    assert {key: again[key] for key in written if key not in added_to} == {
+        key: value for key, value in written.items() if key not in added_to
     }
 
 
@@ -59,3 +72,36 @@ def test_what_is_wrong_is_said_with_its_path() -> None:
 def test_an_unknown_number_is_null() -> None:
     assert b'"at":null' in encode(PolicyAck(router="r", pool="p", version=1, at=float("nan")))
     assert decode(PolicyAck, None) is None
+
+
+def test_a_policy_without_a_rollout_is_in_force_for_all_requests() -> None:
+    written = {key: value for key, value in WRITTEN["PolicyValue"].items() if key != "rollout"}
+    value = read(PolicyValue, json.dumps(written))
+    assert value.rollout == FullRollout()
+    assert json.loads(encode(value))["rollout"] == {"mode": "full"}
+
+
+def test_a_rollout_says_by_its_mode_whether_requests_are_split() -> None:
+    policy = {**WRITTEN["PolicyValue"], "rollout": SPLIT}
+    rollout = read(PolicyValue, json.dumps(policy)).rollout
+    assert isinstance(rollout, SplitRollout)
+    assert (rollout.delivery, rollout.generation, rollout.share, rollout.slow["warm"][2]) == (7, 3, 0.25, 0.9)
+    assert json.loads(encode(read(PolicyValue, json.dumps(policy))))["rollout"] == SPLIT
+    later = {**WRITTEN["PolicyValue"], "rollout": {"mode": "full", "generation": 4}}
+    assert read(PolicyValue, json.dumps(later)).rollout == FullRollout(generation=4)
+    with pytest.raises(Unreadable, match=r"Invalid value 'half' - at `\$\.rollout\.mode`"):
+        read(PolicyValue, json.dumps({**policy, "rollout": {"mode": "half"}}))
+
+
+def test_acknowledgements_and_status_of_earlier_routers_have_no_generation() -> None:
+    ack = read(PolicyAck, json.dumps(WRITTEN["PolicyAck"]))
+    served = read(RouterStatus, json.dumps(WRITTEN["RouterStatus"])).pools["demo"]
+    assert (ack.generation, ack.split, served.generation, served.split) == (0, "", 0, "")
+
+
+def test_a_shadow_decision_is_short_and_keeps_its_class() -> None:
+    shadow = {"version": 44, "instance": "demo-1", "flow": "colocated", "class": "warm"}
+    receipt = read(Receipt, json.dumps({**WRITTEN["Receipt"], "schema": 2, "delivery": 7, "shadow": shadow}))
+    assert receipt.shadow is not None
+    assert (receipt.delivery, receipt.shadow.request_class, receipt.shadow.changed) == (7, "warm", False)
+    assert json.loads(encode(receipt))["shadow"] == shadow

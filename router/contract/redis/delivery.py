@@ -1,0 +1,83 @@
+"""What routers count of a delivery, and what stops one or keeps it going. Pure."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from router.contract.redis.codec import RedisValue
+
+Arm = Literal["candidate", "control"]
+CELLS = 64  # buckets of sessions by hash, the same in both arms
+
+
+class Moments(Struct, frozen=True, array_like=True):
+    """Sums over requests: y is ln ms, x is ln prompt tokens (as estimated at the arrival, at least 1)."""
+
+    n: int = 0
+    y: float = 0.0
+    yy: float = 0.0
+    x: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+
+class CellTally(Struct, frozen=True, array_like=True):
+    """One arm's requests of one class in one cell. Each count only grows during a generation."""
+
+    n: int = 0  # requests, counted when they were decided
+    ttft: Moments = Moments()  # streamed answers that were served
+    tpot: Moments = Moments()  # streamed answers of two tokens and more that were served
+    errors: int = 0  # sessions with one; a request without a session is a session of its own
+    refused: int = 0  # sessions with one
+    slow: int = 0  # requests of `streamed` that have waited too long, first byte or not
+    cached_tokens: int = 0  # as engines report
+    prompt_tokens: int = 0  # of the same answers
+    sessions: int = 0  # counted in the class and cell of their first request
+    streamed: int = 0  # requests that ask for a stream: only they can be slow
+    ended: int = 0  # requests, for the shares of the next two in a window
+    failed: int = 0  # requests that ended in an error
+    turned_away: int = 0  # requests that ended in a refusal
+
+
+class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions made once more by the candidate."""
+
+    n: int = 0
+    changed: int = 0
+    refused_more: int = 0  # refused by the candidate only
+    raised: int = 0
+    to: dict[str, int] = {}  # by instance, of the candidate; the most frequent where there are many
+    live_to: dict[str, int] = {}  # by instance, of the live version: those of `to` and its most frequent
+    sample: float = 0.0  # 0–1 of the requests, at present: less than asked for while it costs too much
+    cpu_s: float = 0.0
+
+
+class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:delivery:<id>, one field per pool and router's life: the whole each 5 s, 60 KB at most."""
+
+    delivery: int
+    generation: int
+    pool: str
+    router: str
+    life: str
+    at: float  # Unix s, for people: readers judge age by `written`
+    written: int  # 1, 2, 3, …: unchanged, when the router has stopped writing
+    cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}  # by arm, class and cell; empty cells are left out
+    shadow: ShadowTally = ShadowTally()
+
+
+class StopValue(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:stop:<pool>, expires; announced on weir:changed: every router serves the live version at once."""
+
+    delivery: int = 0  # 0: any
+    why: str
+    by: str  # router, person, judge
+    request: str = ""  # id of the one that the candidate could not decide
+    at: float  # Unix s
+
+
+class WatchValue(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:watch:<pool>, renewed by the judge, expires: routers split requests for its TTL and no longer."""
+
+    delivery: int
+    generation: int
