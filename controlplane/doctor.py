@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from controlplane import private_files
 from controlplane.fleet_ops.checks import StartPreview, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
@@ -59,6 +60,12 @@ def data_folder() -> DoctorFinding:
     free = shutil.disk_usage(folder).free // 1_000_000
     text = f"{folder}, {free} MB free"
     return DoctorFinding("data folder", free >= ROOM_MB, text, f"free at least {ROOM_MB} MB")
+
+
+def file_modes() -> DoctorFinding:
+    opened = private_files.readable_by_others(Path(settings.DATA_DIR))
+    text = f"other users may open {private_files.describe(opened)}" if opened else "for this user only"
+    return DoctorFinding("file modes", not opened, text, f"chmod -R go= {settings.DATA_DIR}")
 
 
 def database() -> DoctorFinding:
@@ -149,4 +156,12 @@ def _of_pool(start: StartPreview) -> DoctorFinding:
     return DoctorFinding(subject, not start.missing, text or "nothing is missing", advice)
 
 
-CHECKS: tuple[Callable[[], DoctorFinding], ...] = (data_folder, database, redis_server, ports, open_files, chromium)
+CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
+    data_folder,
+    file_modes,
+    database,
+    redis_server,
+    ports,
+    open_files,
+    chromium,
+)

@@ -4,10 +4,11 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane import env, logs
+from controlplane import env, logs, private_files
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
+private_files.guard()
 
 
 def _secret_key() -> str:
@@ -18,7 +19,7 @@ def _secret_key() -> str:
     path = DATA_DIR / "secret_key"
     try:
         if not path.exists():
-            DATA_DIR.mkdir(parents=True, exist_ok=True)
+            DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o600)
             path.write_text(secrets.token_urlsafe(50))
         return path.read_text().strip()
@@ -119,6 +120,7 @@ PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
+SESSION_ENGINE = "controlplane.accounts.sessions"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/live"
 LOGOUT_REDIRECT_URL = "/login"

@@ -8,7 +8,9 @@ import socket
 from pathlib import Path
 from typing import IO
 
+from controlplane import private_files
 from controlplane.up import CannotStart
+from controlplane.up.console import say
 from controlplane.up.plan import Options
 
 ROOM_MB = 100  # minimum of free disk
@@ -28,11 +30,13 @@ def check_options(options: Options) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the data folder with `run` and `logs` in it, and check that it can be written."""
+    """Make the data folder with `run` and `logs` in it, close it to other users, and check that it can be written."""
     probe = folder / "run" / "probe"
     try:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "run").mkdir(mode=0o700, exist_ok=True)
+        if opened := private_files.tighten(folder):
+            say("data folder", f"closed to other users: {private_files.describe(opened)}")
         if shutil.disk_usage(folder).free < ROOM_MB * 1_000_000:
             raise OSError(errno.ENOSPC, f"less than {ROOM_MB} MB free")
         probe.write_bytes(bytes(65536))

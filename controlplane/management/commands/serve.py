@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
+from controlplane import private_files
 from controlplane.accounts.services import ensure_admin
 from controlplane.policies.services import ensure_default_policy
 from controlplane.up import plan
@@ -72,6 +73,8 @@ class Command(BaseCommand):
 
     def _prepare(self) -> None:
         """Migrations, the administrator and the default policy. Safe to repeat."""
+        if opened := private_files.tighten(settings.DATA_DIR):
+            self.stdout.write(f"closed to other users: {private_files.describe(opened)}")
         call_command("migrate", interactive=False)
         if password := ensure_admin().password:
             self.stdout.write(f"user admin, password {password}  (shown this once)")
