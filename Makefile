@@ -10,7 +10,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-deploy test-browser test-engines engines lint lock bench screenshots clean
+.PHONY: run test test-slow test-deploy test-browser test-engines engines lint lock bench screenshots sbom audit clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -95,10 +95,19 @@ $(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@touch $(ENGINES_STAMP)
 
 # The second file holds what the first does not.
+# The bill of materials (CycloneDX) of the packages that run Weir.
+sbom: $(STAMP)
+	@$(PY) deploy/sbom.py
+
+# Known vulnerabilities of the locked packages, as the package index tells them; needs the network, so no test calls it.
+audit:
+	@$(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	.audit/bin/pip-audit -r requirements.txt --disable-pip --require-hashes
+
 lock:
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) --group dev -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-dev.txt
 	sed -i '1i -r requirements.txt' requirements-dev.txt
 
 clean:
-	rm -rf $(VENV) $(ENGINES) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out
+	rm -rf $(VENV) $(ENGINES) .audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

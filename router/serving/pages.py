@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from router.contract.version import VERSION
 from router.http import errors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
@@ -92,6 +93,7 @@ class Pages:
             {
                 "status": "degraded" if degraded else "ok",
                 "id": self._source.id,
+                "weir": VERSION,
                 "degraded": degraded,
                 "warnings": self._pools.auth.warnings(),
                 **self._source.health(),

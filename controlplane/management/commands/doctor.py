@@ -8,15 +8,17 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from controlplane import doctor
+from router.contract.version import VERSION
 
 ESSENTIAL = {"data folder", "database", "Redis"}
 
 
 class Command(BaseCommand):
-    help = "Print the effective settings (secrets masked) and check the machine; exit status 1 when Weir cannot run."
+    help = "Print version and settings (secrets masked) and check the machine; exit status 1 when Weir cannot run."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.write(f"Weir {VERSION}")
         documented = re.findall(r"^\| `([A-Z_]+)`", (settings.BASE_DIR / "docs/settings.md").read_text(), re.MULTILINE)
         for name, value in doctor.environment(tuple(documented)).items():
             self.stdout.write(f"{name}={value}")
