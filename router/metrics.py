@@ -120,6 +120,7 @@ def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Itera
     yield _single("redis_up", "1 when Redis answered the last command", float(live.redis_up))
     yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
     yield _total("receipts_lost", "Receipts dropped while Redis was unreachable", record.lost)
+    yield _total("receipts_unwritable", "Receipts dropped because they could not be encoded", record.unwritable)
     written = {(result,): count for result, count in record.traffic.items()}
     yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
     yield _total("unreadable_values", "Values in Redis that could not be read", live.unreadable)

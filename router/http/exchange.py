@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from router.http import errors
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
+from router.http.errors import ErrorResponse
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 BODILESS = (204, 304)
-BROKEN = b"the router failed: its log says why\n"
+BROKEN = ErrorResponse(500, "internal_error", "the router failed: its log says why")
 CHUNKED = b"transfer-encoding: chunked\r\n"
 _LENGTH = b"content-length: "
 
@@ -64,8 +66,9 @@ class HttpExchange:
         except Exception:
             log.exception("a request failed")
             if not self.response_started:
-                self.start(500, b"content-type: text/plain\r\ncontent-length: %d\r\n" % len(BROKEN))
-                self.end(BROKEN)
+                lines, body = errors.answer(self.incoming.path, BROKEN, "")
+                self.start(BROKEN.status, lines)
+                self.end(body)
         finally:
             if self.task is not None:
                 tasks.discard(self.task)

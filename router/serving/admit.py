@@ -8,6 +8,7 @@ from router.pool.admission import Admission, Refusal, Wait
 
 DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
 LONGEST_MS = 86_400_000
+LONGEST_DIGITS = 20  # leading zeros included
 
 
 def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
@@ -16,10 +17,11 @@ def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
     if name is None:
         return None
     given = headers[name].strip()
-    if not given.isdigit() or not 0 < int(given[:20]) <= LONGEST_MS:
+    milliseconds = int(given) if given.isdigit() and len(given) <= LONGEST_DIGITS else 0
+    if not 0 < milliseconds <= LONGEST_MS:
         shown = f"{name.decode()}: {given[:40].decode('latin-1')!r}"
         raise ErrorResponse(400, "invalid_deadline", f"{shown} must be a whole number of ms from 1 to {LONGEST_MS:,}")
-    return started + int(given) / 1000
+    return started + milliseconds / 1000
 
 
 async def until_woken(admission: Admission, wait: Wait) -> Refusal | None:

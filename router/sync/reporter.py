@@ -1,6 +1,7 @@
 """Writes this router's status, load and measurements to Redis; receipts and sessions in batches."""
 
 import asyncio
+import logging
 import os
 import time
 from typing import Any
@@ -19,6 +20,8 @@ from router.telemetry.prefix_metrics import indexes
 from router.telemetry.receipts import encoded
 from router.telemetry.recorder import Recorder
 from router.telemetry.traffic import TrafficRecorder
+
+log = logging.getLogger("weir.router")
 
 REPORT_S = 1.0
 FLUSH_S = 0.2
@@ -149,12 +152,18 @@ class Reporter:
         traffic = self._traffic
         words: list[str | bytes] = []
         entries = 0
-        for place, call in enumerate(batch):
+        for place, call in enumerate(list(batch)):
             if place % SLICE == 0:
                 await asyncio.sleep(0)
-            entry = traffic.entry(call)
+            try:
+                entry, written = traffic.entry(call), encoded(call, self._id)
+            except Exception:  # one that cannot be written must not hold up all that come after it
+                log.exception("receipt %s cannot be written", call.id)
+                self._recorder.unwritable += 1
+                batch.remove(call)
+                continue
             entries += bool(entry)
-            words += (redis_keys.receipt_key(call.id), *encoded(call, self._id), call.pool.name, entry)
+            words += (redis_keys.receipt_key(call.id), *written, call.pool.name, entry)
         keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format

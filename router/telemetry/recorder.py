@@ -19,6 +19,7 @@ class Recorder:
     def __init__(self) -> None:
         self.pending: deque[Call] = deque()
         self.lost = 0  # receipts dropped because Redis was unreachable
+        self.unwritable = 0  # receipts dropped because they could not be encoded
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)

@@ -42,6 +42,22 @@ async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
     assert demo(w).policy.strategy == "lpwl"
 
 
+@pytest.mark.parametrize("number", [1 << 80, -1, 1e400])
+async def test_a_number_that_no_page_could_show_makes_the_value_unreadable(world, number):
+    w = await world(None)
+    made = document.default()
+    policy = {"policy": "default", "version": number, "document": made, "sha256": document.sha256(made)}
+    fleet = {"pool": "demo", "model": "llama", "at": number, "instances": []}
+    for key, value in ((redis_keys.policy_key("demo"), policy), (redis_keys.fleet_key("demo"), fleet)):
+        before = w.router.source.live.unreadable
+        w.published.client.set(key, json.dumps({"schema": 1, **value}).replace("Infinity", "1e400"))
+        w.published.client.publish(redis_keys.CHANGED, key)
+        await w.until(lambda before=before: w.router.source.live.unreadable == before + 1)
+    for page in ("/healthz", "/v1/models", "/metrics"):
+        assert (await w.client.get(page)).status_code == 200
+    assert (await w.ask()).headers["x-weir-policy"] == "1"
+
+
 async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world):
     w = await world(None)
     bad = document.apply_overrides(document.default(), {"classes.heavy_new_tokens": -1})

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from msgspec.structs import fields
 
 from router.contract.redis import redis_keys
@@ -11,8 +12,17 @@ from router.contract.redis.receipt import Receipt
 from router.request.call import Call
 from router.request.outcome import Outcome
 from router.telemetry import receipts
-from router.tests.engine import break_off, events, hang, hang_up, reply
+from router.tests.engine import break_off, events, hang, hang_up, reply, write_head
 from router.tests.values import loaded
+
+
+def raw_reply(answer):
+    async def behave(engine, request, writer):
+        write_head(writer, 200, "content-type: application/json", f"content-length: {len(answer)}")
+        writer.write(answer)
+        await writer.drain()
+
+    return behave
 
 
 async def test_a_served_request_leaves_a_whole_receipt(world):
@@ -141,3 +151,35 @@ async def test_load_in_flight_is_told_to_the_other_routers(world):
     assert own["inflight"] == {"demo-0": [1, 100, 0]}
     w.engines[0].release.set()
     await asking
+
+
+POISON = [
+    b'{"usage":{"prompt_tokens":1e26,"completion_tokens":3}}',
+    b'{"usage":{"prompt_tokens":%d,"completion_tokens":3,"why":{"nested":{"deep":""}}}}' % 10**26,
+    b'{"usage":{"prompt_tokens":NaN,"completion_tokens":Infinity,"why":""}}',
+    b'{"usage":{"prompt_tokens":-5,"completion_tokens":-1,"prompt_tokens_details":{"cached_tokens":9}}}',
+    b'{"usage":{"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":1000000000}}}',
+]
+
+
+@pytest.mark.parametrize("answer", POISON)
+async def test_numbers_that_no_engine_can_mean_stop_neither_receipts_nor_metrics(world, answer):
+    w = await world(None)
+    w.engines[0].script.append(raw_reply(answer))
+    poisoned, next_ = await w.ask(), await w.ask()
+    assert poisoned.content == answer
+    assert (await w.receipt(poisoned))["actual_prompt_tokens"] in (None, 1)
+    assert (await w.receipt(next_))["actual_prompt_tokens"] == 100
+    assert (await w.client.get("/metrics")).status_code == 200
+
+
+async def test_a_receipt_that_cannot_be_written_is_dropped_and_counted_and_the_others_are_written(world, caplog):
+    w = await world(None)
+    recorder = w.router.recorder
+    first = await w.ask()
+    await w.receipt(first)
+    recorder.pending.append(Call("odd", "/v1/completions", at=1 << 80, started=0.0))
+    assert await w.receipt(await w.ask())
+    assert recorder.unwritable == 1
+    assert "receipt odd cannot be written" in caplog.text
+    assert "weir_router_receipts_unwritable_total 1.0" in (await w.client.get("/metrics")).text

@@ -11,6 +11,7 @@ from router.policy.value import value
 TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
 LONGEST = 4096  # bytes of a usage object
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
+LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums of it would fit no field
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
@@ -77,7 +78,7 @@ def combined(first: Usage | None, last: Usage | None) -> Usage | None:
 
 def _count(raw: object, key: str) -> int | None:
     value = raw.get(key) if isinstance(raw, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
 
 
 def _object_after(data: bytes, start: int) -> dict[str, Any] | None:

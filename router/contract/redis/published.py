@@ -1,12 +1,15 @@
 """What the control plane publishes for routers: policies and fleets. Pure."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from router.contract.redis.codec import RedisValue
 
 InstanceRole = Literal["prefill", "decode", "both"]
+# JSON numbers have no bounds, their readers do: a larger one would end up in pages that cannot write it.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
 # How a router serves the split of a delivery: "" none is published; "off": until it has read weir:watch;
 # "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation
 Split = Literal["", "on", "off", "unwatched", "tripped", "unreadable"]
@@ -21,7 +24,7 @@ class FullRollout(Struct, tag_field="mode", tag="full", frozen=True, kw_only=Tru
 class CandidateVersion(Struct, frozen=True, kw_only=True):
     """Unreadable unless `sha256` is that of the document, like PolicyValue."""
 
-    version: int
+    version: Count
     sha256: str
     document: dict[str, Any]
 
@@ -50,11 +53,11 @@ class PolicyValue(RedisValue, tag=1, frozen=True, kw_only=True):
 
     pool: str = ""
     policy: str  # its name
-    version: int
+    version: Count
     sha256: str
     document: dict[str, Any]
     rollout: Rollout = FullRollout()
-    published_at: float | None = None  # Unix s
+    published_at: UnixTime | None = None
 
 
 class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -72,15 +75,15 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One instance as routers get it. The last five depend on its kind."""
 
     id: str
-    epoch: int  # of its process: another start has another one
+    epoch: Count  # of its process: another start has another one
     url: str  # empty: it has none yet
     state: str
     routable: bool
     reason: str = ""  # of its state
     kind: str = ""
     node: str = ""
-    block_size: int | None = None  # tokens
-    kv_blocks: int | None = None
+    block_size: Count | None = None  # tokens
+    kv_blocks: Count | None = None
     matches: bool | None = None  # the declared configuration; None: not known
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
@@ -95,6 +98,6 @@ class FleetValue(RedisValue, tag=1, frozen=True, kw_only=True):
     pool: str = ""
     model: str = ""
     policy: str = ""  # as declared
-    at: float  # Unix s
+    at: UnixTime
     halted: str = ""  # why a change of its configuration stopped
     instances: tuple[PublishedInstance, ...]

@@ -7,7 +7,7 @@ import pytest
 
 from router.http import request_limits
 from router.http.server import HttpServer, listen
-from router.tests.http.test_request_limits import Client
+from router.tests.http.test_request_limits import Client, code
 
 
 class App:
@@ -123,7 +123,9 @@ async def test_http_1_0_is_answered_and_closed(served):
 async def test_a_request_that_fails_in_the_application_is_a_500_and_the_next_one_is_served(served, caplog):
     client = await served.connect()
     client.send(get("/fail") + get("/next"))
-    assert [(await client.answer())[0] for _ in range(2)] == [500, 200]
+    status, headers, body = await client.answer()
+    assert (status, headers["content-type"], code(body)) == (500, "application/json", "internal_error")
+    assert (await client.answer())[0] == 200
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import Strip, Usage, combined, find
+from router.upstream.usage import LARGEST, Strip, Usage, combined, find
 
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
 
@@ -20,6 +20,10 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
         ({"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 2}, Usage(9, 4, 2)),
         ({"input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2}, Usage(8, None, 2)),
         ({"prompt_tokens": -1, "completion_tokens": True}, Usage(None, None, None)),
+        ({"prompt_tokens": 10**26, "completion_tokens": LARGEST + 1}, Usage(None, None, None)),
+        ({"prompt_tokens": 10**26, "by": {"a": {"b": "c"}}, "completion_tokens": LARGEST}, Usage(None, None, LARGEST)),
+        ({"prompt_tokens": float("nan"), "completion_tokens": float("inf")}, Usage(None, None, None)),
+        ({"input_tokens": 10**400, "output_tokens": 1.5}, Usage(None, None, None)),
     ],
 )
 def test_each_apis_usage_is_understood(raw, usage):
