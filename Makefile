@@ -94,7 +94,6 @@ $(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@$(ENGINES)/bin/python examples/tiny_model.py $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
 
-# The second file holds what the first does not.
 # The bill of materials (CycloneDX) of the packages that run Weir.
 sbom: $(STAMP)
 	@$(PY) deploy/sbom.py
@@ -104,10 +103,13 @@ audit:
 	@$(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	.audit/bin/pip-audit -r requirements.txt --disable-pip --require-hashes
 
+# The other files hold what the first does not.
 lock:
 	$(LOCK) pyproject.toml -o requirements.txt
-	$(LOCK) --group dev -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-dev.txt
-	sed -i '1i -r requirements.txt' requirements-dev.txt
+	for group in dev notices; do \
+		$(LOCK) --group $$group -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-$$group.txt && \
+		sed -i '1i -r requirements.txt' requirements-$$group.txt || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) $(ENGINES) .audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

@@ -39,6 +39,8 @@ app.conf.update(
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "keys.republish": every(2.0, "keys.republish"),
+        "notices.send": every(2.0, "notices.send"),
+        "notices.clean_up": every(3600.0, "notices.clean_up"),
         "jobs.expire": every(5.0, "jobs.expire"),
         "api.clean_up": every(3600.0, "api.clean_up"),
     },

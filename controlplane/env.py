@@ -5,6 +5,7 @@ an unknown boolean as false; here it is an error.
 """
 
 import os
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -67,6 +68,14 @@ def span(name: str, default: tuple[int, int]) -> tuple[int, int]:
     if first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65535:
         return int(first), int(last)
     raise BadSetting(f"{name}={value}: allowed is FIRST-LAST between 1024 and 65535, for example 18100-18999")
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Networks or single addresses, with commas."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        raise BadSetting(f"{name}={text(name)}: {error}; allowed are networks such as 10.0.0.0/8,fd00::/8") from None
 
 
 def database(name: str, default: str) -> dict[str, object]:

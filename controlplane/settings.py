@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "controlplane.audit",
     "controlplane.jobs",
     "controlplane.keys",
+    "controlplane.notices",
     "controlplane.policies",
     "controlplane.traces",
     "controlplane.experiments",
@@ -106,6 +107,8 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 
 JOBS_APP = "controlplane.celery.app"  # that sends the tasks of jobs
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
+
+NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresses, those that notices may be sent to
 
 # The node that this process runs on: the address at which routers reach its engines, and their ports.
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")

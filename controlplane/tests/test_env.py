@@ -82,3 +82,11 @@ def test_pairs_are_keys_and_values_with_commas_between_them(monkeypatch):
     monkeypatch.setenv("WEIR_NODE_LABELS", "zone")
     with pytest.raises(env.BadSetting, match="WEIR_NODE_LABELS=zone: must be KEY=VALUE"):
         env.pairs("WEIR_NODE_LABELS")
+
+
+def test_networks_are_read_and_a_wrong_one_is_named(monkeypatch):
+    monkeypatch.setenv("WEIR_NOTICE_NETWORKS", "10.0.0.0/8, fd00::1")
+    assert [str(network) for network in env.networks("WEIR_NOTICE_NETWORKS")] == ["10.0.0.0/8", "fd00::1/128"]
+    monkeypatch.setenv("WEIR_NOTICE_NETWORKS", "10.0.0.1/8")
+    with pytest.raises(env.BadSetting, match=r"WEIR_NOTICE_NETWORKS=10\.0\.0\.1/8: .+ allowed are networks such as"):
+        env.networks("WEIR_NOTICE_NETWORKS")

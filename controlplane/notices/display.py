@@ -1,0 +1,18 @@
+"""What pages, REST and the audit log show of a channel's URL. Pure."""
+
+from urllib.parse import urlsplit
+
+from fleet.spec.masking import HIDDEN
+
+
+def masked_url(url: str) -> str:
+    """Scheme and host of a web address; only the scheme of another, whose host may be a token (`slack://TOKEN/…`)."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("http", "https"):
+        return f"{scheme}://{HIDDEN}"
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    place = f"[{host}]" if ":" in host else host
+    port = f":{parts.port}" if parts.port else ""
+    more = f"/{HIDDEN}" if rest.partition("/")[2] or parts.query else ""
+    return f"{scheme}://{place}{port}{more}"

@@ -1,0 +1,163 @@
+"""Write notices into the outbox, and manage the channels. Each change of a channel has an audit entry."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.notices import apprise_urls, display, signing, webhook_urls
+from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.events import EVENTS, TEST, choices, matches
+from controlplane.notices.models import Channel, Kind, Notice, Status
+from fleet.events import announce, record_pool
+from fleet.models import Pool
+
+NAME_MAX = 80
+NOTE_MAX = 500
+ROTATION = timedelta(hours=24)  # for which the old secret signs too
+
+
+def notify(event: str, subject: str, text: str, facts: dict[str, Any] | None = None, actor: str = "") -> None:
+    """Call inside the transaction of the event: its notices commit with it, and its mark on the charts follows.
+
+    `facts` go into the body of webhooks: numbers and names for programs. They must be JSON.
+    """
+    enqueue(event, subject, text, facts)
+    at = time.time()
+    transaction.on_commit(lambda: announce(event, subject, text, actor, at))
+
+
+def enqueue(event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> None:
+    """A notice for each enabled channel that subscribes to `event`, without a mark."""
+    if event not in EVENTS:
+        raise ValueError(f"unknown event {event}; known: {', '.join(EVENTS)}")
+    to = [channel for channel in Channel.objects.filter(enabled=True) if matches(channel.events, event)]
+    Notice.objects.bulk_create([_notice(channel, event, subject, text, facts) for channel in to])
+
+
+def _notice(channel: Channel, event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> Notice:
+    return Notice(channel=channel, event=event, subject=subject[:200], text=text, facts=facts or {})
+
+
+@transaction.atomic
+def write_note(pool: Pool, text: str, actor: Actor) -> None:
+    """A person's note: in the pool's history, as a mark on the charts, and to the channels."""
+    text = text.strip()
+    if not 0 < len(text) <= NOTE_MAX:
+        raise InvalidChannel(
+            "text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters"
+        )
+    record_pool(pool, "note", text, actor.name[:150])
+    enqueue("note.written", f"pool {pool.name}", f"{actor.name}: {text}", {"pool": pool.name, "by": actor.name})
+    audit.record(actor, "note.write", f"pool {pool.name}", text)
+
+
+# Channels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What may change about a channel."""
+
+    name: str
+    url: str
+    events: Sequence[str] = ("*",)
+    enabled: bool = True
+
+
+def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]:
+    """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidChannel."""
+    if kind not in Kind.values:
+        raise InvalidChannel("kind", kind, "unknown kind of channel", ", ".join(Kind.values))
+    values = _checked(kind, terms)
+    secret = signing.new_secret() if kind == Kind.WEBHOOK else ""
+    with _name_free(terms.name), transaction.atomic():
+        row = Channel.objects.create(kind=kind, secret=secret, created_by=actor.name[:200], **values)
+        audit.record(actor, "channel.create", f"channel {row.name}", "", None, _audited(row))
+    return row, secret
+
+
+def change_channel(row: Channel, changes: dict[str, Any], actor: Actor) -> Channel:
+    """`changes`: some of name, url, events, enabled. Raises InvalidChannel."""
+    before = _audited(row)
+    values = _checked(row.kind, Terms(**{name: changes.get(name, getattr(row, name)) for name in Terms.__slots__}))
+    with _name_free(values["name"]), transaction.atomic():
+        Channel.objects.filter(pk=row.pk).update(**values)
+        row.refresh_from_db()
+        if not row.enabled:
+            _give_up(row)
+        # The audit log never holds a URL; it says that it changed.
+        url = {"url_changed": True} if "url" in changes else {}
+        audit.record(actor, "channel.change", f"channel {row.name}", "", before, {**_audited(row), **url})
+    return row
+
+
+def _give_up(row: Channel) -> None:
+    waiting = row.notices.filter(status=Status.WAITING)
+    waiting.update(status=Status.GIVEN_UP, ended_at=timezone.now(), outcome="the channel was disabled")
+
+
+@transaction.atomic
+def rotate_secret(row: Channel, actor: Actor) -> str:
+    """A new secret, shown once. For a day both sign, so that the receiver can change over."""
+    if row.kind != Kind.WEBHOOK:
+        raise InvalidChannel("", row.name, "only webhooks have a secret")
+    row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
+    row.save(update_fields=["secret", "old_secret", "rotated_until"])
+    audit.record(actor, "channel.rotate", f"channel {row.name}")
+    return row.secret
+
+
+@transaction.atomic
+def delete_channel(row: Channel, actor: Actor) -> None:
+    audit.record(actor, "channel.delete", f"channel {row.name}", "", _audited(row), None)
+    row.delete()
+
+
+@transaction.atomic
+def test_channel(row: Channel, actor: Actor) -> Notice:
+    """Queue the test notice, also for a disabled channel."""
+    notice = _notice(row, TEST, f"channel {row.name}", f"{actor.name} tests this channel.", {"by": actor.name})
+    notice.save()
+    audit.record(actor, "channel.test", f"channel {row.name}")
+    return notice
+
+
+def _checked(kind: str, terms: Terms) -> dict[str, Any]:
+    name = terms.name.strip()
+    if not 0 < len(name) <= NAME_MAX:
+        raise InvalidChannel("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
+    check = webhook_urls.check if kind == Kind.WEBHOOK else apprise_urls.check
+    check(terms.url)
+    return {"name": name, "url": terms.url, "events": _checked_events(terms.events), "enabled": terms.enabled}
+
+
+def _checked_events(events: Iterable[str]) -> list[str]:
+    wanted = list(dict.fromkeys(events))
+    if not wanted:
+        raise InvalidChannel("events", [], "a channel needs at least one event", ", ".join(choices()))
+    for i, event in enumerate(wanted):
+        if event not in choices():
+            raise InvalidChannel(f"events.{i}", event, "unknown event", ", ".join(choices()))
+    return wanted
+
+
+@contextlib.contextmanager
+def _name_free(name: str) -> Iterator[None]:
+    """Turn the database's unique constraint on names into an InvalidChannel."""
+    try:
+        yield
+    except IntegrityError:
+        raise InvalidChannel("name", name, "a channel of that name exists already") from None
+
+
+def _audited(row: Channel) -> dict[str, Any]:
+    shown = display.masked_url(row.url)
+    return {"name": row.name, "kind": row.kind, "url": shown, "events": row.events, "enabled": row.enabled}

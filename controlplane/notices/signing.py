@@ -1,0 +1,30 @@
+"""Signatures of webhooks as Standard Webhooks specifies them (standardwebhooks.com). Pure."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+
+MARK = "whsec_"
+
+
+def new_secret() -> str:
+    """256 random bits; the specification allows 192 to 512."""
+    return MARK + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def headers(message_id: str, at: int, body: bytes, keys: Iterable[str]) -> dict[str, str]:
+    """`at`: Unix s of this attempt. One signature for each of `keys`, so a receiver may know the old or the new one."""
+    signed = b".".join((message_id.encode(), str(at).encode(), body))
+    signatures = (f"v1,{_hmac(key, signed)}" for key in keys)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def _hmac(key: str, signed: bytes) -> str:
+    secret = base64.b64decode(key.removeprefix(MARK))
+    return base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()

@@ -1,0 +1,182 @@
+"""One step of sending: fleet events become notices, due notices are claimed, sent at once, and their outcome stored.
+
+A claim is a conditional UPDATE that also sets the time of the next attempt. A process that dies while it sends leaves a
+notice that is due again after CLAIM, so each notice is sent at least once, and at times twice with the same message id.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.db.models import F, Max
+
+from controlplane.notices import apprise_urls, webhooks
+from controlplane.notices.errors import Unsendable
+from controlplane.notices.models import Cursor, Kind, Notice, Status
+from controlplane.notices.services import enqueue
+from fleet.models import InstanceEvent, State
+from router.contract.pools import is_ephemeral
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE = 20  # notices of one step
+PER_CHANNEL = 5  # of these: a receiver that hangs delays the others by one step at most
+SEND_S = 10.0  # limit of one attempt
+CLAIM = timedelta(seconds=30)  # longer than SEND_S
+RETRY_S = (5, 30, 120, 600, 1800, 3600)  # after the first, second … failed attempt; the last one goes on
+GIVEN_UP_AFTER = timedelta(hours=24)
+KEPT = timedelta(days=30)  # ended notices
+SETTLED = timedelta(seconds=3)  # older events: a transaction with a lower number may still commit until then
+EVENTS = {State.FAILED: "instance.failed", State.UNREACHABLE: "instance.failed", "silent": "node.silent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one attempt sends, as values: no database is used while the event loop runs."""
+
+    pk: int
+    kind: str
+    url: str
+    keys: tuple[str, ...]  # of the signatures: the new one first
+    message_id: str
+    event: str
+    subject: str
+    text: str
+    facts: dict[str, Any]
+    at: datetime
+
+
+def step(now: datetime) -> int:
+    """The number of notices that an attempt was made for."""
+    collect_fleet_events(now)
+    messages = claim(now)
+    if messages:
+        for message, outcome in zip(messages, asyncio.run(send_all(messages, now)), strict=True):
+            store(message.pk, outcome, now)
+    return len(messages)
+
+
+def claim(now: datetime) -> list[Message]:
+    """Due notices, oldest first. Of two processes only one gets a notice."""
+    messages = []
+    for notice in _due(now):
+        mine = Notice.objects.filter(pk=notice.pk, status=Status.WAITING, attempts=notice.attempts)
+        if mine.update(attempts=F("attempts") + 1, due_at=now + CLAIM):
+            messages.append(_message(notice, now))
+    return messages
+
+
+def _due(now: datetime) -> list[Notice]:
+    due = Notice.objects.filter(status=Status.WAITING, due_at__lte=now)
+    # A notice that kills the process in every attempt has no outcome, so its age ends it.
+    tried = due.filter(attempts__gt=0, at__lt=now - GIVEN_UP_AFTER)
+    tried.update(status=Status.GIVEN_UP, ended_at=now, outcome="not sent within 24 hours")
+    taken: Counter[int] = Counter()
+    found = []
+    for notice in due.select_related("channel").order_by("pk")[: AT_ONCE * PER_CHANNEL]:
+        taken[notice.channel_id] += 1
+        if taken[notice.channel_id] <= PER_CHANNEL:
+            found.append(notice)
+    return found[:AT_ONCE]
+
+
+def _message(notice: Notice, now: datetime) -> Message:
+    channel = notice.channel
+    keys = [channel.secret]
+    if channel.old_secret and channel.rotated_until is not None and now < channel.rotated_until:
+        keys.append(channel.old_secret)
+    return Message(
+        pk=notice.pk,
+        kind=channel.kind,
+        url=channel.url,
+        keys=tuple(keys),
+        message_id=notice.message_id,
+        event=notice.event,
+        subject=notice.subject,
+        text=notice.text,
+        facts=notice.facts,
+        at=notice.at,
+    )
+
+
+async def send_all(messages: list[Message], now: datetime) -> list[str | Exception]:
+    """Each message's outcome, or why it was not sent."""
+    results = await asyncio.gather(*(_bounded(message, now) for message in messages), return_exceptions=True)
+    return [result if isinstance(result, str | Exception) else Unsendable(repr(result)) for result in results]
+
+
+async def _bounded(message: Message, now: datetime) -> str:
+    try:
+        async with asyncio.timeout(SEND_S):
+            return await _send(message, now)
+    except TimeoutError:
+        raise Unsendable(f"no answer within {SEND_S:g} s") from None
+
+
+async def _send(message: Message, now: datetime) -> str:
+    if message.kind == Kind.APPRISE:
+        return await apprise_urls.send(message.url, f"{message.event}: {message.subject}", message.text)
+    body = webhooks.body_of(message.event, message.subject, message.text, message.facts, message.at.isoformat())
+    return await webhooks.post(message.url, message.message_id, body, message.keys, int(now.timestamp()))
+
+
+def store(pk: int, outcome: str | Exception, now: datetime) -> None:
+    notice = Notice.objects.filter(pk=pk).first()
+    if notice is None:  # its channel was deleted meanwhile
+        return
+    if isinstance(outcome, str):
+        changes: dict[str, Any] = {"status": Status.SENT, "ended_at": now}
+    else:
+        next_at = now + timedelta(seconds=RETRY_S[min(notice.attempts, len(RETRY_S)) - 1])
+        over = next_at > notice.at + GIVEN_UP_AFTER
+        changes = {"status": Status.GIVEN_UP, "ended_at": now} if over else {"due_at": next_at}
+        _log(notice, outcome)
+    Notice.objects.filter(pk=pk, status=Status.WAITING).update(outcome=_words(outcome), **changes)
+
+
+def _words(outcome: str | Exception) -> str:
+    """An unexpected exception's text may hold the URL, so only its type is kept."""
+    text = str(outcome) if isinstance(outcome, str | Unsendable) else f"failed: {type(outcome).__name__}"
+    return text[:300]
+
+
+def _log(notice: Notice, outcome: Exception) -> None:
+    expected = isinstance(outcome, Unsendable)
+    log.warning(
+        "notice.not_sent", notice=notice.message_id, channel=notice.channel_id, why=_words(outcome), bug=not expected
+    )
+
+
+def collect_fleet_events(now: datetime) -> None:
+    """Failed instances and silent nodes become notices; the cursor moves in the same transaction."""
+    cursor = Cursor.objects.filter(pk=1).first()
+    newest = InstanceEvent.objects.filter(at__lte=now - SETTLED).aggregate(pk=Max("pk"))["pk"] or 0
+    if cursor is None:  # the first step: nothing of the past is sent
+        Cursor.objects.get_or_create(pk=1, defaults={"event_pk": newest})
+        return
+    if newest <= cursor.event_pk:
+        return
+    with transaction.atomic():
+        if not Cursor.objects.filter(pk=1, event_pk=cursor.event_pk).update(event_pk=newest):
+            return  # another process was faster
+        for event in InstanceEvent.objects.filter(pk__gt=cursor.event_pk, pk__lte=newest, kind__in=EVENTS).order_by(
+            "pk"
+        ):
+            _enqueue(event)
+
+
+def _enqueue(event: InstanceEvent) -> None:
+    if is_ephemeral(event.pool):
+        return
+    name = event.instance or event.node
+    facts = {"instance": event.instance, "pool": event.pool, "node": event.node, "state": event.kind}
+    enqueue(EVENTS[event.kind], f"{'instance' if event.instance else 'node'} {name}", f"{name}: {event.text}", facts)
+
+
+def forget_old(now: datetime) -> int:
+    """Delete notices that ended more than KEPT ago, and return their number."""
+    return Notice.objects.filter(ended_at__lt=now - KEPT).delete()[0]

@@ -1,0 +1,32 @@
+"""Checks the URL of a webhook before it is stored."""
+
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from controlplane.notices.addresses import SETTING, literal, may_reach
+from controlplane.notices.errors import InvalidChannel
+
+URL_MAX = 2_000
+
+
+def check(url: str) -> None:
+    """Raises InvalidChannel, which does not repeat the URL: it may hold a token."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _invalid("is not a URL") from None
+    if len(url) > URL_MAX or not url.isascii() or not url.isprintable() or " " in url:
+        raise _invalid(f"must be printable ASCII without spaces, at most {URL_MAX:,} characters")
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _invalid("must begin with https:// or http:// and a host")
+    if parts.username is not None or parts.fragment:
+        raise _invalid("must have neither a user name nor a fragment")
+    address = literal(parts.hostname)
+    if address is not None and not may_reach(address, settings.NOTICE_NETWORKS):
+        raise _invalid(f"leads to {address}, which is not public; {SETTING} may allow its network")
+
+
+def _invalid(message: str) -> InvalidChannel:
+    return InvalidChannel("url", None, message, "https://HOST/PATH")

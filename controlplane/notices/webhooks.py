@@ -1,0 +1,72 @@
+"""Sends one notice to a webhook: signed, without redirects, within bounds of size and time."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+from django.conf import settings
+
+from controlplane.notices import addresses, signing
+from controlplane.notices.errors import Unsendable
+
+ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
+AGENT = "weir"
+TIMEOUT_S = 10  # of each read and write
+
+
+def body_of(event: str, subject: str, text: str, facts: dict[str, Any], at: str) -> bytes:
+    """`at`: ISO 8601, of the event."""
+    data = {"subject": subject, "text": text, "facts": facts}
+    return json.dumps({"type": event, "timestamp": at, "data": data}, ensure_ascii=False).encode()
+
+
+async def post(url: str, message_id: str, body: bytes, keys: Sequence[str], now: int) -> str:
+    """The outcome; raises Unsendable. The caller bounds the time."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    address = await addresses.resolve(
+        host, parts.port or (443 if parts.scheme == "https" else 80), settings.NOTICE_NETWORKS
+    )
+    place = f"[{address}]" if ":" in address else address
+    target = urlunsplit((parts.scheme, f"{place}:{parts.port}" if parts.port else place, parts.path, parts.query, ""))
+    headers = {
+        "host": parts.netloc,
+        "user-agent": AGENT,
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        **signing.headers(message_id, now, body, keys),
+    }
+    # `sni_hostname`: the certificate must be the host's, though we connect to its address.
+    request = httpx.Request("POST", target, headers=headers, content=body, extensions={"sni_hostname": host})
+    try:
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=TIMEOUT_S) as client:
+            return _outcome(await _status(client, request))
+    except httpx.HTTPError as error:
+        raise Unsendable(f"{type(error).__name__}: {_plain(error, target)}") from None
+
+
+async def _status(client: httpx.AsyncClient, request: httpx.Request) -> int:
+    answer = await client.send(request, stream=True)
+    try:
+        size = 0
+        async for part in answer.aiter_raw():
+            size += len(part)
+            if size > ANSWER_MAX:
+                break
+    finally:
+        await answer.aclose()
+    return answer.status_code
+
+
+def _outcome(status: int) -> str:
+    if 200 <= status < 300:
+        return f"{status}"
+    if 300 <= status < 400:
+        raise Unsendable(f"the receiver answered {status}: redirects are not followed, give the final address")
+    raise Unsendable(f"the receiver answered {status}")
+
+
+def _plain(error: httpx.HTTPError, url: str) -> str:
+    return (str(error) or "the connection failed").replace(url, "the receiver")
