@@ -18,6 +18,8 @@ from fleet.node import process
 
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
+# What tells the command lines of its processes apart; workers and routers carry their names.
+MARKS = {"redis": "valkey-server", "web": "controlplane.asgi", "control": "control@", "experiments": "experiments@"}
 
 
 def free_ports(count):
@@ -48,6 +50,13 @@ def up(folder, *flags, **extra):
         text=True,
         timeout=PATIENCE_S,
     )
+
+
+def _command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # gone meanwhile
 
 
 class RealUp:
@@ -105,6 +114,12 @@ class RealUp:
         """Name → pid of what it has started itself."""
         return record.leftovers(self.folder / "run" / "processes.json")
 
+    def child(self, name):
+        """The pid of what it has started under that name, recorded or not; None while that does not run."""
+        mark, parent = MARKS.get(name, name).encode(), self.process.pid
+        children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+        return next((pid for pid in children if mark in _command(pid)), None)
+
     def engines(self):
         return process.find({"WEIR_FLEET": str(self.folder)})
 
@@ -121,9 +136,9 @@ class RealUp:
 
 
 @contextlib.contextmanager
-def running(*flags, **extra):
+def running(*flags, folder=None, **extra):
     """Started and answering; whatever happens, nothing of it is left behind."""
-    folder = new_folder()
+    folder = folder or new_folder()
     weir = RealUp(folder, *flags, **extra).start()
     try:
         yield weir

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from controlplane.up.plan import Process
 
@@ -28,7 +29,7 @@ class Child:
         self.environment = environment
         self.folder = folder
         self.handle: asyncio.subprocess.Process | None = None
-        self.started = float("nan")  # time.monotonic() of the last start
+        self.started = float("nan")  # time.monotonic() of the last attempt to start it
         self.failures = 0  # starts in a row that did not last
         self.stopping = False
 
@@ -48,6 +49,7 @@ class Child:
 
     async def start(self) -> None:
         trim(self.log)
+        self.started = time.monotonic()
         starting = asyncio.ensure_future(self._start())
         try:
             self.handle = await asyncio.shield(starting)
@@ -55,10 +57,9 @@ class Child:
             # The process may exist already: without its handle it would never be stopped.
             self.handle = await starting
             raise
-        self.started = time.monotonic()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        with self.log.open("ab") as log:
+        with open_log(self.log) as log:
             return await asyncio.create_subprocess_exec(
                 *self.process.argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -97,6 +98,14 @@ class Child:
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
+def open_log(log: Path) -> IO[bytes]:
+    """To append to; /dev/null where that is impossible: a process without a log is better than none."""
+    try:
+        return log.open("ab")
+    except OSError:
+        return Path(os.devnull).open("ab")
+
+
 def tail(log: Path, size: int = 4096) -> str:
     try:
         with log.open("rb") as file:
@@ -108,9 +117,12 @@ def tail(log: Path, size: int = 4096) -> str:
 
 def trim(log: Path, limit: int = LOG_LIMIT_BYTES) -> None:
     """Move a log above `limit` bytes to .log.1. Its writers append, so it can be emptied under them."""
+    aside = log.with_suffix(".log.1")
     try:
         if log.stat().st_size > limit:
-            log.with_suffix(".log.1").write_bytes(log.read_bytes())
+            aside.write_bytes(log.read_bytes())
             os.truncate(log, 0)
     except OSError:
-        return
+        # On a full disk half a copy is of no use, and it holds the space that others need.
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)

@@ -1,17 +1,27 @@
-"""The lines in the operator's terminal: one per event, with the name of the process in front."""
+"""The lines in the operator's terminal: one per event, with the name of the process in front.
 
+Output that cannot be written is dropped: a closed terminal or a full disk must not end the processes.
+"""
+
+import contextlib
 import sys
+from typing import TextIO
 
 WIDTH = 12
 
 
 def say(subject: str, text: str) -> None:
-    print(f"{subject:<{WIDTH}} {text}", flush=True)
+    block(f"{subject:<{WIDTH}} {text}")
 
 
 def block(text: str) -> None:
-    print(text, flush=True)
+    _print(text, sys.stdout)
 
 
 def complain(text: str) -> None:
-    print(f"weir: {text}", file=sys.stderr, flush=True)
+    _print(f"weir: {text}", sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
+        print(text, file=stream, flush=True)

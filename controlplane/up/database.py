@@ -3,6 +3,7 @@
 weir.py imports it late: that takes half a second, and the servers are started first.
 """
 
+import sqlite3
 from pathlib import Path
 
 from django.conf import settings
@@ -42,6 +43,20 @@ def prepare(options: Options) -> str:
         connections.close_all()
 
 
+def hold_open() -> sqlite3.Connection | None:
+    """A connection to SQLite that stays open; None with another database.
+
+    While one is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not make them,
+    and could not even read.
+    """
+    database = connections["default"]
+    if database.vendor != "sqlite":
+        return None
+    held = sqlite3.connect(database.settings_dict["NAME"], check_same_thread=False, isolation_level=None)
+    held.execute("SELECT count(*) FROM sqlite_master")  # opens those files
+    return held
+
+
 def _apply_fleet(options: Options) -> None:
     chosen = options.fleet
     if chosen is None and options.demo and not selectors.pools().exists():
@@ -60,19 +75,23 @@ def check_fleet(path: Path) -> None:
 
 
 def served_model() -> str:
-    """A model of the fleet, for the suggested request; empty without one."""
+    """A model of the fleet, for the suggested request; empty without one, or while the database does not answer."""
     try:
         serving = [kind.name for kind in KINDS.values() if kind.serves]
         pool = selectors.pools().filter(kind__in=serving).first()
         return pool.model if pool else ""
+    except DatabaseError:
+        return ""
     finally:
         connections.close_all()
 
 
-def ready_instances(pool: str) -> tuple[int, int]:
-    """(ready, wanted)"""
+def ready_instances(pool: str) -> tuple[int, int] | None:
+    """(ready, wanted); None while the database does not answer."""
     try:
         return selectors.pool_ready(pool)
+    except DatabaseError:
+        return None
     finally:
         connections.close_all()
 

@@ -85,36 +85,51 @@ class Supervisor:
             tasks.create_task(self._watch(child))
 
     async def _start(self, child: Child) -> None:
-        await self._launch(child)
+        try:
+            await self._launch(child)
+        except OSError as error:
+            raise CannotStart(f"{child.process.name} cannot be started: {error}") from error
         await wait(child, self.redis_url)
         say(child.process.name, f"ready in {child.ran_s:.1f} s  {child.process.shows}")
 
     async def _launch(self, child: Child) -> None:
         await child.start()
         running = {each.process.name: each.pid for each in self.children if each.pid is not None}
-        record.write(self.recorded, running)
+        try:
+            record.write(self.recorded, running)
+        except OSError as error:
+            # Only a later `up` reads it, and the kernel ends the processes of a killed `up` in any case.
+            say("up", f"{self.recorded} was not written: {error.strerror}")
 
     async def _traffic(self, tasks: asyncio.TaskGroup) -> None:
         if not self._in("traffic") or not await self.hooks.before_traffic():
             return
         for child in self._in("traffic"):
-            await self._launch(child)
-            say(child.process.name, child.process.shows)
-            tasks.create_task(self._watch(child))
+            trouble = await self._start_again(child)
+            say(child.process.name, trouble or child.process.shows)
+            if not trouble:
+                tasks.create_task(self._watch(child))
 
     async def _watch(self, child: Child) -> None:
         """Start it again whenever it ends, with a growing delay while it keeps ending."""
         while not child.stopping:
-            status = await child.ended()
-            if child.stopping:
-                return
-            child.failures = failures_after(child.failures, child.ran_s)
-            delay = restart_delay_s(child.failures)
-            say(child.process.name, f"ended with status {status} ({child.last_line()[:160]}); again in {delay:g} s")
-            await asyncio.sleep(delay)
-            if child.stopping:
-                return
+            trouble = f"ended with status {await child.ended()} ({child.last_line()[:160]})"
+            while trouble and not child.stopping:
+                child.failures = failures_after(child.failures, child.ran_s)
+                delay = restart_delay_s(child.failures)
+                say(child.process.name, f"{trouble}; again in {delay:g} s")
+                await asyncio.sleep(delay)
+                trouble = await self._start_again(child)
+
+    async def _start_again(self, child: Child) -> str:
+        """Why it could not be started; empty when it was."""
+        if child.stopping:
+            return ""
+        try:
             await self._launch(child)
+        except OSError as error:  # no memory, file or process left for it: others must not end for that
+            return f"cannot be started: {error}"
+        return ""
 
     async def _keep_logs_short(self) -> None:
         while True:
@@ -123,30 +138,42 @@ class Supervisor:
                 trim(child.log)
 
     async def _take_down(self) -> None:
+        """One step that fails does not keep the others from being taken."""
         for stages in STOP_ORDER:
-            await asyncio.gather(*(child.stop() for child in self._in(*stages)))
+            stopped = await asyncio.gather(*(child.stop() for child in self._in(*stages)), return_exceptions=True)
+            for error in filter(None, stopped):
+                say("up", f"a process could not be stopped: {error}")
             if "workers" in stages:
                 await self._stop_engines()
-        self.recorded.unlink(missing_ok=True)
+        self._forget()
 
     async def _stop_engines(self) -> None:
         try:
             await asyncio.wait_for(self.hooks.stop_engines(), ENGINES_S)
         except TimeoutError:
+            self._kill_engines()
+        except Exception as error:
+            say("engines", f"could not be stopped in order, so they are killed: {error}")
+            self._kill_engines()
+
+    def _kill_engines(self) -> None:
+        try:
             self.hooks.kill_engines()
         except Exception as error:
-            # The servers and Redis still have to be stopped.
-            say("engines", f"could not be stopped: {error}")
+            complain(f"the engines could not be killed: {error}")
 
     def _kill_everything(self) -> None:
         complain("killed")
         for child in self.children:
             child.stopping = True
             child.signal(signal.SIGKILL)
-        with contextlib.suppress(Exception):
-            self.hooks.kill_engines()
-        self.recorded.unlink(missing_ok=True)
+        self._kill_engines()
+        self._forget()
         os._exit(130)
+
+    def _forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self.recorded.unlink(missing_ok=True)
 
     def _in(self, *stages: Stage) -> list[Child]:
         return [child for child in self.children if child.process.stage in stages]

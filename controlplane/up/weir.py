@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,11 @@ FLEET_PATIENCE_S = 60.0
 class Weir:
     options: Options
     password: str = ""  # of admin, when this start made it
+    held: sqlite3.Connection | None = None  # until this process ends: database.hold_open
 
     async def prepare(self) -> None:
         """Bring database, administrator, policy and fleet up to date; CannotStart when the database refuses."""
-        self.password = await asyncio.to_thread(_prepare, self.options)
+        self.password, self.held = await asyncio.to_thread(_prepare, self.options)
 
     async def announce(self) -> None:
         home, models = (url(self.options.host, port) for port in (self.options.web_port, self.options.router_port))
@@ -49,10 +51,11 @@ class Weir:
     async def fleet_is_ready(self) -> bool:
         """Whether there is a demo pool; waits for its instances, but at most FLEET_PATIENCE_S."""
         end = time.monotonic() + FLEET_PATIENCE_S
-        ready, wanted = await asyncio.to_thread(_demo_pool)
-        while ready < wanted and time.monotonic() < end:
+        found = await asyncio.to_thread(_demo_pool)
+        while (found is None or found[0] < found[1]) and time.monotonic() < end:
             await asyncio.sleep(0.25)
-            ready, wanted = await asyncio.to_thread(_demo_pool)
+            found = await asyncio.to_thread(_demo_pool)
+        ready, wanted = found or (0, 0)
         if wanted:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
         return wanted > 0
@@ -103,11 +106,11 @@ def _load() -> None:
         quiet()
 
 
-def _prepare(options: Options) -> str:
+def _prepare(options: Options) -> tuple[str, sqlite3.Connection | None]:
     _load()
     from controlplane.up import database
 
-    return database.prepare(options)
+    return database.prepare(options), database.hold_open()
 
 
 def _served_model() -> str:
@@ -116,7 +119,7 @@ def _served_model() -> str:
     return database.served_model() or DEMO_MODEL
 
 
-def _demo_pool() -> tuple[int, int]:
+def _demo_pool() -> tuple[int, int] | None:
     from controlplane.up import database
 
     return database.ready_instances(DEMO_POOL)

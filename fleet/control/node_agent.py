@@ -53,7 +53,25 @@ def _claimed(name: str, epoch: int) -> Instance | None:
 
 def _launch(instance: Instance, launcher: Launcher) -> bool:
     started = launcher.start(instance) if launched(instance) else _elsewhere(instance)
-    recorded = move(
+    try:
+        recorded = _record(instance, started)
+    except BaseException:  # the database is away or its disk is full
+        _revoke(started, launcher)
+        raise
+    if recorded:
+        publish_fleet(instance.pool.name)
+    else:
+        _revoke(started, launcher)
+    return recorded
+
+
+def _revoke(started: StartedInstance, launcher: Launcher) -> None:
+    if started.fields:
+        launcher.revoke(started)
+
+
+def _record(instance: Instance, started: StartedInstance) -> bool:
+    return move(
         instance,
         State.LOADING,
         started.text,
@@ -66,11 +84,6 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
         kv_blocks=None,
         block_size=None,
     )
-    if recorded:
-        publish_fleet(instance.pool.name)
-    elif started.fields:
-        launcher.revoke(started)
-    return recorded
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:

@@ -6,6 +6,7 @@ instances that started elsewhere meanwhile; it ends them before anything else.
 
 import fcntl
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,17 +34,22 @@ def claim(instance: Instance) -> int | None:
     """None: this epoch may start and is now remembered. Else the epoch already started."""
     path = _record(instance)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        started = int(file.read() or 0)
+        started = _number(file.read())
         if instance.epoch <= started:
             return started
+        # Over the old epoch: a file that is emptied first stays empty on a full disk.
         file.seek(0)
+        file.write(b"%d" % instance.epoch)
         file.truncate()
-        file.write(str(instance.epoch))
     _forget_earlier(path, instance.name)
     return None
+
+
+def _number(text: bytes) -> int:
+    """0 for a damaged record: refusing every start for it would be worse than one check less."""
+    return int(text) if text.isdigit() else 0
 
 
 def _record(instance: Instance) -> Path:
@@ -79,8 +85,8 @@ def fence(node: str) -> list[str]:
 def _variables(pid: int) -> dict[str, str]:
     try:
         held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return {}  # gone in the meantime
+    except (FileNotFoundError, ProcessLookupError):
+        return {}  # gone in the meantime; after any other error, a process that may run would be ended
     pairs = (entry.decode(errors="replace").partition("=") for entry in held if entry.startswith(b"WEIR_"))
     return {name: value for name, _, value in pairs}
 

@@ -88,7 +88,7 @@ def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> 
         return False
     try:
         os.killpg(os.getpgid(pid), number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # gone, or a process of another user: not ours to end
         return False
     return True
 
@@ -143,8 +143,8 @@ def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
 def _matching(entry: Path, wanted: set[bytes]) -> list[tuple[int, float]]:
     try:
         held = set((entry / "environ").read_bytes().split(b"\0"))
-    except OSError:
-        return []  # of another user, or gone
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []  # gone, or of another user; any other error must not pass for "nothing runs"
     pid = int(entry.name)
     state = inspect(pid) if wanted <= held else None
     if state is None or state.letter in "ZX":

@@ -1,5 +1,6 @@
 """Processes of our own making."""
 
+import errno
 import os
 import signal
 import sys
@@ -134,6 +135,30 @@ def test_what_a_killed_process_left_behind_is_found_and_ended(start: Start) -> N
     for orphan in process.find(marks):
         process.stop(*orphan, grace_s=0)
     assert process.find(marks) == []
+
+
+def test_a_look_that_lacks_file_descriptors_does_not_say_that_nothing_runs(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
+
+    def exhausted(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_bytes", exhausted)
+    with pytest.raises(OSError, match="Too many open files"):
+        process.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"})
+
+
+def test_a_process_of_another_user_gets_no_signal(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid, started = start(SLEEP)
+
+    def refused(group: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", refused)
+        assert not process.send(pid, started, signal.SIGTERM)
 
 
 @pytest.mark.parametrize(("pid", "started"), [(None, None), (None, 1.0), (1, None), (2**22 + 1, 1.0)])

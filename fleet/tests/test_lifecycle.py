@@ -3,7 +3,11 @@
 import os
 import signal
 
+import pytest
+from django.db import OperationalError
+
 from fleet import services
+from fleet.control import node_agent
 from fleet.models import Instance, InstanceEvent, State
 from fleet.node import process
 from fleet.tests.test_launch import is_suspended
@@ -178,6 +182,20 @@ def test_an_orphan_of_a_launcher_that_died_is_ended_before_the_next_start(world:
     world.until(lambda: world.one().epoch == 2)
     world.until_ready(1)
     assert [pid for pid, _ in world.processes()] == [world.one().pid]
+
+
+def test_a_process_whose_start_the_database_does_not_take_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_fields: object) -> bool:
+        raise OperationalError("database or disk is full")
+
+    world.apply(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(node_agent, "move", full)
+        with pytest.raises(OperationalError):
+            world.until_ready(1)
+    assert world.processes() == []
 
 
 def test_an_engine_that_dies_at_once_says_why(world: World) -> None:

@@ -1,6 +1,9 @@
 """Nodes: what they report, what is kept off them, what happens when one is silent, and that nothing starts twice."""
 
 import datetime as dt
+import errno
+import io
+import os
 import sys
 import time
 import types
@@ -156,6 +159,46 @@ def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
     assert "has already started epoch 5 of it" in InstanceEvent.objects.get(kind="refused").text
     world.until_ready(1)
     assert world.one().epoch == 6
+
+
+def test_an_epoch_is_not_forgotten_when_the_disk_is_full(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = started(world)
+    path = fencing._record(Instance.objects.select_related("pool").get())
+    with path.open("rb+") as record, monkeypatch.context() as patched:
+        patched.setattr(fencing.os, "fdopen", lambda *_args, **_more: FullDisk(record.fileno(), "r+b", closefd=False))
+        Instance.objects.update(epoch=row.epoch + 1)
+        with pytest.raises(OSError, match="No space left on device"):
+            fencing.claim(world.one())
+    assert path.read_text() == str(row.epoch)
+    assert fencing.claim(world.one()) is None
+    assert path.read_text() == str(row.epoch + 1)
+
+
+class FullDisk(io.FileIO):
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_damaged_record_of_a_start_stops_no_start(world: World) -> None:
+    row = started(world)
+    path = fencing._record(Instance.objects.select_related("pool").get())
+    path.write_bytes(b"\0\0\0\0 damaged")
+    assert fencing.claim(world.one()) is None
+    assert path.read_text() == str(row.epoch)
+
+
+def test_a_fence_that_lacks_file_descriptors_ends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = started(world)
+    monkeypatch.setattr(process, "find", lambda markers: [(row.pid, row.pid_started)])
+
+    def exhausted(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            fencing.fence("local")
+    assert process.is_alive(row.pid, row.pid_started)
 
 
 def test_a_pool_that_is_made_anew_begins_its_record_anew(world: World) -> None:
