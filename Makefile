@@ -5,12 +5,12 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 TESTS_STAMP := $(VENV)/.installed-dev
 PYTEST := $(PY) -m pytest -n 2
-FAST := not browser and not slow and not deploy and not engines
+FAST := not attacks and not browser and not slow and not deploy and not engines
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-deploy test-browser test-engines engines lint lock bench screenshots sbom audit clean
+.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench screenshots sbom audit clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -19,7 +19,11 @@ test: lint
 	$(PYTEST) -m "$(FAST)"
 
 test-slow: $(TESTS_STAMP)
-	$(PYTEST) -m "slow and not browser and not engines"
+	$(PYTEST) -m "slow and not attacks and not browser and not engines"
+
+# Malformed requests, every credential, hunted secrets, exhausted resources.
+test-attacks: $(TESTS_STAMP)
+	$(PYTEST) -m attacks
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
 test-deploy: $(TESTS_STAMP)

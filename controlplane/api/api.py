@@ -1,7 +1,7 @@
 """The REST API: one router per area."""
 
 from controlplane.api import handlers
-from controlplane.api.auth import token_or_session
+from controlplane.api.auth import needs
 from controlplane.api.parser import StrictJson
 
 api = handlers.WeirApi(
@@ -11,7 +11,7 @@ api = handlers.WeirApi(
     "POSTs may carry an Idempotency-Key; drafts and versions carry an ETag for If-Match.",
     docs_url=None,  # the interactive pages load their scripts from elsewhere
     openapi_url="/openapi.json",
-    auth=token_or_session,
+    auth=needs(),
     parser=StrictJson(),
     urls_namespace="api",
 )

@@ -62,27 +62,41 @@ def _by_session(request: HttpRequest) -> Principal | None:
 
 
 class TokenOrSession(AuthBase):
+    """Lets callers through that hold every scope; the OpenAPI document lists the scopes of each operation."""
+
     openapi_type = "http"
     openapi_scheme = "bearer"
+
+    def __init__(self, *scopes: str) -> None:
+        self.scopes = scopes
+        super().__init__()
 
     def __call__(self, request: HttpRequest) -> Principal | None:
         principal = principal_of(request)
         if principal is not None and principal.kind == "user" and request.method not in SAFE and check_csrf(request):
             raise ApiProblem(403, detail="the CSRF token is missing or wrong: reload the page, or use an API token")
+        if principal is not None:
+            for scope in self.scopes:
+                _check(principal, scope)
         return principal
 
 
-token_or_session = TokenOrSession()
+needs = TokenOrSession  # `auth=needs("policy:read")` beside a route
 
 
-def require(request: HttpRequest, scope: str) -> Principal:
-    """The caller if it holds `scope`; else ApiProblem 403 with the missing scope and the users who can help."""
-    principal = principal_of(request)
-    if principal is None:
-        raise ApiProblem(401)
+def _check(principal: Principal, scope: str) -> None:
+    """ApiProblem 403 with the missing scope and the users who can help."""
     if scope in principal.scopes:
-        return principal
+        return
     role = next(role for role, scopes in ROLE_SCOPES.items() if scope in scopes)
     detail = f"{principal.name} lacks the scope {scope}, which requires the role {role}"
     helpers = ", ".join(who_can("admin"))
     raise ApiProblem(403, detail=f"{detail}; ask {helpers}" if helpers else detail)
+
+
+def caller(request: HttpRequest) -> Principal:
+    """Of a route, which answers nobody else."""
+    principal = principal_of(request)
+    if principal is None:
+        raise ApiProblem(401)
+    return principal

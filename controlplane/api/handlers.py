@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 
+from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import ApiProblem, response
 from controlplane.policies import errors as policy_errors
@@ -40,7 +41,18 @@ class WeirApi(NinjaAPI):
         for methods in schema["paths"].values():
             for method, operation in methods.items():
                 describe_errors(method, operation)
+        self._name_scopes(schema)
         return schema
+
+    def _name_scopes(self, schema: Any) -> None:
+        """Ninja leaves the scopes of an operation empty."""
+        described = {op["operationId"]: op for methods in schema["paths"].values() for op in methods.values()}
+        for _, router in self._routers:
+            for view in router.path_operations.values():
+                for operation in view.operations:
+                    for auth in operation.auth_callbacks:
+                        if operation.operation_id in described and isinstance(auth, TokenOrSession):
+                            described[operation.operation_id]["security"] = [{"TokenOrSession": list(auth.scopes)}]
 
 
 def _raw(context: ValidationErrorContext[Any]) -> list[Any]:

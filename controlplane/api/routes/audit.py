@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.problems import errors
 from controlplane.audit.selectors import AuditFilters, page
@@ -38,6 +38,7 @@ class AuditPageOut(Schema):
     response={200: AuditPageOut, **errors(422)},
     operation_id="list_audit",
     summary="Who changed what and why, newest first",
+    auth=needs("audit:read"),
 )
 def list_audit(
     request: HttpRequest,
@@ -47,6 +48,5 @@ def list_audit(
     before: int | None = Query(None, ge=1, le=ROW_MAX),
     limit: int = Query(50, ge=1, le=200),
 ) -> Any:
-    require(request, "audit:read")
     rows, older = page(AuditFilters(actor, action, subject, before), limit)
     return {"entries": rows, "next": older}

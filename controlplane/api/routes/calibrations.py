@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import InstanceName, find_instance
@@ -74,9 +74,9 @@ class InstanceCalibrationOut(Schema):
     operation_id="calibrate_instance",
     summary="Calibrate the twin: measure the engine with a short sweep of requests, which loads it",
     openapi_extra={"parameters": [IDEMPOTENT]},
+    auth=needs("fleet:write"),
 )
 def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
-    require(request, "fleet:write")
     find_instance(name)
     given = payload or CalibrateIn.model_validate({})
     try:
@@ -92,9 +92,9 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     response={200: InstanceCalibrationOut, **errors(404, 422)},
     operation_id="get_instance_calibration",
     summary="The calibration of an instance",
+    auth=needs("fleet:read"),
 )
 def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
-    require(request, "fleet:read")
     instance = find_instance(name)
     last, measured = selectors.last_asked(name), selectors.newest(name)
     if last is None:
@@ -109,9 +109,9 @@ def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
     operation_id="cancel_calibration",
     summary="Stop the calibration, within a second; the constants measured before stay in force",
     openapi_extra={"parameters": [IDEMPOTENT]},
+    auth=needs("fleet:write"),
 )
 def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
-    require(request, "fleet:write")
     find_instance(name)
     try:
         return actions.cancel_calibration(name, actor_of(request))

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
@@ -136,13 +136,13 @@ def _experiment(number: int) -> Experiment:
     response={200: list[ExperimentOut], **errors(422)},
     operation_id="list_experiments",
     summary="Experiments, newest first",
+    auth=needs("experiments:read"),
 )
 def list_experiments(
     request: HttpRequest,
     limit: int = Query(20, ge=1, le=100),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only experiments with a smaller id"),
 ) -> Any:
-    require(request, "experiments:read")
     rows = selectors.experiments()
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -155,9 +155,9 @@ def list_experiments(
     operation_id="start_experiment",
     summary="Start an experiment: the same load for each arm, one run per arm and seed",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
 )
 def start_experiment(request: HttpRequest, response: HttpResponse, payload: ExperimentIn) -> Any:
-    require(request, "experiments:write")
     try:
         made = services.start_experiment(payload, actor_of(request))
     except services.InvalidExperiment as error:
@@ -171,9 +171,9 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
     response={200: ExperimentOut, **errors(404, 422)},
     operation_id="get_experiment",
     summary="One experiment with the progress of its runs",
+    auth=needs("experiments:read"),
 )
 def get_experiment(request: HttpRequest, number: Number) -> Any:
-    require(request, "experiments:read")
     return experiment_out(_experiment(number))
 
 
@@ -183,9 +183,9 @@ def get_experiment(request: HttpRequest, number: Number) -> Any:
     operation_id="get_results",
     summary="Results per arm and class, differences, ECDFs; ?format=csv for a row per request",
     by_alias=True,
+    auth=needs("experiments:read"),
 )
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
-    require(request, "experiments:read")
     experiment = _experiment(number)
     if format == "json":
         return results_of(experiment)
@@ -199,9 +199,9 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
     response={200: None, **errors(404, 422)},
     operation_id="get_report",
     summary="The comparison as Markdown",
+    auth=needs("experiments:read"),
 )
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
-    require(request, "experiments:read")
     experiment = _experiment(number)
     names = [arm.name for arm in experiment.settled_arms]
     if baseline and baseline not in names:
@@ -217,9 +217,9 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     response={200: None, **errors(404, 409, 422)},
     operation_id="get_junit",
     summary="JUnit XML: a test case for each run and each `expect`; available once the experiment has ended",
+    auth=needs("experiments:read"),
 )
 def get_junit(request: HttpRequest, number: Number) -> Any:
-    require(request, "experiments:read")
     experiment = _experiment(number)
     if experiment.status not in ENDED:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
@@ -233,9 +233,9 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
     operation_id="cancel_experiment",
     summary="Cancel: queued runs end at once, the running one within seconds; finished results are kept",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
 )
 def cancel_experiment(request: HttpRequest, number: Number) -> Any:
-    require(request, "experiments:write")
     experiment = _experiment(number)
     if not services.cancel_experiment(experiment, actor_of(request)):
         raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")

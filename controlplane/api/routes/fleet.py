@@ -8,7 +8,7 @@ from ninja import Path, Router
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
@@ -105,9 +105,9 @@ def find_instance(name: str) -> Instance:
     response={200: FleetOut, **errors()},
     operation_id="get_fleet",
     summary="The fleet document, as YAML with Accept: application/yaml",
+    auth=needs("fleet:read"),
 )
 def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
-    require(request, "fleet:read")
     etags.put(response, services.digest())
     if not _wants_yaml(request):
         return services.export()
@@ -127,6 +127,7 @@ def _wants_yaml(request: HttpRequest) -> bool:
     operation_id="put_fleet",
     summary="Apply a fleet document (YAML or JSON); with dry_run only return the changes",
     openapi_extra={"requestBody": DOCUMENT_BODY, "parameters": [IF_MATCH]},
+    auth=needs("fleet:write"),
 )
 def put_fleet(
     request: HttpRequest,
@@ -135,7 +136,6 @@ def put_fleet(
     prune: bool = Query(False, description="Remove pools that the document does not name"),
     reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
 ) -> Any:
-    require(request, "fleet:write")
     try:
         applied = actions.apply(
             read_document(request),
@@ -172,17 +172,27 @@ def read_document(request: HttpRequest) -> Any:
     raise ApiProblem(415, detail=f"send {YAML} or application/json, not {kind or 'a body without Content-Type'}")
 
 
-@router.get("/pools", response={200: list[PoolOut], **errors(422)}, operation_id="list_pools", summary="Every pool")
+@router.get(
+    "/pools",
+    response={200: list[PoolOut], **errors(422)},
+    operation_id="list_pools",
+    summary="Every pool",
+    auth=needs("fleet:read"),
+)
 def list_pools(
     request: HttpRequest, ephemeral: bool = Query(False, description="Include the pools of experiments")
 ) -> Any:
-    require(request, "fleet:read")
     return [pool_out(row) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
 
 
-@router.get("/pools/{name}", response={200: PoolOut, **errors(404, 422)}, operation_id="get_pool", summary="One pool")
+@router.get(
+    "/pools/{name}",
+    response={200: PoolOut, **errors(404, 422)},
+    operation_id="get_pool",
+    summary="One pool",
+    auth=needs("fleet:read"),
+)
 def get_pool(request: HttpRequest, name: PoolName) -> Any:
-    require(request, "fleet:read")
     try:
         return pool_out(pool_rows([selectors.pool(name)])[0])
     except Pool.DoesNotExist:
@@ -194,12 +204,12 @@ def get_pool(request: HttpRequest, name: PoolName) -> Any:
     response={200: list[InstanceOut], **errors(422)},
     operation_id="list_instances",
     summary="Instances with their latest samples",
+    auth=needs("fleet:read"),
 )
 def list_instances(
     request: HttpRequest,
     pool: str = Query("", max_length=63, pattern="^[a-z0-9-]*$", description="Filter by pool"),
 ) -> Any:
-    require(request, "fleet:read")
     found = Instance.objects.filter(pool__name=pool) if pool else selectors.instances()
     rows = found.select_related("pool").prefetch_related("ports").order_by("pool__name", "ordinal")
     return [instance_out(row) for row in instance_rows(rows)]
@@ -210,9 +220,9 @@ def list_instances(
     response={200: InstanceOut, **errors(404, 422)},
     operation_id="get_instance",
     summary="One instance",
+    auth=needs("fleet:read"),
 )
 def get_instance(request: HttpRequest, name: InstanceName) -> Any:
-    require(request, "fleet:read")
     return instance_out(instance_rows([find_instance(name)])[0])
 
 
@@ -221,9 +231,9 @@ def get_instance(request: HttpRequest, name: InstanceName) -> Any:
     response={200: LogOut, **errors(404, 422)},
     operation_id="get_instance_logs",
     summary="The last lines of the engine's log",
+    auth=needs("fleet:read"),
 )
 def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, ge=1, le=LOG_LINES_MAX)) -> Any:
-    require(request, "fleet:read")
     return {"instance": name, "lines": selectors.last_log_lines(find_instance(name), lines)}
 
 
@@ -232,9 +242,9 @@ def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, g
     response={200: list[EventOut], **errors(404, 422)},
     operation_id="list_instance_events",
     summary="Events of the instance, newest first",
+    auth=needs("fleet:read"),
 )
 def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
-    require(request, "fleet:read")
     return list(selectors.events(find_instance(name).name, limit))
 
 
@@ -244,6 +254,7 @@ def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50,
     operation_id="act_on_instance",
     summary="Drain, undrain, restart, stop, start it, put it to sleep or wake it",
     openapi_extra={"parameters": [IDEMPOTENT]},
+    auth=needs("fleet:write"),
 )
 def act(
     request: HttpRequest,
@@ -251,7 +262,6 @@ def act(
     verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
     payload: ActIn | None = None,
 ) -> Any:
-    require(request, "fleet:write")
     find_instance(name)
     try:
         given = payload or ActIn.model_validate({})

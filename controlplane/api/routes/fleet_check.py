@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
 from controlplane.api.routes.fleet_schemas import StartOut
@@ -22,9 +22,9 @@ router = Router(tags=["fleet"])
     operation_id="check_fleet",
     summary="Check a fleet document: what its pools would start and what this host lacks; changes nothing",
     openapi_extra={"requestBody": DOCUMENT_BODY},
+    auth=needs("fleet:write"),
 )
 def check_fleet(request: HttpRequest) -> Any:
-    require(request, "fleet:write")
     try:
         return checks.check_all(parse_fleet(read_document(request)))
     except UnreadableDocument as error:

@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import ApiProblem, errors
@@ -72,9 +72,14 @@ def _row(key_id: int) -> ApiKey:
     return row
 
 
-@router.get("", response={200: list[KeyOut], **errors()}, operation_id="list_keys", summary="Every API key")
+@router.get(
+    "",
+    response={200: list[KeyOut], **errors()},
+    operation_id="list_keys",
+    summary="Every API key",
+    auth=needs("keys:read"),
+)
 def list_keys(request: HttpRequest) -> Any:
-    require(request, "keys:read")
     return [key_out(row) for row in ApiKey.objects.all()]
 
 
@@ -84,9 +89,9 @@ def list_keys(request: HttpRequest) -> Any:
     operation_id="create_key",
     summary="Create an API key for clients of the routers",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("keys:write"),
 )
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
-    require(request, "keys:write")
     values = payload.dict(exclude={"name"})
     try:
         terms = services.Terms(**{**values, "pools": tuple(payload.pools)})
@@ -98,10 +103,13 @@ def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> 
 
 
 @router.get(
-    "/required", response={200: Required, **errors()}, operation_id="required_keys", summary="Pools that require a key"
+    "/required",
+    response={200: Required, **errors()},
+    operation_id="required_keys",
+    summary="Pools that require a key",
+    auth=needs("keys:read"),
 )
 def required(request: HttpRequest) -> Any:
-    require(request, "keys:read")
     return {"pools": services.required_pools()}
 
 
@@ -110,9 +118,9 @@ def required(request: HttpRequest) -> Any:
     response={200: Required, **errors(415, 422)},
     operation_id="require_keys",
     summary="Set which pools require a key",
+    auth=needs("keys:write"),
 )
 def require_keys(request: HttpRequest, payload: Required) -> Any:
-    require(request, "keys:write")
     try:
         return {"pools": services.require_keys(payload.pools, actor_of(request))}
     except services.InvalidKey as error:
@@ -124,9 +132,9 @@ def require_keys(request: HttpRequest, payload: Required) -> Any:
     response={200: KeyOut, **errors(404, 415, 422)},
     operation_id="change_key",
     summary="Change the given fields; a revoked key cannot be changed",
+    auth=needs("keys:write"),
 )
 def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
-    require(request, "keys:write")
     changes = payload.dict(exclude_unset=True)
     for field in ("name", "pools"):
         if changes.get(field, "") is None:
@@ -143,9 +151,9 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     operation_id="revoke_key",
     summary="Revoke a key; idempotent",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("keys:write"),
 )
 def revoke_key(request: HttpRequest, key_id: Number) -> Any:
-    require(request, "keys:write")
     row = _row(key_id)
     services.revoke_key(row, actor_of(request))
     row.refresh_from_db()

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.dashboard import history
 from controlplane.dashboard.step import current, rows
@@ -56,9 +56,9 @@ class HistoryOut(Schema):
     response={200: FrameOut, **errors(503)},
     operation_id="get_live",
     summary="The newest frame: instances, classes, routers, policies, alerts",
+    auth=needs("live:read"),
 )
 def get_live(request: HttpRequest) -> Any:
-    require(request, "live:read")
     try:
         frame = current(connect(), time.time())
     except redis.RedisError as error:
@@ -73,12 +73,12 @@ def get_live(request: HttpRequest) -> Any:
     response={200: HistoryOut, **errors(422, 503)},
     operation_id="get_live_history",
     summary="History for the charts of the Live page",
+    auth=needs("live:read"),
 )
 def get_live_history(
     request: HttpRequest,
     seconds: int = Query(300, ge=60, le=history.RANGES_S[-1], description="How far back"),
 ) -> Any:
-    require(request, "live:read")
     now = time.time()
     try:
         return history.columns(rows(connect(), now, seconds), now, seconds)

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Path, Router, Status
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
@@ -38,15 +38,25 @@ def _find(name: str) -> NodeRow:
     return found[0]
 
 
-@router.get("", response={200: list[NodeOut], **errors()}, operation_id="list_nodes", summary="Every node")
+@router.get(
+    "",
+    response={200: list[NodeOut], **errors()},
+    operation_id="list_nodes",
+    summary="Every node",
+    auth=needs("fleet:read"),
+)
 def list_nodes(request: HttpRequest) -> Any:
-    require(request, "fleet:read")
     return [node_out(row) for row in node_rows(Node.objects.all())]
 
 
-@router.get("/{name}", response={200: NodeOut, **errors(404, 422)}, operation_id="get_node", summary="One node")
+@router.get(
+    "/{name}",
+    response={200: NodeOut, **errors(404, 422)},
+    operation_id="get_node",
+    summary="One node",
+    auth=needs("fleet:read"),
+)
 def get_node(request: HttpRequest, name: NodeName) -> Any:
-    require(request, "fleet:read")
     return node_out(_find(name))
 
 
@@ -55,9 +65,9 @@ def get_node(request: HttpRequest, name: NodeName) -> Any:
     response={200: list[EventOut], **errors(422)},
     operation_id="list_node_events",
     summary="Events of the node, newest first; also of a forgotten node",
+    auth=needs("fleet:read"),
 )
 def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
-    require(request, "fleet:read")
     return list(selectors.node_events(name, limit))
 
 
@@ -67,9 +77,9 @@ def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=
     operation_id="forget_node",
     summary="Forget a node that is gone for good; refused while it reports or holds instances",
     openapi_extra={"parameters": [IDEMPOTENT]},
+    auth=needs("fleet:write"),
 )
 def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
-    require(request, "fleet:write")
     _find(name)
     try:
         actions.forget_node(name, actor_of(request), payload.reason if payload else "")
@@ -84,11 +94,11 @@ def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None
     operation_id="act_on_node",
     summary="Cordon, drain or reopen the node",
     openapi_extra={"parameters": [IDEMPOTENT]},
+    auth=needs("fleet:write"),
 )
 def act(
     request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
 ) -> Any:
-    require(request, "fleet:write")
     _find(name)
     actions.act_on_node(verb, name, actor_of(request), payload.reason if payload else "")
     return node_out(_find(name))

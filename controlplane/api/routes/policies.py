@@ -7,7 +7,7 @@ from ninja import Router, Status
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.policy_schemas import (
@@ -37,9 +37,14 @@ from router.policy.schema.parameters import PARAMETERS
 router = Router(tags=["policies"])
 
 
-@router.get("", response={200: list[PolicyOut], **errors()}, operation_id="list_policies", summary="Every policy")
+@router.get(
+    "",
+    response={200: list[PolicyOut], **errors()},
+    operation_id="list_policies",
+    summary="Every policy",
+    auth=needs("policy:read"),
+)
 def list_policies(request: HttpRequest) -> Any:
-    require(request, "policy:read")
     return [policy_out(policy) for policy in selectors.policies()]
 
 
@@ -48,9 +53,9 @@ def list_policies(request: HttpRequest) -> Any:
     response={200: PolicySchemaOut, **errors()},
     operation_id="get_policy_schema",
     summary="JSON Schema of a policy document and every parameter with its limits",
+    auth=needs("policy:read"),
 )
 def get_schema(request: HttpRequest) -> Any:
-    require(request, "policy:read")
     names = ParameterOut.model_fields
     parameters = [{name: getattr(parameter, name) for name in names} for parameter in PARAMETERS.values()]
     return {"document_schema": documents.json_schema(), "parameters": parameters}
@@ -62,18 +67,22 @@ def get_schema(request: HttpRequest) -> Any:
     operation_id="create_policy",
     summary="Create a policy with its first version",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write", "policy:publish"),
 )
 def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
-    require(request, "policy:write")
-    require(request, "policy:publish")
     document = payload.document if payload.document is not None else services.default_document(payload.strategy)
     made = services.create_policy(payload.name, document, actor_of(request), payload.reason)
     return Status(201, publication_out(made))
 
 
-@router.get("/{name}", response={200: PolicyOut, **errors(404)}, operation_id="get_policy", summary="One policy")
+@router.get(
+    "/{name}",
+    response={200: PolicyOut, **errors(404)},
+    operation_id="get_policy",
+    summary="One policy",
+    auth=needs("policy:read"),
+)
 def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
-    require(request, "policy:read")
     policy = selectors.policy(name)
     answer = policy_out(policy)
     etags.put(response, f"v{answer['live']['number']}")
@@ -85,6 +94,7 @@ def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     response={200: list[VersionOut], **errors(404, 422)},
     operation_id="list_versions",
     summary="Published versions, newest first",
+    auth=needs("policy:read"),
 )
 def list_versions(
     request: HttpRequest,
@@ -92,7 +102,6 @@ def list_versions(
     limit: int = Query(50, ge=1, le=200),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only versions with a smaller number"),
 ) -> Any:
-    require(request, "policy:read")
     rows = selectors.history(selectors.policy(name)).select_related("policy")
     if before is not None:
         rows = rows.filter(number__lt=before)
@@ -104,9 +113,9 @@ def list_versions(
     response={200: VersionOut, **errors(404, 422)},
     operation_id="get_version",
     summary="One published version",
+    auth=needs("policy:read"),
 )
 def get_version(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
-    require(request, "policy:read")
     version = selectors.version(selectors.policy(name), number)
     etags.put(response, version.etag)
     return version_out(version)
@@ -118,6 +127,7 @@ def get_version(request: HttpRequest, response: HttpResponse, name: str, number:
     operation_id="diff_versions",
     summary="Differences between two versions",
     by_alias=True,
+    auth=needs("policy:read"),
 )
 def diff_versions(
     request: HttpRequest,
@@ -125,7 +135,6 @@ def diff_versions(
     from_: int = Query(..., alias="from", ge=1, le=ROW_MAX),
     to: int = Query(..., ge=1, le=ROW_MAX),
 ) -> Any:
-    require(request, "policy:read")
     policy = selectors.policy(name)
     old, new = selectors.version(policy, from_), selectors.version(policy, to)
     changes = [ChangeOut.from_orm(change) for change in diffs.diff(old.document, new.document)]
@@ -138,9 +147,9 @@ def diff_versions(
     operation_id="open_draft",
     summary="Open a draft of the live version, or return the open draft",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
 )
 def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
-    require(request, "policy:write")
     policy = selectors.policy(name)
     existed = selectors.open_draft(policy) is not None
     draft = services.open_draft(policy, actor_of(request))
@@ -149,10 +158,13 @@ def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
 
 
 @router.get(
-    "/{name}/draft", response={200: DraftOut, **errors(404)}, operation_id="get_draft", summary="The open draft"
+    "/{name}/draft",
+    response={200: DraftOut, **errors(404)},
+    operation_id="get_draft",
+    summary="The open draft",
+    auth=needs("policy:read"),
 )
 def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
-    require(request, "policy:read")
     draft = selectors.open_draft(selectors.policy(name))
     if draft is None:
         raise ApiProblem(404, detail=f"policy {name} has no open draft; POST to this address opens one")
@@ -166,9 +178,9 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     operation_id="edit_draft",
     summary="Change fields of the draft, or replace its document",
     openapi_extra=headers(IF_MATCH),
+    auth=needs("policy:write"),
 )
 def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DraftPatch) -> Any:
-    require(request, "policy:write")
     policy = selectors.policy(name)
     if (payload.overrides is None) == (payload.document is None):
         error = {"path": "overrides", "value": None, "message": "send either overrides or document"}
@@ -189,9 +201,9 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
     operation_id="discard_draft",
     summary="Discard the open draft",
     openapi_extra=headers(IF_MATCH),
+    auth=needs("policy:write"),
 )
 def discard_draft(request: HttpRequest, name: str) -> Any:
-    require(request, "policy:write")
     services.discard_draft(selectors.policy(name), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
 
@@ -202,9 +214,9 @@ def discard_draft(request: HttpRequest, name: str) -> Any:
     operation_id="publish_draft",
     summary="Publish the draft to every router; answers once all have acknowledged it, or after a second",
     openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
 )
 def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:
-    require(request, "policy:publish")
     policy = selectors.policy(name)
     made = services.publish(policy, actor_of(request), payload.reason, if_match=etags.if_match(request))
     etags.put(response, made.version.etag)
@@ -217,9 +229,9 @@ def publish_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
     operation_id="roll_back",
     summary="Publish the document of an earlier version as a new one",
     openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
 )
 def roll_back(request: HttpRequest, response: HttpResponse, name: str, payload: RollbackIn) -> Any:
-    require(request, "policy:publish")
     policy = selectors.policy(name)
     made = services.rollback(policy, payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))
     etags.put(response, made.version.etag)

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Router
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out
@@ -33,9 +33,8 @@ def _find(name: str) -> Pool:
 
 
 @contextmanager
-def _changing(request: HttpRequest, name: str) -> Iterator[None]:
-    """Check the caller's scope and the pool, and act; answers 409 when the action is not possible now."""
-    require(request, "fleet:write")
+def _changing(name: str) -> Iterator[None]:
+    """Check the pool, and act; answers 409 when the action is not possible now."""
     _find(name)
     try:
         yield
@@ -53,9 +52,10 @@ def _shown(name: str) -> dict[str, Any]:
     operation_id="scale_pool",
     summary="Set the number of replicas",
     openapi_extra=_EXTRA,
+    auth=needs("fleet:write"),
 )
 def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
-    with _changing(request, name):
+    with _changing(name):
         actions.scale(name, payload.replicas, actor_of(request), payload.reason)
     return _shown(name)
 
@@ -66,10 +66,11 @@ def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     operation_id="rollback_pool",
     summary="Roll the engines back to an earlier configuration",
     openapi_extra=_EXTRA,
+    auth=needs("fleet:write"),
 )
 def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
     given = payload or PoolRollbackIn.model_validate({})
-    with _changing(request, name):
+    with _changing(name):
         actions.roll_back(name, actor_of(request), given.reason, given.version)
     return _shown(name)
 
@@ -80,9 +81,10 @@ def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | Non
     operation_id="resume_pool",
     summary="Resume a halted rollout",
     openapi_extra=_EXTRA,
+    auth=needs("fleet:write"),
 )
 def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
-    with _changing(request, name):
+    with _changing(name):
         actions.resume(name, actor_of(request), payload.reason if payload else "")
     return _shown(name)
 
@@ -92,9 +94,9 @@ def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None
     response={200: list[PoolVersionOut], **errors(404, 422)},
     operation_id="list_pool_versions",
     summary="Versions of the engines' configuration, newest first, with their changes",
+    auth=needs("fleet:read"),
 )
 def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
-    require(request, "fleet:read")
     fields = ("number", "config", "at", "actor", "reason", "proven_at", "failed")
     return [
         {field: getattr(shown.version, field) for field in fields}
@@ -108,7 +110,7 @@ def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, g
     response={200: list[EventOut], **errors(404, 422)},
     operation_id="list_pool_events",
     summary="Events of the pool and its instances, newest first",
+    auth=needs("fleet:read"),
 )
 def list_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
-    require(request, "fleet:read")
     return list(selectors.pool_events(_find(name).name, limit))

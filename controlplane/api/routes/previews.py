@@ -8,7 +8,7 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
@@ -167,9 +167,9 @@ class PreviewOut(Schema):
     operation_id="start_preview",
     summary="Start a preview: simulate the draft and the live version on the same requests; 200 if already computed",
     openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:write"),
 )
 def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
-    require(request, "policy:write")
     asked = Asked(**payload.model_dump())
     made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
     response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
@@ -181,6 +181,7 @@ def start_preview(request: HttpRequest, response: HttpResponse, name: str, paylo
     response={200: list[PreviewOut], **errors(404, 422)},
     operation_id="list_previews",
     summary="Previews of a policy's drafts, newest first",
+    auth=needs("policy:read"),
 )
 def list_previews(
     request: HttpRequest,
@@ -188,7 +189,6 @@ def list_previews(
     limit: int = Query(20, ge=1, le=100),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
 ) -> Any:
-    require(request, "policy:read")
     rows = selectors.previews(policies.policy(name))
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -200,9 +200,9 @@ def list_previews(
     response={200: PreviewOut, **errors(404, 422)},
     operation_id="get_preview",
     summary="One preview with its progress, result and cautions",
+    auth=needs("policy:read"),
 )
 def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
-    require(request, "policy:read")
     return selectors.as_dict(_preview(name, number))
 
 
@@ -212,9 +212,9 @@ def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
     operation_id="cancel_preview",
     summary="Cancel the preview; it stops within seconds",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
 )
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
-    require(request, "policy:write")
     preview = _preview(name, number)
     if not services.cancel(preview, actor_of(request)):
         raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")

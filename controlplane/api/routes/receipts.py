@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.policies.errors import NoSuchPolicy
@@ -169,6 +169,7 @@ def readable() -> Iterator[None]:
     by_alias=True,
     operation_id="list_receipts",
     summary="Recent receipts, newest first",
+    auth=needs("receipts:read"),
 )
 def list_receipts(
     request: HttpRequest,
@@ -178,7 +179,6 @@ def list_receipts(
     instance: str = Query("", max_length=200),
     outcome: str = Query("", pattern=OUTCOME_OR_ALL),
 ) -> Any:
-    require(request, "receipts:read")
     with readable():
         filters = receipts.ReceiptFilters(pool, request_class, instance, outcome)
         return {"receipts": receipts.recent(connect(), filters, limit)}
@@ -190,9 +190,9 @@ def list_receipts(
     by_alias=True,
     operation_id="get_receipt",
     summary="One receipt with its candidates",
+    auth=needs("receipts:read"),
 )
 def get_receipt(request: HttpRequest, request_id: str) -> Any:
-    require(request, "receipts:read")
     found = _found(request_id)
     return {**found, "candidates": explain.rows(found)}
 
@@ -203,6 +203,7 @@ def get_receipt(request: HttpRequest, request_id: str) -> Any:
     by_alias=True,
     operation_id="explain_receipt",
     summary="Recompute a decision from its recorded inputs, with the same or another version",
+    auth=needs("receipts:read", "policy:read"),
 )
 def explain_receipt(
     request: HttpRequest,
@@ -212,8 +213,6 @@ def explain_receipt(
         0, ge=0, le=ROW_MAX, description="0: the version that decided, or the live version of the other policy"
     ),
 ) -> Any:
-    require(request, "receipts:read")
-    require(request, "policy:read")
     found = _found(request_id)
     try:
         compared = compare(found, asked_rules(found, policy, version or None))

@@ -10,7 +10,7 @@ from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken
-from controlplane.api.auth import require
+from controlplane.api.auth import caller, needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import ApiProblem, errors
@@ -47,9 +47,14 @@ def token_out(row: ApiToken) -> dict[str, Any]:
     return {"id": row.pk, "user": row.user.get_username(), **{name: getattr(row, name) for name in names}}
 
 
-@router.get("", response={200: list[TokenOut], **errors()}, operation_id="list_tokens", summary="Every API token")
+@router.get(
+    "",
+    response={200: list[TokenOut], **errors()},
+    operation_id="list_tokens",
+    summary="Every API token",
+    auth=needs("admin"),
+)
 def list_tokens(request: HttpRequest) -> Any:
-    require(request, "admin")
     return [token_out(row) for row in ApiToken.objects.select_related("user")]
 
 
@@ -59,9 +64,10 @@ def list_tokens(request: HttpRequest) -> Any:
     operation_id="create_token",
     summary="Create a token that acts for the caller",
     openapi_extra=headers(IDEMPOTENT),
+    auth=needs("admin"),
 )
 def create_token(request: HttpRequest, response: HttpResponse, payload: TokenIn) -> Any:
-    principal = require(request, "admin")
+    principal = caller(request)
     _check(payload, principal.scopes)
     user = get_user_model().objects.get(pk=principal.user_id)
     row, token = services.create_token(user, payload.name, payload.scopes, actor_of(request), payload.expires_at)
@@ -91,9 +97,9 @@ def _is_future(at: datetime) -> bool:
     response={204: None, **errors(404, 422)},
     operation_id="revoke_token",
     summary="Revoke a token; idempotent",
+    auth=needs("admin"),
 )
 def revoke_token(request: HttpRequest, token_id: Number) -> Any:
-    require(request, "admin")
     row = ApiToken.objects.select_related("user").filter(pk=token_id).first()
     if row is None:
         raise ApiProblem(404, detail=f"there is no token {token_id}")

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
-from controlplane.api.auth import require
+from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
@@ -66,9 +66,14 @@ def problem_of(error: BadTrace) -> ApiProblem:
     return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
 
 
-@router.get("", response={200: list[TraceOut], **errors()}, operation_id="list_traces", summary="Traces by name")
+@router.get(
+    "",
+    response={200: list[TraceOut], **errors()},
+    operation_id="list_traces",
+    summary="Traces by name",
+    auth=needs("experiments:read"),
+)
 def list_traces(request: HttpRequest) -> Any:
-    require(request, "experiments:read")
     return library.entries()
 
 
@@ -78,9 +83,9 @@ def list_traces(request: HttpRequest) -> Any:
     operation_id="upload_trace",
     summary="Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200",
     openapi_extra=_UPLOAD,
+    auth=needs("experiments:write"),
 )
 def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) -> Any:
-    require(request, "experiments:write")
     name, data = _uploaded(request, name)
     try:
         row, new = library.upload(name, data, actor_of(request))
@@ -91,9 +96,14 @@ def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) ->
     return Status(201 if new else 200, library.entry(row.name))
 
 
-@router.get("/{name}", response={200: TraceOut, **errors(404, 422)}, operation_id="get_trace", summary="One trace")
+@router.get(
+    "/{name}",
+    response={200: TraceOut, **errors(404, 422)},
+    operation_id="get_trace",
+    summary="One trace",
+    auth=needs("experiments:read"),
+)
 def get_trace(request: HttpRequest, name: str) -> Any:
-    require(request, "experiments:read")
     try:
         return library.entry(name)
     except library.NoSuchTrace as error:

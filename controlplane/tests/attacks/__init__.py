@@ -1,0 +1,1 @@
+"""Attacks on the product, kept as tests: `make test-attacks`."""
