@@ -5,6 +5,8 @@ from typing import Any
 
 import structlog
 
+from router.contract.secret_text import MaskingFormatter
+
 SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -52,7 +54,8 @@ def formatter(form: str) -> logging.Formatter:
         last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         last = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
-    return structlog.stdlib.ProcessorFormatter(
+    inner = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=SHARED,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
+    return MaskingFormatter(inner)

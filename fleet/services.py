@@ -24,7 +24,7 @@ from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
 from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import document as documents
-from fleet.spec import versions
+from fleet.spec import masking, versions
 from fleet.spec.changes import FleetChange, changes, describe_change
 from fleet.spec.fleet_spec import (
     FleetSpec,
@@ -139,13 +139,14 @@ def current_spec() -> FleetSpec:
     return FleetSpec(header.name if header else DEFAULT_NAME, tuple(pool_spec(pool) for pool in selectors.pools()))
 
 
-def export() -> dict[str, Any]:
-    """The document of the current fleet; applying it changes nothing."""
-    return dump_fleet(current_spec())
+def export(secrets: bool = True) -> dict[str, Any]:
+    """The document of the current fleet; applying it changes nothing. Without `secrets`, as viewers may see it."""
+    document = dump_fleet(current_spec())
+    return document if secrets else masking.shown(document)
 
 
-def export_yaml() -> str:
-    return documents.dump(export())
+def export_yaml(secrets: bool = True) -> str:
+    return documents.dump(export(secrets))
 
 
 def digest() -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from controlplane.audit.models import AuditEntry
+from fleet.spec import masking
 
 PAGE = 50
 
@@ -32,8 +33,14 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
 
 def page(filters: AuditFilters, size: int = PAGE) -> tuple[list[AuditEntry], int | None]:
     """Up to `size` entries, and the id to pass as `before` for the next page; None on the last page."""
-    rows = list(entries(filters)[: size + 1])
+    rows = [_shown(row) for row in entries(filters)[: size + 1]]
     return rows[:size], rows[size - 1].pk if len(rows) > size else None
+
+
+def _shown(row: AuditEntry) -> AuditEntry:
+    """Rows of earlier versions hold the environment of engines in clear text."""
+    row.before, row.after = masking.shown(row.before), masking.shown(row.after)
+    return row
 
 
 def known(field: str) -> list[str]:

@@ -8,6 +8,7 @@ from django.http import HttpRequest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.permissions import Principal
+from fleet.spec import masking
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,10 @@ def record(
     after: dict[str, Any] | None = None,
     request_id: str = "",
 ) -> AuditEntry:
-    """Add one entry inside the caller's transaction, so that no change commits without its entry."""
+    """Add one entry inside the caller's transaction, so that no change commits without its entry.
+
+    Secrets of engines are hidden before the entry is stored.
+    """
     request_id = request_id or structlog.contextvars.get_contextvars().get("request_id", "")
     log.info(action, subject=subject, actor=actor.name, reason=reason)
     return AuditEntry.objects.create(
@@ -50,8 +54,8 @@ def record(
         actor_name=actor.name[:200],
         action=action,
         subject=subject[:200],
-        reason=reason,
-        before=before,
-        after=after,
+        reason=masking.shown(reason),
+        before=masking.shown(before),
+        after=masking.shown(after),
         request_id=request_id[:64],
     )

@@ -28,7 +28,11 @@ def apply_page(request: HttpRequest) -> HttpResponse:
         if not can_operate(request.user):
             raise RoleMissing("operator")
         return _apply(request) if request.POST.get("step") == "apply" else _plan(request)
-    return _page(request, document=services.export_yaml())
+    return _page(request, document=document_for(request))
+
+
+def document_for(request: HttpRequest) -> str:
+    return services.export_yaml(secrets=can_operate(request.user))
 
 
 def _typed(request: HttpRequest) -> dict[str, Any]:

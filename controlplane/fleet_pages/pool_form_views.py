@@ -28,7 +28,7 @@ def new_pool(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def edit_pool(request: HttpRequest, name: str) -> HttpResponse:
-    pools = {pool["name"]: pool for pool in services.export()["spec"]["pools"]}
+    pools = {pool["name"]: pool for pool in services.export(can_operate(request.user))["spec"]["pools"]}
     if name not in pools:
         raise Http404(f"no pool is named {name}")
     return _form(request, name, pools[name])

@@ -27,7 +27,8 @@ from fleet.node import process
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec import versions
-from fleet.spec.masking import as_shown
+from fleet.spec.masking import option_shown
+from router.contract.secret_text import masked_words
 
 LOG_LINES = 60
 EVENTS = 30
@@ -94,7 +95,7 @@ def options(pool: Pool) -> list[ShownOption]:
 
 def _shown(option: Option, pool: Pool) -> Any:
     value = pool.engine.get(option.name, option.default)
-    return as_typed(as_shown(value)) if option.kind in {"list", "map"} and value else value
+    return as_typed(option_shown(option.name, value)) if option.kind in {"list", "map"} and value else value
 
 
 @require_GET
@@ -114,7 +115,7 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
     return {
         "row": row,
         "instance": instance,
-        "command": process.command_line(instance.command),
+        "command": process.command_line(masked_words(instance.command)),
         "ports": instance.ports.order_by("number"),
         "events": selectors.events(instance.name, EVENTS),
         "indexes": indexes_of(instance.name),

@@ -7,11 +7,13 @@ import contextlib
 import sys
 from typing import TextIO
 
+from router.contract.secret_text import masked
+
 WIDTH = 12
 
 
 def say(subject: str, text: str) -> None:
-    block(f"{subject:<{WIDTH}} {text}")
+    block(f"{subject:<{WIDTH}} {masked(text)}")
 
 
 def block(text: str) -> None:
@@ -19,7 +21,7 @@ def block(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    _print(f"weir: {text}", sys.stderr)
+    _print(f"weir: {masked(text)}", sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:

@@ -13,6 +13,7 @@ from fleet.models import Instance, Node
 from fleet.plan.placement import not_allowed
 from fleet.snapshot import node_views
 from fleet.spec.fleet_spec import PoolSpec
+from fleet.spec.masking import pool_shown
 from fleet.spec.sections import placement_of
 
 
@@ -34,7 +35,7 @@ def preview_pod(pool: PoolSpec) -> PodPreview | None:
     node, place = found_node
     epoch = Instance.objects.filter(name=f"{pool.name}-0").values_list("epoch", flat=True).first() or 0
     try:
-        found = render.objects_of(pool, 0, place, node, epoch + 1)
+        found = render.objects_of(pool_shown(pool), 0, place, node, epoch + 1)
     except LookupError as error:
         return PodPreview(node, lacks=str(error))
     engine = next(one for one in found[0]["spec"]["containers"] if one["name"] == ENGINE)

@@ -12,7 +12,8 @@ from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.node.prepare import known_peers
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config
-from fleet.spec.masking import HIDDEN, hidden
+from fleet.spec.masking import hidden
+from router.contract.secret_text import HIDDEN
 
 NODE = "kubernetes"  # default node name
 

@@ -16,6 +16,7 @@ from fleet.node.launcher import ProcessStatus, ShutdownReport, StartedInstance
 from fleet.node.ports import ports_for
 from fleet.node.prepare import folder_of, peers_of, prepare, write_files
 from fleet.plan.failure import failure_cause
+from router.contract.secret_text import masked_words
 
 
 class Processes:
@@ -36,7 +37,9 @@ class Processes:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
         prepared = prepare(instance.config, instance, ports, peers_of(instance.config))
         write_files(prepared, folder_of(instance.name))
-        log = logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
+        log = logs.begin(
+            instance.name, instance.epoch, timezone.now(), process.command_line(masked_words(prepared.argv))
+        )
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
         env = process.environment(settings.BASE_DIR, markers, prepared.environment)
         pid, pid_started = process.start(prepared.argv, env, log)

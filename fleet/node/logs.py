@@ -7,6 +7,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from router.contract.secret_text import masked
+
 TAIL = 200  # lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
@@ -30,7 +32,7 @@ def prepare(instance_name: str) -> Path:
 
 
 def tail(path: Path, lines: int, start: int = 0) -> list[str]:
-    """The last lines after byte `start`; [] when there is no such file."""
+    """The last lines after byte `start`, secrets masked; [] when there is no such file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -39,7 +41,7 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
-    found = text.splitlines()
+    found = masked(text).splitlines()
     if begin > start:
         found = found[1:]  # a partial line
     return found[-lines:]

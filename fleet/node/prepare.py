@@ -6,7 +6,7 @@ Starts and previews share it; a preview shows names in place of ports that are n
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from fleet.kinds.option import build
 from fleet.models import Instance, Port, State
 from fleet.node.ports import in_pod
 from fleet.spec.fleet_spec import PoolSpec, config
-from fleet.spec.masking import masked
+from fleet.spec.masking import pool_shown
 
 
 class DependencyNotReady(Exception):
@@ -158,12 +158,12 @@ def known_peers(given: Mapping[str, Any]) -> dict[str, str]:
 
 def preview(pool: PoolSpec, ordinal: int = 0) -> PreparedStart:
     """The next start of that instance, without secrets; unknown values are names in angle brackets."""
+    pool = pool_shown(pool)
     kind, name = KINDS[pool.kind], f"{pool.name}-{ordinal}"
     instance = Instance.objects.filter(name=name).first() or Instance(name=name, ordinal=ordinal)
     held = dict(Port.objects.filter(instance__name=name).values_list("use", "number"))
     ports = {use: held.get(use, f"<{use} port>") for use in kind.ports}
-    prepared = prepare(config(pool), instance, cast("dict[str, int]", ports), known_peers(config(pool)))
-    return replace(prepared, environment=masked(prepared.environment))
+    return prepare(config(pool), instance, cast("dict[str, int]", ports), known_peers(config(pool)))
 
 
 def _known(pool: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config_hash
-from fleet.spec.masking import as_shown
+from fleet.spec.masking import change_shown
 from fleet.spec.sections import update_of
 
 ChangeKind = Literal["create", "update", "remove", "unlisted"]
@@ -62,7 +62,12 @@ def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
     plain = [FieldChange(name, getattr(old, name), getattr(new, name)) for name in _FIELDS]
     nested = [change for name in _SECTIONS for change in _section(name, getattr(old, name), getattr(new, name))]
     found = (change for change in plain + nested if change.old != change.new)
-    return tuple(replace(change, old=as_shown(change.old), new=as_shown(change.new)) for change in found)
+    return tuple(_shown(change) for change in found)
+
+
+def _shown(change: FieldChange) -> FieldChange:
+    old, new = change_shown(change.path, change.old, change.new)
+    return replace(change, old=old, new=new)
 
 
 def _section(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:

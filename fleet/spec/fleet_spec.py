@@ -11,6 +11,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
 from fleet.kinds.kind import Kind, check_engine
 from fleet.kinds.option import build
+from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS
 from fleet.spec.sections import MAX_REPLICAS, Placement, placement_of
@@ -106,7 +107,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
     if kind is not None and isinstance(engine, Mapping):
         found = check_engine(kind, engine, f"{path}.engine")
-        problems += found
+        problems += found or masks_left(engine, f"{path}.engine")
         if not found:
             _check_max_replicas(path, kind, engine, pool.get("replicas", 1), problems)
 

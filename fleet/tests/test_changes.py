@@ -65,7 +65,7 @@ def test_a_changed_secret_is_told_and_not_shown() -> None:
     assert (change.path, change.old, change.new) == (
         "engine.environment",
         {"HF_TOKEN": "(hidden)"},
-        {"HF_TOKEN": "(hidden)"},
+        {"HF_TOKEN": "(hidden, changed)"},
     )
 
 

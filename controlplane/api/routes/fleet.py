@@ -8,7 +8,7 @@ from ninja import Path, Router
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import needs
+from controlplane.api.auth import caller, needs
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
@@ -18,9 +18,11 @@ from controlplane.fleet_ops.rows import InstanceRow, PoolRow, instance_rows, poo
 from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
+from fleet.spec import masking
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.problem import as_json
 from router.contract.redis.fleet_status import ScalingAdvice
+from router.contract.secret_text import masked_words
 
 router = Router(tags=["fleet"])
 
@@ -54,8 +56,10 @@ _POOL_FIELDS = (
 )  # fmt: skip
 
 
-def pool_out(row: PoolRow) -> dict[str, Any]:
-    return {name: getattr(row.pool, name) for name in _POOL_FIELDS} | {
+def pool_out(row: PoolRow, secrets: bool) -> dict[str, Any]:
+    """`secrets`: with the values of environment variables."""
+    pool = {name: getattr(row.pool, name) for name in _POOL_FIELDS}
+    return (pool if secrets else masking.shown(pool)) | {
         "replicas_now": row.desired.replicas,
         "because": row.desired.because,
         "changing": not row.desired.proven,
@@ -76,7 +80,7 @@ def _advice(advice: ScalingAdvice | None) -> dict[str, Any] | None:
 
 
 _INSTANCE_FIELDS = (
-    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "pod", "url", "command", "restarts",
+    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "pod", "url", "restarts",
     "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
 )  # fmt: skip
 
@@ -86,6 +90,7 @@ def instance_out(row: InstanceRow) -> dict[str, Any]:
     return {name: getattr(instance, name) for name in _INSTANCE_FIELDS} | {
         "id": instance.name,
         "pool": instance.pool.name,
+        "command": masked_words(instance.command),
         "status": row.status,
         "reason": row.reason,
         "ports": {port.use: port.number for port in instance.ports.all()},
@@ -100,18 +105,24 @@ def find_instance(name: str) -> Instance:
         raise ApiProblem(404, detail=f"no instance is named {name}") from None
 
 
+def sees_secrets(request: HttpRequest) -> bool:
+    """Whether the caller also sees the values of environment variables."""
+    return "fleet:write" in caller(request).scopes
+
+
 @router.get(
     "/fleet",
     response={200: FleetOut, **errors()},
     operation_id="get_fleet",
-    summary="The fleet document, as YAML with Accept: application/yaml",
+    summary="The fleet document, as YAML with Accept: application/yaml; secrets are hidden without fleet:write",
     auth=needs("fleet:read"),
 )
 def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
+    secrets = sees_secrets(request)
     etags.put(response, services.digest())
     if not _wants_yaml(request):
-        return services.export()
-    answer = HttpResponse(services.export_yaml(), content_type=f"{YAML}; charset=utf-8")
+        return services.export(secrets)
+    answer = HttpResponse(services.export_yaml(secrets), content_type=f"{YAML}; charset=utf-8")
     answer.headers["ETag"] = response.headers["ETag"]
     return answer
 
@@ -182,7 +193,8 @@ def read_document(request: HttpRequest) -> Any:
 def list_pools(
     request: HttpRequest, ephemeral: bool = Query(False, description="Include the pools of experiments")
 ) -> Any:
-    return [pool_out(row) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
+    secrets = sees_secrets(request)
+    return [pool_out(row, secrets) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
 
 
 @router.get(
@@ -193,8 +205,9 @@ def list_pools(
     auth=needs("fleet:read"),
 )
 def get_pool(request: HttpRequest, name: PoolName) -> Any:
+    secrets = sees_secrets(request)
     try:
-        return pool_out(pool_rows([selectors.pool(name)])[0])
+        return pool_out(pool_rows([selectors.pool(name)])[0], secrets)
     except Pool.DoesNotExist:
         raise ApiProblem(404, detail=f"no pool is named {name}") from None
 

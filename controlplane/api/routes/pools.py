@@ -11,14 +11,14 @@ from ninja.params.functions import Query
 from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT
 from controlplane.api.problems import ApiProblem, errors
-from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out
+from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out, sees_secrets
 from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import pool_rows
 from fleet import selectors, services
 from fleet.models import Pool
-from fleet.spec import versions
+from fleet.spec import masking, versions
 
 router = Router(tags=["fleet"])
 _EXTRA = {"parameters": [IDEMPOTENT]}
@@ -43,7 +43,7 @@ def _changing(name: str) -> Iterator[None]:
 
 
 def _shown(name: str) -> dict[str, Any]:
-    return pool_out(pool_rows([_find(name)])[0])
+    return pool_out(pool_rows([_find(name)])[0], secrets=True)  # all of these need fleet:write
 
 
 @router.post(
@@ -97,9 +97,11 @@ def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None
     auth=needs("fleet:read"),
 )
 def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
-    fields = ("number", "config", "at", "actor", "reason", "proven_at", "failed")
+    secrets = sees_secrets(request)
+    fields = ("number", "at", "actor", "reason", "proven_at", "failed")
     return [
         {field: getattr(shown.version, field) for field in fields}
+        | {"config": shown.version.config if secrets else masking.shown(shown.version.config)}
         | {"present": shown.current, "changes": shown.changes}
         for shown in versions.history(_find(name), limit)
     ]

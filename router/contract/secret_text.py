@@ -1,0 +1,54 @@
+"""Hides secrets of known shapes in any text: log lines, reasons, the output of engines. Pure.
+
+A guard against leaks by accident. A program that wants to leak a secret can always write it in another form.
+"""
+
+import logging
+import re
+
+HIDDEN = "(hidden)"
+
+_NAMES = "(?:KEY|TOKEN|SECRET|PASSWORD)"
+_SHAPES = tuple(
+    (re.compile(shape), shown)
+    for shape, shown in (
+        # API tokens weir_1a2b3c4d_… and keys sk-weir-1a2b3c4d-…; the prefix tells which one it was
+        (r"\b(weir_[0-9a-f]{8}_|sk-weir-[0-9a-f]{8}-)[\w-]{16,}", rf"\1{HIDDEN}"),
+        # redis://user:password@host, postgresql://…
+        (r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", rf"\1:{HIDDEN}@"),
+        (r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}", rf"\1\2{HIDDEN}"),
+        # --api-key VALUE, --hf-token=VALUE, also as words of a list: '--api-key', 'VALUE'
+        (rf"(--[\w-]{{0,60}}(?i:{_NAMES})(?:=|\s+|['\"],\s*))(['\"]?)[^\s'\"-][^\s'\"]*", rf"\1\2{HIDDEN}"),
+        # HF_TOKEN=value and PASSWORD: value, as programs print their environment
+        (rf"(\b[A-Z][A-Z0-9_]{{0,60}}{_NAMES}['\"]?\s{{0,3}}[=:]\s{{0,3}})(['\"]?)[^\s'\",]+", rf"\1\2{HIDDEN}"),
+    )
+)
+
+
+def masked(text: str) -> str:
+    for shape, shown in _SHAPES:
+        text = shape.sub(shown, text)
+    return text
+
+
+def masked_words(argv: list[str]) -> list[str]:
+    """A command line, word by word: the value of --api-key and its like may be a word of its own."""
+    return [
+        HIDDEN if index and _names_a_secret(argv[index - 1]) and not word.startswith("-") else masked(word)
+        for index, word in enumerate(argv)
+    ]
+
+
+def _names_a_secret(word: str) -> bool:
+    return word.startswith("-") and "=" not in word and word.lower().endswith(("key", "token", "secret", "password"))
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats a record by another formatter and masks the whole line, the traceback included."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(self._inner.format(record))
