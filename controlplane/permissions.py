@@ -49,6 +49,7 @@ class Principal:
     role: str  # of the user behind it
     scopes: frozenset[str]  # effective: the token's, cut down to what the role allows
     user_id: int
+    owner: str = ""  # of a token: its user
     is_authenticated: bool = True
 
 

@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     "controlplane.keys",
     "controlplane.notices",
     "controlplane.policies",
+    "controlplane.deliveries",
     "controlplane.traces",
     "controlplane.experiments",
     "controlplane.previews",

@@ -39,8 +39,9 @@ def principal_by_token(header: str) -> Principal | None:
         return None
     _touch(row)
     allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())
-    name = f"{row.name} ({row.user.get_username()})"
-    return Principal("token", name, role_of(row.user), frozenset(row.scopes) & allowed, row.user.pk)
+    owner = row.user.get_username()
+    scopes = frozenset(row.scopes) & allowed
+    return Principal("token", f"{row.name} ({owner})", role_of(row.user), scopes, row.user.pk, owner)
 
 
 def _touch(row: ApiToken) -> None:

@@ -7,7 +7,7 @@ import structlog
 from django.http import HttpRequest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.permissions import Principal
+from controlplane.permissions import Principal, can_administer
 from fleet.spec import masking
 
 log = structlog.get_logger(__name__)
@@ -19,6 +19,13 @@ class Actor:
 
     kind: Literal["user", "token", "system"]
     name: str
+    owner: str = ""  # of a token: the user that it acts for
+    is_admin: bool = False
+
+    @property
+    def person(self) -> str:
+        """The user behind it."""
+        return self.owner or self.name
 
 
 SYSTEM = Actor("system", "weir")
@@ -28,9 +35,9 @@ def actor_of(request: HttpRequest) -> Actor:
     """The user or token of a page request or an API request."""
     principal = getattr(request, "auth", None)
     if isinstance(principal, Principal):
-        return Actor(principal.kind, principal.name)
+        return Actor(principal.kind, principal.name, principal.owner, can_administer(principal))
     if request.user.is_authenticated:
-        return Actor("user", request.user.get_username())
+        return Actor("user", request.user.get_username(), is_admin=can_administer(request.user))
     return Actor("user", "nobody signed in")
 
 

@@ -13,6 +13,7 @@ DELIVERY_STATES = {
     "paused": "a delivery is paused until a person resumes it",
     "baking": "the candidate is live for all requests and still watched",
     "delivered": "a delivery ended well",
+    "finished": "every step of a delivery passed, and its plan does not go live",
     "aborted": "a delivery was aborted",
     "rolled_back": "a delivery was rolled back after it had gone live",
     "rejected": "an approver rejected a delivery",

@@ -8,8 +8,19 @@ from django.utils import timezone
 from router.policy.schema.document import upgrade_if_known
 
 
+class Direct(models.TextChoices):
+    """Who may publish without a delivery. Everybody may roll back."""
+
+    ALLOWED = "allowed"
+    ADMIN = "admin"
+    NEVER = "never"
+
+
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
+    live = models.PositiveIntegerField(default=1)  # number of the version that decides
+    direct = models.CharField(max_length=8, choices=Direct, default=Direct.ALLOWED)
+    approvals_needed = models.PositiveSmallIntegerField(default=0)  # the least that a plan may ask for
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -33,7 +44,7 @@ class VersionQuerySet(models.QuerySet["PolicyVersion"]):
 
 
 class PolicyVersion(models.Model):
-    """One publication of a policy. The version with the highest number is live."""
+    """One document of a policy, published or proposed as the candidate of a delivery."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
@@ -83,6 +94,7 @@ class Draft(models.Model):
     revision = models.PositiveIntegerField(default=1)
     opened_by = models.CharField(max_length=200)
     updated_by = models.CharField(max_length=200)
+    savers = models.JSONField(default=list)  # the users who saved it: none of them approves its delivery
     opened_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)
 

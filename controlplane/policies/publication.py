@@ -11,13 +11,15 @@ from typing import Any
 import redis
 import structlog
 
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.rollout import rollout
 from controlplane.policies import selectors
-from controlplane.policies.models import PolicyVersion
+from controlplane.policies.models import Policy, PolicyVersion
 from fleet.models import Pool
 from fleet.redis import connect, values_of
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys, staleness
-from router.contract.redis.published import PolicyAck, PolicyValue
+from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout
 from router.contract.redis.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
@@ -25,7 +27,14 @@ log = structlog.get_logger(__name__)
 WAIT_S = 1.0  # for the routers' acknowledgements
 
 
-def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha256: str) -> None:
+def put(
+    pool: str,
+    policy_name: str,
+    version: int,
+    document: dict[str, Any],
+    sha256: str,
+    rollout: Rollout = FullRollout(),  # noqa: B008  (frozen)
+) -> None:
     """Make routers apply this document to `pool`; raises redis.RedisError when Redis is away."""
     value = PolicyValue(
         pool=pool,
@@ -33,6 +42,7 @@ def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha
         version=version,
         sha256=sha256,
         document=document,
+        rollout=rollout,
         published_at=time.time(),
     )
     with connect().pipeline(transaction=True) as pipe:
@@ -40,6 +50,28 @@ def put(pool: str, policy_name: str, version: int, document: dict[str, Any], sha
         pipe.set(redis_keys.policy_key(pool), codec.encode(value))
         pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
         pipe.execute()
+
+
+def put_version(version: PolicyVersion, pools: Iterable[str]) -> None:
+    """The live version, with the split of the policy's open delivery."""
+    delivery = _latest_delivery(version.policy)
+    for pool in pools:
+        put(pool, version.policy.name, version.number, version.document, version.sha256, rollout(delivery, pool))
+
+
+def tell(policy: Policy) -> bool:
+    """Write what the database says about this policy now. False when Redis is away: republish_missing does it later."""
+    try:
+        put_version(selectors.live_version(policy), [pool.name for pool in selectors.pools_of(policy)])
+    except redis.RedisError as error:
+        log.warning("policy.stored_only", policy=policy.name, error=str(error))
+        return False
+    return True
+
+
+def _latest_delivery(policy: Policy) -> Delivery | None:
+    """Generations grow over the deliveries of a policy, so a closed one still has the generation in force."""
+    return policy.deliveries.select_related("base", "candidate").order_by("-pk").first()
 
 
 def remove(pool: str) -> None:
@@ -160,18 +192,36 @@ def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:
     return rows
 
 
+def behind_generation(policy_name: str, generation: int, pools: Iterable[str]) -> list[str]:
+    """Live routers that have not acknowledged this generation of the rollout in each of `pools`, with both versions."""
+    names = live_routers()
+    statuses = values_of(RouterStatus, redis_keys.router_key, names)
+    wanted = list(pools)
+    return [name for name in names if not all(_split(statuses.get(name), policy_name, generation, p) for p in wanted)]
+
+
+def _split(status: RouterStatus | None, policy_name: str, generation: int, pool: str) -> bool:
+    served = status.pools.get(pool) if status is not None else None
+    if served is None or (served.policy, served.generation) != (policy_name, generation):
+        return False
+    return served.split in ("on", "off")
+
+
 def republish_missing() -> list[str]:
     """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools."""
     # Read Redis first: otherwise a pool that was just declared would look undeclared.
     listed = served_pools()
     wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
     live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}
+    deliveries = {name: _latest_delivery(version.policy) for name, version in live.items()}
     held = published(list(wanted))
     changed = []
     for pool, name in sorted(wanted.items()):
         version = live.get(name)
-        if version is not None and not (pool in listed and _holds(held.get(pool), version)):
-            put(pool, name, version.number, version.document, version.sha256)
+        if version is None:
+            continue
+        if not (pool in listed and _holds(held.get(pool), version, rollout(deliveries[name], pool))):
+            put_version(version, [pool])
             changed.append(pool)
     for pool in sorted(_strays(listed - set(wanted))):
         remove(pool)
@@ -186,7 +236,8 @@ def _strays(undeclared: set[str]) -> set[str]:
     return {pool for pool in undeclared - ephemeral if not is_ephemeral(pool)}
 
 
-def _holds(value: PolicyValue | None, version: PolicyVersion) -> bool:
+def _holds(value: PolicyValue | None, version: PolicyVersion, wanted: Rollout) -> bool:
     if value is None:
         return False
-    return (value.policy, value.version, value.sha256) == (version.policy.name, version.number, version.sha256)
+    known = (value.policy, value.version, value.sha256, value.rollout)
+    return known == (version.policy.name, version.number, version.sha256, wanted)

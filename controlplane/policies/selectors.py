@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
@@ -34,8 +34,9 @@ def policy(name: str) -> Policy:
 
 
 def live_version(policy: Policy) -> PolicyVersion:
-    """The version with the highest number; every policy has one from its creation on."""
-    found = policy.versions.order_by("-number").first()
+    """Every policy has one from its creation on."""
+    # Not policy.live, which may have changed since the row was read.
+    found = PolicyVersion.objects.select_related("policy").filter(policy=policy.pk, number=F("policy__live")).first()
     if found is None:
         raise NoSuchPolicy(f"policy {policy.name} has no version")
     return found

@@ -10,9 +10,13 @@ from django.db import IntegrityError, transaction
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.policies import publication, selectors
+from controlplane.deliveries import services as deliveries
+from controlplane.deliveries.states import What
+from controlplane.notices.services import enqueue
+from controlplane.policies import publication, selectors, versions
 from controlplane.policies.drafts.services import (
     REASON_MAX,
+    check_base,
     check_document,
     check_etag,
     check_name,
@@ -80,7 +84,7 @@ def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str
     try:
         with transaction.atomic():
             policy = Policy.objects.create(name=name)
-            version = _add_version(policy, 1, document, actor, reason)
+            version = versions.add_version(policy, document, actor, reason)
             audit.record(actor, "policy.create", f"policy {name} v1", reason, None, document)
     except IntegrityError:
         raise Conflict(f"there is a policy {name} already", kind="exists") from None
@@ -94,31 +98,22 @@ def ensure_default_policy() -> Policy:
         try:
             with transaction.atomic():
                 document = check_document(documents.default())
-                _add_version(policy, 1, document, SYSTEM, "First version, with the defaults")
+                versions.add_version(policy, document, SYSTEM, "First version, with the defaults")
                 audit.record(SYSTEM, "policy.create", f"policy {policy.name} v1", "Made at first start", None, document)
         except IntegrityError:
             log.info("policy.default_made_elsewhere")
     return policy
 
 
-def _add_version(
-    policy: Policy, number: int, document: dict[str, Any], actor: Actor, reason: str, **links: Any
-) -> PolicyVersion:
-    return PolicyVersion.objects.create(
-        policy=policy,
-        number=number,
-        document=document,
-        sha256=documents.sha256(document),
-        reason=reason,
-        actor_kind=actor.kind,
-        actor_name=actor.name,
-        **links,
-    )
+def publish(
+    policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, abort_open: bool = False
+) -> Publication:
+    """Make the draft the live version. `if_match`: the etag of the draft that the caller saw.
 
-
-def publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Make the draft the live version. `if_match`: the etag of the draft that the caller saw."""
+    `abort_open`: end the open delivery, which is a conflict otherwise.
+    """
     reason = check_reason(reason)
+    deliveries.check_direct(policy, actor)
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, None)
@@ -128,26 +123,15 @@ def publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None =
     check_base(draft, live)
     if document == live.upgraded:
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
-    return _publish(policy, live, document, actor, reason, draft=draft)
-
-
-def check_base(draft: Draft, live: PolicyVersion) -> None:
-    """Conflict when another version has gone live since the draft was opened."""
-    if draft.based_on == live.number:
-        return
-    base = draft.policy.versions.filter(number=draft.based_on).first()
-    raise Conflict(
-        f"v{live.number} was published by {live.actor_name} meanwhile; this draft started from v{draft.based_on}",
-        kind="live",
-        base=base.upgraded if base else None,
-        theirs=live.upgraded,
-        mine=draft.upgraded,
-        current=live.etag,
-    )
+    deliveries.check_again(policy, document, None, "")
+    return _publish(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version seen."""
+    """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version seen.
+
+    Always allowed: it needs no approval, no freeze stops it, and an open delivery ends with it.
+    """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
     if if_match is not None and if_match != live.etag:
@@ -175,10 +159,13 @@ def _publish(
     *,
     draft: Draft | None = None,
     rollback_of: int | None = None,
+    abort_open: bool = True,
 ) -> Publication:
     waiter = publication.open_waiter()
     try:
-        version = _store(policy, live, document, actor, reason, draft=draft, rollback_of=rollback_of)
+        version = _store(
+            policy, live, document, actor, reason, draft=draft, rollback_of=rollback_of, abort_open=abort_open
+        )
     except BaseException:
         if waiter is not None:
             waiter.close()
@@ -195,15 +182,17 @@ def _store(
     *,
     draft: Draft | None,
     rollback_of: int | None,
+    abort_open: bool,
 ) -> PolicyVersion:
-    """Claim the draft, add the version, write the audit entry: in one transaction."""
+    """Claim the draft, end the open delivery, add the version, write the audit entry: in one transaction."""
+    what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
     try:
         with transaction.atomic():
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
                 raise moved(policy, draft.upgraded)
-            version = _add_version(
+            deliveries.overtake(policy, what, actor, reason, allowed=abort_open)
+            version = versions.add_version(
                 policy,
-                live.number + 1,
                 document,
                 actor,
                 reason,
@@ -211,8 +200,14 @@ def _store(
                 rollback_of=rollback_of,
                 draft_etag=draft.etag if draft else "",
             )
+            if not versions.go_live(version, live.number):
+                raise IntegrityError("another version went live")
             action = "policy.publish" if rollback_of is None else "policy.rollback"
-            audit.record(actor, action, f"policy {policy.name} v{version.number}", reason, live.upgraded, document)
+            subject = f"policy {policy.name} {version.label}"
+            audit.record(actor, action, subject, reason, live.upgraded, document)
+            event = "policy.published" if rollback_of is None else "policy.rolled_back"
+            facts = {"policy": policy.name, "version": version.number, "before": live.number}
+            enqueue(event, subject, f"{subject} by {actor.name}: {reason}", facts)
     except IntegrityError:
         winner = selectors.live_version(policy)
         raise Conflict(
@@ -234,8 +229,7 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
         if waiter is None:
             raise redis.ConnectionError("no subscription")
         routers = publication.live_routers() if pools else []
-        for pool in pools:
-            publication.put(pool, policy.name, version.number, version.document, version.sha256)
+        publication.put_version(version, pools)
         heard = waiter.wait(version.number, pools, routers, since)
     except redis.RedisError as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))

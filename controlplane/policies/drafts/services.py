@@ -11,7 +11,7 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.policies import selectors
 from controlplane.policies.errors import Conflict, PolicyInvalid
-from controlplane.policies.models import Draft, Policy
+from controlplane.policies.models import Draft, Policy, PolicyVersion
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -23,11 +23,11 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 RESERVED = {"schema", "new"}  # words in the addresses of pages and API
 
 
-def check_reason(reason: str) -> str:
+def check_reason(reason: str, path: str = "reason") -> str:
     reason = reason.replace("\x00", "").strip()  # PostgreSQL holds no NUL
     if not REASON_MIN <= len(reason) <= REASON_MAX:
         message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
-        raise PolicyInvalid("the reason is missing or too short", (Problem("reason", reason, message),))
+        raise PolicyInvalid("the reason is missing or too short", (Problem(path, reason, message),))
     return reason
 
 
@@ -92,6 +92,7 @@ def save_draft(
         "document": document,
         "revision": draft.revision + 1,
         "updated_by": actor.name,
+        "savers": sorted({*draft.savers, actor.person}),
         "updated_at": timezone.now(),
     }
     if based_on is not None:
@@ -141,6 +142,21 @@ def discard_draft(policy: Policy, actor: Actor, *, if_match: str | None = None) 
         if not deleted:
             raise moved(policy, None)
         audit.record(actor, "policy.discard_draft", f"policy {policy.name}", "", draft.upgraded, None)
+
+
+def check_base(draft: Draft, live: PolicyVersion) -> None:
+    """Conflict when another version has gone live since the draft was opened."""
+    if draft.based_on == live.number:
+        return
+    base = draft.policy.versions.filter(number=draft.based_on).first()
+    raise Conflict(
+        f"v{live.number} was published by {live.actor_name} meanwhile; this draft started from v{draft.based_on}",
+        kind="live",
+        base=base.upgraded if base else None,
+        theirs=live.upgraded,
+        mine=draft.upgraded,
+        current=live.etag,
+    )
 
 
 def check_etag(draft: Draft, if_match: str | None, mine: dict[str, Any] | None) -> None:

@@ -148,7 +148,7 @@ def test_a_refused_policy_keeps_what_was_typed(redis_away, policy, otto_client, 
 
 
 def test_versions_beyond_a_thousand_are_not_written_with_a_comma(redis_away, policy, vera_client):
-    from controlplane.policies.models import PolicyVersion
+    from controlplane.policies.models import Policy, PolicyVersion
 
     live = selectors.live_version(policy)
     PolicyVersion.objects.create(
@@ -162,6 +162,7 @@ def test_versions_beyond_a_thousand_are_not_written_with_a_comma(redis_away, pol
         based_on=1,
         rollback_of=1,
     )
+    Policy.objects.update(live=1234)
     for path in ("/policies/", "/policies/default/", "/policies/default/versions/1234/", "/policies/default/compare"):
         content = vera_client.get(path).content.decode()
         assert "1,234" not in content

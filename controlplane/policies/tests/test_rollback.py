@@ -3,7 +3,7 @@ import pytest
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import selectors, services
 from controlplane.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
-from controlplane.policies.models import Immutable, PolicyVersion
+from controlplane.policies.models import Immutable, Policy, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, published
 
 pytestmark = pytest.mark.usefixtures("redis_away")
@@ -54,6 +54,7 @@ def test_a_version_that_today_would_not_be_valid_does_not_come_back(policy):
     published_again = PolicyVersion.objects.create(
         policy=policy, number=3, document=selectors.version(policy, 1).document, sha256="y", reason=WHY
     )
+    Policy.objects.update(live=3)
     with pytest.raises(PolicyInvalid, match="not valid"):
         services.rollback(policy, 2, OTTO, WHY)
     assert selectors.live_version(policy) == published_again

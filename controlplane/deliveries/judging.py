@@ -1,0 +1,240 @@
+"""What happens to deliveries without a person: looks of the judge, routers that stop one, the clock, freezes."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import redis
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import SYSTEM, Actor
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries import schedules, selectors
+from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.plan import Full, Plan, Shadow
+from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Proposal, State, What
+from controlplane.policies import publication
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import Conflict
+from router.contract.redis.delivery import StopValue
+
+log = structlog.get_logger(__name__)
+ARM_S = 10  # for every live router to acknowledge both versions
+PAUSED_S = 24 * 3600  # then the delivery ends
+WATCHED = CARRIES | {State.BAKING}  # states that the judge looks at
+JUDGE = Actor("system", "judge")
+ROUTER = Actor("system", "router")
+
+
+# The judge
+
+
+def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = None) -> Delivery:
+    """Store the look and apply what it proposes, unless somebody else changed the delivery since the caller read it."""
+    now = now or timezone.now()
+    wanted = _tempered(delivery, proposal, now)
+    try:
+        with transaction.atomic():
+            _store_look(delivery, proposal, now)
+            delivery = _apply(delivery, wanted, proposal, now)
+    except Conflict as error:
+        return _lost(delivery, error)
+    if wanted.what is not What.STAY:
+        publication.tell(delivery.policy)
+    return delivery
+
+
+def _store_look(delivery: Delivery, proposal: Proposal, now: datetime) -> None:
+    Look.objects.create(
+        delivery=delivery,
+        at=now,
+        state=delivery.state,
+        step=delivery.step,
+        generation=delivery.generation,
+        findings=list(proposal.findings),
+        proposal=proposal.what,
+        why=proposal.why,
+        facts=proposal.facts,
+    )
+
+
+def _apply(delivery: Delivery, wanted: Move, proposal: Proposal, now: datetime) -> Delivery:
+    if wanted.what is not What.STAY:
+        return move(delivery, wanted, now)
+    if wanted.changes:
+        # The revision stays: what the judge keeps is nobody else's, and a person's button must not fail for it.
+        Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(**wanted.changes)
+        delivery.refresh_from_db()
+    return delivery
+
+
+def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Move:
+    """The proposal as a move; in a freeze nothing passes and no hold ends."""
+    changes = {
+        **({"slow": proposal.slow} if proposal.slow is not None else {}),
+        **({"memory": proposal.memory} if proposal.memory is not None else {}),
+    }
+    figures, by = proposal.findings, By.ROUTER if proposal.what is What.TRIP else By.JUDGE
+    actor = ROUTER if by is By.ROUTER else JUDGE
+    frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD) else ""
+    if frozen and proposal.what is What.GOOD:
+        return Move(What.STAY, by, actor, changes=changes)
+    if frozen:
+        holds = ({"code": FREEZE, "text": frozen},)
+        return Move(What.HOLD, by, actor, frozen, holds, figures, changes)
+    return Move(proposal.what, by, actor, proposal.why, proposal.holds, figures, changes)
+
+
+def _lost(delivery: Delivery, error: Conflict) -> Delivery:
+    log.info("delivery.look_lost", delivery=delivery.pk, why=str(error))
+    return selectors.delivery(delivery.pk)
+
+
+def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) -> Delivery:
+    """A router, or a person without the database, has stopped it already; this writes it down."""
+    person = stop.by == "person"
+    what = What.ABORT if person else What.TRIP
+    by = By.PERSON if person else By.ROUTER
+    why = f"{stop.why} (request {stop.request})" if stop.request else stop.why
+    actor = Actor("system", "stop without the database") if person else ROUTER
+    try:
+        delivery = move(delivery, Move(what, by, actor, why), now)
+    except Conflict as error:
+        return _lost(delivery, error)
+    publication.tell(delivery.policy)
+    return delivery
+
+
+# The clock
+
+
+def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
+    """What is due without looking at traffic: starts, acknowledgements, freezes, and the ends of all waiting."""
+    now = now or timezone.now()
+    wanted = _due(delivery, plans.stored(delivery.plan), now)
+    if wanted is None:
+        return delivery
+    try:
+        delivery = move(delivery, wanted, now)
+    except Conflict as error:
+        return _lost(delivery, error)
+    publication.tell(delivery.policy)
+    return delivery
+
+
+def _system(what: What, why: str) -> Move:
+    return Move(what, By.SYSTEM, SYSTEM, why)
+
+
+def _due(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    if delivery.state in SPLIT:
+        live = policies.live_version(delivery.policy)
+        if live.number != delivery.base.number:
+            return _system(What.ABORT, f"v{live.number} has gone live meanwhile")
+    found = DUE[State(delivery.state)](delivery, plan, now)
+    return found or _freezing(delivery, plan, now)
+
+
+def _over(since: datetime, seconds: float, now: datetime) -> bool:
+    return now >= since + timedelta(seconds=seconds)
+
+
+def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    if not _over(delivery.proposed_at, plan.approvals_expire_s, now):
+        return None
+    return _system(What.EXPIRE, f"not approved within {plan.approvals_expire_s} s")
+
+
+def _ready(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    live = policies.live_version(delivery.policy)
+    if live.number != delivery.base.number:
+        return _system(What.MISS, f"v{live.number} is live by now")
+    if delivery.starts_at is None or plan.start is None or now < delivery.starts_at:
+        return None
+    frozen = _freeze_text(delivery, now)
+    if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
+        return _system(What.MISS, frozen or f"not started within {plan.start.latest_s} s of its time")
+    if frozen or not selectors.is_approved(delivery, plan.approvals_needed):
+        return None
+    return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}")
+
+
+def _arming(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    try:
+        behind = publication.behind_generation(delivery.policy.name, delivery.generation, plan.pools)
+    except redis.RedisError:
+        behind = ["Redis is away"]
+    if not behind:
+        return _system(What.ARMED, "every live router has acknowledged both versions")
+    if _over(delivery.state_at, ARM_S, now):
+        return _system(What.LATE, f"not acknowledged within {ARM_S} s: {', '.join(behind)}")
+    return None
+
+
+def _holding(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    if _frozen(delivery, now) or not _over(delivery.state_at, plan.error_s, now):
+        return None
+    texts = "; ".join(hold["text"] for hold in delivery.holds)
+    return _system(What.PAUSE, f"held for {plan.error_s} s: {texts}")
+
+
+def _paused(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    if not _over(delivery.state_at, PAUSED_S, now):
+        return None
+    return _system(What.GIVE_UP, f"paused for {PAUSED_S // 3600} h")
+
+
+def _baking(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    last = plan.steps[-1]
+    bake_s = last.bake_s if isinstance(last, Full) else 0
+    if not _over(delivery.state_at, bake_s, now):
+        return None
+    return _system(What.DELIVER, f"live for {bake_s} s")
+
+
+def _nothing(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    return None
+
+
+DUE: dict[State, Callable[[Delivery, Plan, datetime], Move | None]] = {
+    **dict.fromkeys(State, _nothing),
+    State.PROPOSED: _proposed,
+    State.READY: _ready,
+    State.ARMING: _arming,
+    State.HOLDING: _holding,
+    State.PAUSED: _paused,
+    State.BAKING: _baking,
+}
+
+
+# Freezes
+
+
+def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+    """A freeze that has begun during the delivery."""
+    if delivery.state not in CARRIES or isinstance(plan.steps[delivery.step], Shadow):
+        return None
+    frozen = selectors.freeze_in_force(delivery.policy, now)
+    if frozen is None:
+        return None
+    text = _freeze_text(delivery, now)
+    if frozen[0].behaviour == "abort" and delivery.share > 0:
+        return _system(What.ABORT, text)
+    if delivery.state != State.STEP:
+        return None
+    return Move(What.HOLD, By.SYSTEM, SYSTEM, text, ({"code": FREEZE, "text": text},))
+
+
+def _frozen(delivery: Delivery, now: datetime) -> str:
+    """Why it may not go on; empty in a state that freezes leave alone."""
+    return _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
+
+
+def _freeze_text(delivery: Delivery, now: datetime) -> str:
+    found = selectors.freeze_in_force(delivery.policy, now)
+    if found is None:
+        return ""
+    rule, each = found
+    return f"freeze {rule.name} until {each.end:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,165 @@
+"""Deliveries of candidates, their approvals and looks, and freezes."""
+
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.deliveries.states import OPEN, State
+from controlplane.policies.models import Policy, PolicyVersion
+
+
+class Delivery(models.Model):
+    """One candidate's way. Changed only by controlplane.deliveries.services: each change raises `revision`."""
+
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
+    candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
+    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")  # live at the proposal
+    plan = models.JSONField()  # canonical, every default filled in: plan.parse reads it
+    plan_sha256 = models.CharField(max_length=64)
+    state = models.CharField(max_length=12, choices=[(state.value, state.value) for state in State])
+    revision = models.PositiveIntegerField(default=1)
+
+    # The way
+    step = models.PositiveIntegerField(default=0)  # index into the plan's steps; counts from the first start on
+    generation = models.PositiveIntegerField(default=0)  # of the rollout; grows over all deliveries of a policy
+    salt = models.CharField(max_length=16)  # draws arms and cells; lasts as long as the delivery
+    share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
+    shadow = models.FloatField(default=0.0)  # 0–1 of the requests decided once more, in force
+    step_started_at = models.DateTimeField(null=True, blank=True)
+    step_clock_s = models.FloatField(default=0.0)  # that this step had run at `clock_at`; holds are not counted
+    clock_at = models.DateTimeField(null=True, blank=True)  # since then the clock runs; empty: it stands
+    holds = models.JSONField(default=list)  # [{code, text}, …] of the hold in force
+    holds_in_step = models.PositiveSmallIntegerField(default=0)
+    good_looks = models.PositiveSmallIntegerField(default=0)  # in a row during a hold
+    blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
+    block = models.PositiveIntegerField(default=0)  # index of the block in force
+    slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
+    memory = models.JSONField(default=dict)  # what the judge keeps from look to look; empty at each start of a step
+
+    # Why, who, when
+    reason = models.TextField()
+    proposed_by = models.CharField(max_length=200)  # as shown: a user, or a token with its owner
+    proposer = models.CharField(max_length=150)  # the user behind it
+    drafters = models.JSONField(default=list)  # the users who saved the draft
+    again = models.TextField(blank=True)  # why a document that was aborted or rolled back is tried again
+    emergency = models.TextField(blank=True)  # why an administrator went without approvals
+    what = models.CharField(max_length=12, blank=True)  # the latest transition: states.What
+    why = models.TextField(blank=True)  # its sentence
+    by = models.CharField(max_length=200, blank=True)  # its actor, as shown
+    proposed_at = models.DateTimeField(default=timezone.now)
+    state_at = models.DateTimeField(default=timezone.now)  # start of the state
+    ready_at = models.DateTimeField(null=True, blank=True)
+    starts_at = models.DateTimeField(null=True, blank=True)  # instant of the plan's `start`
+    started_at = models.DateTimeField(null=True, blank=True)
+    promoted_at = models.DateTimeField(null=True, blank=True)  # the candidate went live
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["policy"], condition=models.Q(state__in=sorted(OPEN)), name="one_open_delivery_per_policy"
+            ),
+        ]
+        indexes = [
+            # the judge, every 5 s: everything open
+            models.Index(fields=["state"], name="delivery_by_state"),
+            # the page of a policy: its deliveries, newest first
+            models.Index(fields=["policy", "-id"], name="delivery_by_policy"),
+        ]
+
+    def __str__(self) -> str:
+        return f"delivery {self.pk} of {self.policy.name} v{self.candidate.number}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def subject(self) -> str:
+        """For the audit log and notices."""
+        return f"policy {self.policy.name} v{self.candidate.number}"
+
+    @property
+    def etag(self) -> str:
+        return f"y{self.pk}.{self.revision}"
+
+
+class Approval(models.Model):
+    """One person's word on one delivery: for this document, plan and base."""
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="approvals")
+    person = models.CharField(max_length=150)  # the user, also behind a token
+    actor_name = models.CharField(max_length=200)  # as shown
+    sha256 = models.CharField(max_length=64)  # approvals.digest of what was approved
+    comment = models.TextField(blank=True)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [models.UniqueConstraint(fields=["delivery", "person"], name="one_approval_per_person")]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name} approves {self.delivery}"
+
+
+class Look(models.Model):
+    """One judgement. Kept for 30 days."""
+
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="looks")
+    at = models.DateTimeField(default=timezone.now)
+    state = models.CharField(max_length=12)  # of the delivery when it was judged
+    step = models.PositiveIntegerField()
+    generation = models.PositiveIntegerField()
+    findings = models.JSONField(default=list)  # of verdicts.GuardFinding
+    proposal = models.CharField(max_length=12)  # states.What
+    why = models.TextField(blank=True)
+    facts = models.JSONField(default=dict)  # requests, routers, milliseconds, …
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            # the page and REST: the looks of a delivery, newest first
+            models.Index(fields=["delivery", "-id"], name="look_by_delivery"),
+            # the judge, once an hour: looks older than 30 days
+            models.Index(fields=["at"], name="look_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"look {self.pk} at {self.delivery}"
+
+
+class Behaviour(models.TextChoices):
+    """What a freeze does with a delivery that is running when it begins."""
+
+    HOLD = "hold"
+    ABORT = "abort"
+
+
+class Freeze(models.Model):
+    """Times in which nothing starts, advances or goes live."""
+
+    name = models.CharField(max_length=80)
+    policies = models.JSONField(default=list)  # names; empty: all
+    start = models.CharField(max_length=16)  # of the first occurrence, local: 2026-12-20T18:00
+    end = models.CharField(max_length=16)
+    zone = models.CharField(max_length=64)
+    rrule = models.CharField(max_length=200, blank=True)  # empty: once
+    behaviour = models.CharField(max_length=5, choices=Behaviour, default=Behaviour.HOLD)
+    reason = models.TextField()
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+    removed_at = models.DateTimeField(null=True, blank=True)
+    removed_by = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def as_dict(self) -> dict[str, Any]:
+        fields = ("name", "policies", "start", "end", "zone", "rrule", "behaviour", "reason")
+        return {field: getattr(self, field) for field in fields}

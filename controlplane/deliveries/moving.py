@@ -1,0 +1,238 @@
+"""One transition: a compare-and-set on the delivery's revision, its effects and its audit entry in one transaction.
+
+Redis is written afterwards: what is lost there, republish_missing brings back.
+"""
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import SYSTEM, Actor
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries import states
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan import Plan, Switchback
+from controlplane.deliveries.states import CLOSED, By, Position, State, What
+from controlplane.notices.services import notify
+from controlplane.policies import versions
+from controlplane.policies.errors import Conflict
+from controlplane.policies.models import Draft
+from router.policy.schema import document as documents
+
+log = structlog.get_logger(__name__)
+QUIET = frozenset({What.STAY, What.GOOD})  # audited only when they change the state
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What somebody wants of a delivery."""
+
+    what: What
+    by: By
+    actor: Actor = SYSTEM
+    why: str = ""
+    holds: tuple[dict[str, str], ...] = ()
+    figures: tuple[dict[str, Any], ...] = ()  # the findings behind it
+    changes: dict[str, Any] = field(default_factory=dict)  # of further columns
+
+
+def clock_s(delivery: Delivery, now: datetime) -> float:
+    """Seconds that the step has run, without its holds."""
+    if delivery.clock_at is None:
+        return delivery.step_clock_s
+    return delivery.step_clock_s + max((now - delivery.clock_at).total_seconds(), 0.0)
+
+
+def position_of(delivery: Delivery, now: datetime) -> Position:
+    return Position(
+        state=State(delivery.state),
+        step=delivery.step,
+        generation=delivery.generation,
+        share=delivery.share,
+        shadow=delivery.shadow,
+        clock_s=clock_s(delivery, now),
+        holds=tuple(delivery.holds),
+        holds_in_step=delivery.holds_in_step,
+        good_looks=delivery.good_looks,
+        blocks=tuple(delivery.blocks),
+        block=delivery.block,
+    )
+
+
+def move(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Delivery:
+    """Inside a transaction of its own or the caller's. Conflict when the state does not allow it or another was first.
+
+    The caller tells the routers afterwards.
+    """
+    now = now or timezone.now()
+    plan, before = plans.stored(delivery.plan), position_of(delivery, now)
+    try:
+        after = _checked(delivery, before, wanted, plan)
+    except states.Refused as error:
+        raise Conflict(str(error), kind="state", current=delivery.etag) from None
+    with transaction.atomic():
+        if not _claim(delivery, before, after, wanted, now):
+            raise moved(delivery)
+        _effects(delivery, State(after.state), wanted)
+        _record(delivery, before, after, wanted)
+        _notify(delivery, before, after, wanted)
+    delivery.refresh_from_db()
+    log.info(
+        "delivery.moved", delivery=delivery.pk, what=wanted.what, state=delivery.state, generation=delivery.generation
+    )
+    return delivery
+
+
+def _checked(delivery: Delivery, before: Position, wanted: Move, plan: Plan) -> Position:
+    rule = states.TABLE.get((wanted.what, before.state))
+    if rule is not None and wanted.by not in rule.who:
+        raise states.Refused(f"{wanted.what} is not for the {wanted.by}")
+    blocks = drawn(plan, delivery) if not before.blocks else before.blocks
+    after = states.next_position(_with_blocks(before, blocks), wanted.what, plan, holds=wanted.holds)
+    return after
+
+
+def _with_blocks(position: Position, blocks: tuple[int, ...]) -> Position:
+    return Position(**{**{name: getattr(position, name) for name in Position.__slots__}, "blocks": blocks})
+
+
+def drawn(plan: Plan, delivery: Delivery) -> tuple[int, ...]:
+    """The blocks of the plan's switchback: of each pair one is the candidate's, which is drawn; () without one."""
+    step = next((step for step in plan.steps if isinstance(step, Switchback)), None)
+    if step is None:
+        return ()
+    draw = random.Random(f"{delivery.salt} blocks")  # noqa: S311  (no secret: the same for everybody who looks)
+    pairs = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(step.pairs))
+    return tuple(share for pair in pairs for share in pair)
+
+
+def _claim(delivery: Delivery, before: Position, after: Position, wanted: Move, now: datetime) -> bool:
+    fields: dict[str, Any] = {
+        "revision": delivery.revision + 1,
+        "state": after.state,
+        "step": after.step,
+        "generation": after.generation,
+        "share": after.share,
+        "shadow": after.shadow,
+        "step_clock_s": after.clock_s,
+        "clock_at": now if states.runs(after.state) else None,
+        "holds": list(after.holds),
+        "holds_in_step": after.holds_in_step,
+        "good_looks": after.good_looks,
+        "blocks": list(after.blocks),
+        "block": after.block,
+        **_times(before, after, now),
+        **wanted.changes,
+    }
+    if after.state != before.state or wanted.what not in QUIET:
+        fields |= {"what": wanted.what, "why": wanted.why, "by": wanted.actor.name}
+    return bool(Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(**fields))
+
+
+def _times(before: Position, after: Position, now: datetime) -> dict[str, Any]:
+    times: dict[str, Any] = {}
+    if after.state != before.state or after.step != before.step:
+        times["state_at"] = now
+    if _starts_step(before, after):
+        times |= {"step_started_at": now, "memory": {}}
+    if before.state is State.READY and after.state in (State.ARMING, State.BAKING):
+        times["started_at"] = now
+    if before.state is State.PROPOSED and after.state is State.READY:
+        times["ready_at"] = now
+    if after.state is State.BAKING and before.state is not State.BAKING:
+        times["promoted_at"] = now
+    if after.state in CLOSED:
+        times["ended_at"] = now
+    return times
+
+
+def _starts_step(before: Position, after: Position) -> bool:
+    return after.state is State.STEP and (before.state is State.ARMING or after.step != before.step)
+
+
+def _effects(delivery: Delivery, state: State, wanted: Move) -> None:
+    if state is State.BAKING:
+        _promote(delivery)
+    if state is State.ROLLED_BACK and wanted.what is not What.ROLL_BACK:  # that one adds its own version
+        _bring_back(delivery, wanted)
+    if state is State.WITHDRAWN:
+        _as_draft(delivery)
+
+
+def _promote(delivery: Delivery) -> None:
+    if not versions.go_live(delivery.candidate, delivery.base.number):
+        raise Conflict(f"v{delivery.base.number} is no longer live: the candidate cannot replace it", kind="live")
+
+
+def _bring_back(delivery: Delivery, wanted: Move) -> None:
+    """The old document, as a new version."""
+    base = delivery.base
+    try:
+        with transaction.atomic():
+            version = versions.add_version(
+                delivery.policy,
+                base.document,
+                wanted.actor,
+                wanted.why or f"Delivery of v{delivery.candidate.number} rolled back",
+                based_on=delivery.candidate.number,
+                rollback_of=base.number,
+            )
+    except IntegrityError:
+        raise moved(delivery) from None
+    if not versions.go_live(version, delivery.candidate.number):
+        raise Conflict(f"v{delivery.candidate.number} is no longer live: nothing to roll back", kind="live")
+    subject = f"policy {delivery.policy.name} {version.label}"
+    before, after = delivery.candidate.upgraded, version.upgraded
+    audit.record(wanted.actor, "policy.rollback", subject, wanted.why, before, after)
+
+
+def _as_draft(delivery: Delivery) -> None:
+    """A draft that was opened meanwhile stays; the candidate's document is kept with its version anyway."""
+    Draft.objects.get_or_create(
+        policy=delivery.policy,
+        defaults={
+            "document": documents.dump(documents.parse(delivery.candidate.upgraded)),
+            "based_on": delivery.base.number,
+            "opened_by": delivery.proposed_by,
+            "updated_by": delivery.proposed_by,
+            "savers": delivery.drafters,
+        },
+    )
+
+
+def _record(delivery: Delivery, before: Position, after: Position, wanted: Move) -> None:
+    if wanted.what in QUIET and before.state == after.state:
+        return
+    facts = {"plan": delivery.plan, "figures": list(wanted.figures), "holds": list(after.holds)}
+    was, now = ({name: getattr(at, name) for name in ("state", "step", "share")} for at in (before, after))
+    audit.record(wanted.actor, f"delivery.{wanted.what}", delivery.subject, wanted.why, was, {**now, **facts})
+
+
+def _notify(delivery: Delivery, before: Position, after: Position, wanted: Move) -> None:
+    if (before.state, before.step) == (after.state, after.step) and wanted.what is not What.SET_ASIDE:
+        return
+    tell(delivery, after.state, after.step, wanted.why)
+    if "emergency" in wanted.changes:
+        tell(delivery, "emergency", after.step, wanted.why)
+
+
+def tell(delivery: Delivery, event: str, step: int, why: str) -> None:
+    """A notice, in the caller's transaction."""
+    facts = {"delivery": delivery.pk, "policy": delivery.policy.name, "version": delivery.candidate.number}
+    text = f"{delivery.subject}: {event.replace('_', ' ')}{why and f': {why}'}"
+    notify(f"delivery.{event}", delivery.subject, text, {**facts, "base": delivery.base.number, "step": step + 1})
+
+
+def moved(delivery: Delivery) -> Conflict:
+    now = Delivery.objects.get(pk=delivery.pk)
+    return Conflict(
+        f"the delivery was changed meanwhile: {now.what or 'propose'} by {now.by}, it is {now.state}",
+        kind="stale",
+        current=now.etag,
+    )

@@ -1,0 +1,524 @@
+"""The plan of a delivery: JSON in, `Plan` out, or InvalidPlan with every problem. Pure."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+from zoneinfo import available_timezones
+
+from router.contract.problem import Problem, shown
+
+SCHEMA = 1
+CLASSES = ("warm", "medium", "heavy")
+HOUR, DAY = 3600, 86_400
+STEPS_MAX, GUARDS_MAX = 20, 40
+OCCURS = 0.01  # share of the requests that a class needs to be judged
+SHARE_MAX = 0.5  # of a canary: with more, control would be the smaller arm
+
+# Name and limits of every number, by where it stands; docs/delivery.md lists them.
+LIMITS: dict[str, tuple[float, float]] = {
+    "shadow.sample": (0.001, 1.0),
+    "shadow.for_s": (10, DAY),
+    "canary.share": (0.001, SHARE_MAX),
+    "canary.for_s": (10, 7 * DAY),
+    "canary.max_s": (10, 30 * DAY),
+    "switchback.block_s": (30, 2 * HOUR),
+    "switchback.washout_s": (0, HOUR),
+    "switchback.pairs": (4, 100),
+    "full.bake_s": (0, 7 * DAY),
+    "guard.worse": (0.005, 10.0),
+    "guard.fine": (0.01, 10.0),
+    "guard.ratio": (1.05, 100.0),
+    "guard.above": (0.0, 1e9),
+    "guard.for_s": (0, HOUR),
+    "alpha": (0.0001, 0.1),
+    "hold.no_data_s": (30, 7 * DAY),
+    "hold.error_s": (15, DAY),
+    "approvals.needed": (0, 10),
+    "approvals.expires_s": (60, 30 * DAY),
+    "start.latest_s": (0, 7 * DAY),
+}
+WHOLE = ("pairs", "needed")  # and every time in seconds
+
+Comparison = Literal["ttft", "tpot", "slow"]
+Count = Literal["errors", "refused"]
+COMPARISONS = ("ttft", "tpot", "slow")  # candidate against control, per class
+NEEDED = ("ttft", "tpot")  # must be fine before a step passes; the others only fail
+COUNTS = ("errors", "refused")  # candidate against control, per session
+POOL_METRICS = {  # both arms against a limit
+    "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
+    "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
+    "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
+    "pool.errors_share": "failed requests ÷ all of the class, 60 s",
+    "pool.refused_share": "refused requests ÷ all of the class, 60 s",
+}
+
+
+class InvalidPlan(Exception):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("the plan is not valid")
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """Requests are decided once more by the candidate; live's decision counts."""
+
+    sample: float  # 0–1 of the requests
+    for_s: int
+    mode: Literal["shadow"] = "shadow"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    share: float  # 0–1 of the requests, by session
+    for_s: int  # at least
+    max_s: int  # then the delivery pauses
+    then: Literal["", "ask"] = ""  # "ask": a person lets it advance
+    mode: Literal["canary"] = "canary"
+
+
+@dataclass(frozen=True, slots=True)
+class Switchback:
+    """The whole pool changes between live and the candidate, in blocks of time drawn in pairs."""
+
+    block_s: int
+    washout_s: int  # at the start of each block: left out
+    pairs: int
+    mode: Literal["switchback"] = "switchback"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    bake_s: int  # watched, after it has gone live
+    mode: Literal["full"] = "full"
+
+
+Step = Shadow | Canary | Switchback | Full
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonGuard:
+    metric: Comparison
+    classes: tuple[str, ...]
+    worse: float  # relative for ttft and tpot, points of share for slow: fails when the lower bound is above
+    fine: float | None  # passes when the upper bound is not above; None for slow
+
+
+@dataclass(frozen=True, slots=True)
+class CountGuard:
+    metric: Count
+    ratio: float  # the candidate's rate ÷ control's that it must not have
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGuard:
+    metric: str  # of POOL_METRICS
+    request_class: str
+    above: float
+    for_s: int  # in a row
+    does: Literal["pause", "abort"]
+
+
+Guard = ComparisonGuard | CountGuard | PoolGuard
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    at: str  # local: 2026-08-03T03:00
+    zone: str  # Europe/Berlin
+    latest_s: int  # after `at` the start is missed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    pools: tuple[str, ...]
+    steps: tuple[Step, ...]
+    guards: tuple[Guard, ...]
+    alpha: float
+    no_data_s: int  # without data, then the delivery pauses
+    error_s: int  # of a hold, then the delivery pauses
+    approvals_needed: int
+    approvals_expire_s: int
+    start: Start | None = None
+
+    @property
+    def is_direct(self) -> bool:
+        """Today's publish: nothing but `full`."""
+        return len(self.steps) == 1 and isinstance(self.steps[0], Full)
+
+    @property
+    def from_shadow_on(self) -> bool:
+        return isinstance(self.steps[0], Shadow) and any(isinstance(step, Canary) for step in self.steps)
+
+    @property
+    def canaries(self) -> int:
+        return sum(isinstance(step, Canary) for step in self.steps)
+
+
+# Reading
+
+
+class _Reader:
+    """One JSON object: takes its fields one by one, gathers problems, refuses what is left."""
+
+    def __init__(self, value: object, path: str, limits: str, problems: list[Problem]) -> None:
+        self.path, self.limits, self.problems = path, limits, problems
+        self.known: set[str] = set()
+        self.given: Mapping[str, Any] = {}
+        if isinstance(value, dict):
+            self.given = value
+        else:
+            self.problem("", value, "must be an object")
+
+    def at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path and key else self.path or key
+
+    def problem(self, key: str, value: object, message: str, allowed: str = "") -> None:
+        self.problems.append(Problem(self.at(key), shown(value), message, allowed))
+
+    def take(self, key: str) -> Any:
+        self.known.add(key)
+        return self.given.get(key)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        low, high = LIMITS[f"{self.limits}.{key}" if self.limits else key]
+        value = self.take(key)
+        if value is None and key not in self.given and default is not None:
+            return default
+        whole = key in WHOLE or key.endswith("_s")
+        if not _is_number(value, whole) or not low <= value <= high:
+            what = "missing" if key not in self.given else f"must be {'an integer' if whole else 'a number'} in range"
+            self.problem(key, value, what, f"{low:g} to {high:g}")
+            return low
+        return value if whole else float(value)
+
+    def choice(self, key: str, allowed: Iterable[str], default: str | None = None) -> str:
+        value, options = self.take(key), tuple(allowed)
+        if key not in self.given and default is not None:
+            return default
+        if not isinstance(value, str) or value not in options:
+            what = "missing" if key not in self.given else "not one of the allowed values"
+            self.problem(key, value, what, ", ".join(option or '""' for option in options))
+            return options[0] if options else ""
+        return value
+
+    def listed(self, key: str, high: int, default: Sequence[Any] | None = None, low: int = 1) -> list[Any]:
+        value = self.take(key)
+        if key not in self.given and default is not None:
+            return list(default)
+        if not isinstance(value, list) or not low <= len(value) <= high:
+            self.problem(key, value, "must be a list", f"{low} to {high} entries")
+            return []
+        return value
+
+    def names(self, key: str, allowed: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:
+        found: list[str] = []
+        for n, name in enumerate(self.listed(key, max(len(allowed), 1), default)):
+            if name not in allowed or name in found:
+                what = "named twice" if name in found else "not one of the allowed values"
+                self.problem(f"{key}[{n}]", name, what, ", ".join(allowed) or "none")
+            else:
+                found.append(name)
+        return tuple(found)
+
+    def end(self) -> None:
+        unknown = [key for key in self.given if key not in self.known]
+        for key in unknown[:10]:
+            self.problem(str(key)[:80], self.given[key], "unknown field", ", ".join(sorted(self.known)))
+
+
+def _is_number(value: object, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) if whole else math.isfinite(value)
+
+
+AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
+MODES = ("shadow", "canary", "switchback", "full")
+METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS)
+DEFAULT_GUARDS: tuple[dict[str, Any], ...] = (
+    {"metric": "ttft", "classes": list(CLASSES), "worse": 0.10, "fine": 0.25},
+    {"metric": "tpot", "classes": ["warm"], "worse": 0.10, "fine": 0.25},
+    {"metric": "slow", "classes": list(CLASSES), "worse": 0.05},
+    {"metric": "errors", "ratio": 1.5},
+    {"metric": "refused", "ratio": 1.5},
+)
+
+
+def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
+    """`pools`: of the policy. `approvals_needed`: the least that the policy asks for. InvalidPlan has every problem."""
+    problems: list[Problem] = []
+    top = _Reader(value, "", "", problems)
+    if top.take("schema") not in (None, SCHEMA):
+        top.problem("schema", top.given["schema"], "not a known schema", str(SCHEMA))
+    steps = tuple(_step(each, f"steps[{n}]", problems) for n, each in enumerate(top.listed("steps", STEPS_MAX)))
+    guards = _guards(top, problems)
+    hold = _Reader(top.take("hold") if "hold" in top.given else {}, "hold", "hold", problems)
+    approvals = _Reader(top.take("approvals") if "approvals" in top.given else {}, "approvals", "approvals", problems)
+    top.known |= {"hold", "approvals"}
+    plan = Plan(
+        pools=_pools(top, pools, steps),
+        steps=steps,
+        guards=guards,
+        alpha=top.number("alpha", 0.01),
+        no_data_s=int(hold.number("no_data_s", 1800)),
+        error_s=int(hold.number("error_s", 600)),
+        approvals_needed=int(approvals.number("needed", approvals_needed)),
+        approvals_expire_s=int(approvals.number("expires_s", 7 * DAY)),
+        start=_start(top, problems),
+    )
+    for reader in (hold, approvals, top):
+        reader.end()
+    if not problems:
+        problems += _crossed(plan, approvals_needed)
+    if problems:
+        raise InvalidPlan(problems)
+    return plan
+
+
+def stored(value: Mapping[str, Any]) -> Plan:
+    """A plan that was checked when it was proposed."""
+    return parse(dict(value), pools=value["pools"])
+
+
+def _pools(top: _Reader, pools: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
+    if not pools and "pools" not in top.given:
+        top.known.add("pools")
+        if steps and not isinstance(steps[0], Full):
+            top.problem("pools", None, "no pool uses this policy: only a plan that is `full` alone makes sense")
+        return ()
+    if not pools and top.given.get("pools") == []:
+        top.known.add("pools")
+        return ()
+    return tuple(sorted(top.names("pools", pools, pools)))
+
+
+def _step(value: object, path: str, problems: list[Problem]) -> Step:
+    before = len(problems)
+    mode = _Reader(value, path, "", problems)
+    name = mode.choice("mode", MODES) if len(problems) == before else "full"
+    if len(problems) > before:
+        return Full(0)
+    reader = _Reader(value, path, name, problems)
+    reader.known.add("mode")
+    made = STEPS[name](reader)
+    reader.end()
+    return made
+
+
+def _shadow(reader: _Reader) -> Step:
+    return Shadow(reader.number("sample", 1.0), int(reader.number("for_s")))
+
+
+def _canary(reader: _Reader) -> Step:
+    share, for_s = reader.number("share"), int(reader.number("for_s"))
+    max_s = int(reader.number("max_s", max(HOUR, 2 * for_s)))
+    if max_s < for_s:
+        reader.problem("max_s", max_s, "must not be less than for_s", f"{for_s} to {LIMITS['canary.max_s'][1]:g}")
+    return Canary(share, for_s, max_s, "ask" if reader.choice("then", ("", "ask"), "") == "ask" else "")
+
+
+def _switchback(reader: _Reader) -> Step:
+    block_s, washout_s = int(reader.number("block_s")), int(reader.number("washout_s", 30))
+    if washout_s * 2 > block_s:
+        reader.problem("washout_s", washout_s, "must not be more than half of block_s", f"0 to {block_s // 2}")
+    return Switchback(block_s, washout_s, int(reader.number("pairs")))
+
+
+def _full(reader: _Reader) -> Step:
+    return Full(int(reader.number("bake_s", 1800)))
+
+
+STEPS: dict[str, Callable[[_Reader], Step]] = {
+    "shadow": _shadow,
+    "canary": _canary,
+    "switchback": _switchback,
+    "full": _full,
+}
+
+
+def _guards(top: _Reader, problems: list[Problem]) -> tuple[Guard, ...]:
+    given = top.listed("guards", GUARDS_MAX, DEFAULT_GUARDS, low=0)
+    made = [_guard(each, f"guards[{n}]", problems) for n, each in enumerate(given)]
+    return tuple(guard for guard in made if guard is not None)
+
+
+def _guard(value: object, path: str, problems: list[Problem]) -> Guard | None:
+    before = len(problems)
+    reader = _Reader(value, path, "guard", problems)
+    metric = reader.choice("metric", METRICS) if len(problems) == before else ""
+    if len(problems) > before:
+        return None
+    made = _guard_of(metric, reader)
+    reader.end()
+    return made
+
+
+def _guard_of(metric: str, reader: _Reader) -> Guard:
+    if metric in POOL_METRICS:
+        request_class, above = reader.choice("class", CLASSES), reader.number("above")
+        for_s, does = int(reader.number("for_s", 30)), reader.choice("does", ("pause", "abort"), "pause")
+        return PoolGuard(metric, request_class, above, for_s, "abort" if does == "abort" else "pause")
+    if metric in COUNTS:
+        return CountGuard("errors" if metric == "errors" else "refused", reader.number("ratio", 1.5))
+    classes, worse = reader.names("classes", CLASSES, CLASSES), reader.number("worse")
+    if metric == "slow":
+        return ComparisonGuard("slow", classes, worse, None)
+    return ComparisonGuard("ttft" if metric == "ttft" else "tpot", classes, worse, reader.number("fine"))
+
+
+def _start(top: _Reader, problems: list[Problem]) -> Start | None:
+    if top.take("start") is None:
+        return None
+    reader = _Reader(top.given["start"], "start", "start", problems)
+    at, zone = reader.take("at"), reader.take("zone")
+    if not is_local_time(at):
+        reader.problem("at", at, "must be a local date and time", "such as 2026-08-03T03:00")
+    if not is_zone(zone):
+        reader.problem("zone", zone, "must be the name of a time zone", "such as Europe/Berlin or UTC")
+    latest_s = int(reader.number("latest_s", HOUR))
+    reader.end()
+    return Start(str(at), str(zone), latest_s)
+
+
+def is_local_time(value: object) -> bool:
+    if not isinstance(value, str) or not AT.fullmatch(value):
+        return False
+    try:
+        datetime.strptime(value, "%Y-%m-%dT%H:%M")
+    except ValueError:
+        return False
+    return True
+
+
+def is_zone(value: object) -> bool:
+    """`ZoneInfo` also opens paths and raises many things."""
+    return isinstance(value, str) and value in available_timezones()
+
+
+# What several fields must be together
+
+
+def _crossed(plan: Plan, approvals_needed: int) -> list[Problem]:
+    problems = [*_order(plan.steps), *_twice(plan.guards)]
+    if plan.approvals_needed < approvals_needed:
+        message = "the policy asks for more approvals"
+        problems.append(Problem("approvals.needed", plan.approvals_needed, message, f"{approvals_needed} to 10"))
+    judged = any(isinstance(guard, ComparisonGuard) and guard.metric in NEEDED for guard in plan.guards)
+    if plan.canaries and not judged:
+        message = "a canary passes when ttft or tpot is fine: at least one guard must look at them"
+        problems.append(Problem("guards", len(plan.guards), message, "a guard of ttft or tpot"))
+    return problems
+
+
+def _order(steps: Sequence[Step]) -> list[Problem]:
+    problems, share, canary = [], 0.0, False
+    for n, step in enumerate(steps):
+        path = f"steps[{n}]"
+        if isinstance(step, Shadow) and any(not isinstance(before, Shadow) for before in steps[:n]):
+            problems.append(Problem(f"{path}.mode", "shadow", "a shadow must come before every other step"))
+        if isinstance(step, Canary):
+            if step.share <= share:
+                allowed = f"more than {share:g}, up to {SHARE_MAX:g}"
+                problems.append(Problem(f"{path}.share", step.share, "the shares of canaries must grow", allowed))
+            share, canary = max(share, step.share), True
+        if isinstance(step, Switchback) and not canary:
+            problems.append(Problem(f"{path}.mode", "switchback", "a switchback must come after a canary"))
+        if isinstance(step, Switchback) and any(isinstance(before, Switchback) for before in steps[:n]):
+            problems.append(Problem(f"{path}.mode", "switchback", "a plan has one switchback at most"))
+        if isinstance(step, Full) and n < len(steps) - 1:
+            problems.append(Problem(f"{path}.mode", "full", "full must be the last step"))
+    return problems
+
+
+def _twice(guards: Sequence[Guard]) -> list[Problem]:
+    seen: set[tuple[str, str]] = set()
+    problems = []
+    for n, guard in enumerate(guards):
+        for key in _judges(guard):
+            if key in seen:
+                problems.append(Problem(f"guards[{n}]", " ".join(key).strip(), "two guards look at the same"))
+            seen.add(key)
+    return problems
+
+
+def _judges(guard: Guard) -> list[tuple[str, str]]:
+    if isinstance(guard, ComparisonGuard):
+        return [(guard.metric, name) for name in guard.classes]
+    return [(guard.metric, guard.request_class if isinstance(guard, PoolGuard) else "")]
+
+
+# Writing
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """Canonical: every default filled in. `parse(as_dict(plan))` is the plan."""
+    return {
+        "schema": SCHEMA,
+        "pools": list(plan.pools),
+        "steps": [_step_dict(step) for step in plan.steps],
+        "guards": [_guard_dict(guard) for guard in plan.guards],
+        "alpha": plan.alpha,
+        "hold": {"no_data_s": plan.no_data_s, "error_s": plan.error_s},
+        "approvals": {"needed": plan.approvals_needed, "expires_s": plan.approvals_expire_s},
+        **({"start": asdict(plan.start)} if plan.start else {}),
+    }
+
+
+def _step_dict(step: Step) -> dict[str, Any]:
+    fields = asdict(step)
+    return {"mode": fields.pop("mode"), **{key: value for key, value in fields.items() if value != ""}}
+
+
+def _guard_dict(guard: Guard) -> dict[str, Any]:
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(guard).items()}
+    if "request_class" in fields:
+        fields["class"] = fields.pop("request_class")
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def sha256(plan: Plan) -> str:
+    """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+    text = json.dumps(as_dict(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+DIRECT: dict[str, Any] = {"schema": SCHEMA, "steps": [{"mode": "full", "bake_s": 0}], "guards": []}
+
+
+def default_plan(
+    pools: Sequence[str], approvals_needed: int = 0, preview: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the page offers. With a preview, guards leave out the classes that it says hardly occur."""
+    classes = _occurring(preview)
+    guards = [dict(guard) for guard in DEFAULT_GUARDS]
+    for guard in guards:
+        if "classes" in guard:
+            guard["classes"] = [name for name in guard["classes"] if name in classes] or list(classes)
+    return {
+        "schema": SCHEMA,
+        "pools": sorted(pools),
+        "steps": [
+            {"mode": "shadow", "sample": 1.0, "for_s": 600},
+            {"mode": "canary", "share": 0.05, "for_s": 600, "max_s": HOUR},
+            {"mode": "canary", "share": 0.25, "for_s": 900, "max_s": HOUR, "then": "ask"},
+            {"mode": "full", "bake_s": 1800},
+        ],
+        "guards": guards,
+        "alpha": 0.01,
+        "hold": {"no_data_s": 1800, "error_s": 600},
+        "approvals": {"needed": approvals_needed, "expires_s": 7 * DAY},
+    }
+
+
+def _occurring(preview: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The classes with at least 1 % of the previewed requests; the judge leaves out rarer ones anyway."""
+    changed = (preview or {}).get("changed") or {}
+    total = changed.get("of") or 0
+    found = [name for name in CLASSES if total and changed["classes"][name]["of"] >= OCCURS * total]
+    return tuple(found) or CLASSES

@@ -1,0 +1,62 @@
+"""What routers get of a delivery: the split, and the document that the candidate's arm uses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.states import SPLIT
+from router.contract.redis.published import CandidateVersion, FullRollout, Rollout, SplitRollout
+from router.policy.schema import document as documents
+from router.policy.schema.diff import ParameterChange, diff
+
+# One admission queue, one breaker and one table of sessions serve both arms: these cannot differ between them.
+OF_THE_POOL = ("admission.share_", "admission.max_queue_", "failure.breaker_", "affinity.ttl_s")
+WARMUP_S = 10.0  # after a change of shares; requests that arrive sooner are not in the tallies
+
+
+def belongs_to_pool(path: str) -> bool:
+    return path.startswith(OF_THE_POOL)
+
+
+def held_back(live: dict[str, Any], candidate: dict[str, Any]) -> tuple[ParameterChange, ...]:
+    """Changes of the candidate that take effect when it goes live, not before."""
+    return tuple(change for change in diff(live, candidate) if belongs_to_pool(change.path))
+
+
+def split_document(live: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+    """The candidate's document with what belongs to the pool as live has it. Both in the current schema."""
+    return documents.apply_overrides(candidate, {change.path: change.old for change in held_back(live, candidate)})
+
+
+def rollout(delivery: Delivery | None, pool: str) -> Rollout:
+    """`delivery`: the latest of the policy, open or closed; None: it never had one."""
+    if delivery is None:
+        return FullRollout()
+    plan = plans.stored(delivery.plan)
+    if delivery.state not in SPLIT or pool not in plan.pools:
+        return FullRollout(generation=delivery.generation)
+    document = split_document(delivery.base.upgraded, delivery.candidate.upgraded)
+    return SplitRollout(
+        delivery=delivery.pk,
+        generation=delivery.generation,
+        salt=delivery.salt,
+        share=delivery.share,
+        shadow=delivery.shadow,
+        warmup_s=_warmup_s(plan, delivery.step),
+        slow=_slow(delivery.slow),
+        candidate=CandidateVersion(
+            version=delivery.candidate.number, sha256=documents.sha256(document), document=document
+        ),
+    )
+
+
+def _warmup_s(plan: plans.Plan, step: int) -> float:
+    entered = plan.steps[step]
+    if isinstance(entered, plans.Switchback):
+        return float(entered.washout_s)
+    return WARMUP_S if isinstance(entered, plans.Canary) else 0.0
+
+
+def _slow(stored: Mapping[str, list[float]]) -> dict[str, tuple[float, float, float]]:
+    return {name: (a, b, tau) for name, (a, b, tau) in stored.items()}

@@ -1,0 +1,76 @@
+"""Reading deliveries."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from controlplane.deliveries import approvals, freezes
+from controlplane.deliveries.models import Delivery, Freeze
+from controlplane.deliveries.states import OPEN, State, What
+from controlplane.policies.errors import NoSuchPolicy
+from controlplane.policies.models import Policy
+
+RELATED = ("policy", "candidate", "base")
+
+
+def deliveries(policy: Policy | None = None, states: Iterable[State] | None = None) -> QuerySet[Delivery]:
+    """Newest first."""
+    found = Delivery.objects.select_related(*RELATED)
+    if policy is not None:
+        found = found.filter(policy=policy)
+    return found if states is None else found.filter(state__in=list(states))
+
+
+def open_deliveries() -> QuerySet[Delivery]:
+    return deliveries(states=OPEN)
+
+
+def open_delivery(policy: Policy) -> Delivery | None:
+    return deliveries(policy, OPEN).first()
+
+
+def delivery(pk: int) -> Delivery:
+    found = deliveries().filter(pk=pk).first()
+    if found is None:
+        raise NoSuchPolicy(f"there is no delivery {pk}")
+    return found
+
+
+def waiting_for(person: str) -> list[Delivery]:
+    """Open deliveries that this person may approve."""
+    found = deliveries(states=(State.PROPOSED,)).prefetch_related("approvals")
+    return [each for each in found if not approval_refusal(each, person)]
+
+
+def approval_refusal(delivery: Delivery, person: str) -> str:
+    """Why this person cannot approve it; empty when they can."""
+    approvers = [approval.person for approval in delivery.approvals.all()]
+    return approvals.refusal(person, delivery.proposer, delivery.drafters, approvers)
+
+
+def digest(delivery: Delivery) -> str:
+    base = delivery.base
+    return approvals.digest(delivery.candidate.sha256, delivery.plan_sha256, base.number, base.sha256)
+
+
+def is_approved(delivery: Delivery, needed: int) -> bool:
+    given = delivery.approvals.values_list("person", "sha256")
+    return bool(delivery.emergency) or approvals.complete(given, digest(delivery), needed)
+
+
+def freeze_rules() -> list[freezes.Rule]:
+    return [
+        freezes.Rule(row.name, tuple(row.policies), row.start, row.end, row.zone, row.rrule, row.behaviour)
+        for row in Freeze.objects.filter(removed_at=None)
+    ]
+
+
+def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.Rule, freezes.Occurrence] | None:
+    return freezes.in_force(freeze_rules(), policy.name, now)
+
+
+def failed_before(policy: Policy, sha256: str) -> Delivery | None:
+    """The latest delivery of this document that a guard or a router aborted, or that was rolled back."""
+    ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK)).filter(candidate__sha256=sha256)
+    return ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[What.FAIL, What.TRIP])).first()

@@ -1,0 +1,234 @@
+"""The states of a delivery and every transition between them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Switchback
+
+GOOD_LOOKS = 3  # in a row end a hold
+HOLDS_IN_STEP = 3  # pause it: something comes and goes
+FREEZE = "freeze"  # the code of a hold that says nothing about the candidate
+
+
+class State(StrEnum):
+    PROPOSED = "proposed"  # waits for approvals
+    READY = "ready"  # waits for its start
+    ARMING = "arming"  # routers load both versions; live still decides everything
+    STEP = "step"  # a step runs and is judged
+    HOLDING = "holding"  # by itself: the step's clock stands, the share stays
+    WAITING = "waiting"  # the step has passed and asks for a person
+    PAUSED = "paused"  # needs a person
+    BAKING = "baking"  # the candidate is live and still watched
+    DELIVERED = "delivered"
+    FINISHED = "finished"  # every step has passed, and the plan has no `full`
+    ABORTED = "aborted"
+    ROLLED_BACK = "rolled_back"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    MISSED = "missed"
+
+
+CLOSED = frozenset(list(State)[list(State).index(State.DELIVERED) :])
+OPEN = frozenset(State) - CLOSED
+SPLIT = frozenset({State.ARMING, State.STEP, State.HOLDING, State.WAITING, State.PAUSED})  # routers hold both versions
+CARRIES = SPLIT - {State.ARMING}  # the candidate may decide requests
+
+
+class By(StrEnum):
+    PERSON = "person"
+    JUDGE = "judge"
+    ROUTER = "router"
+    SYSTEM = "system"  # the clock, a freeze, another publication
+
+
+class What(StrEnum):
+    STAY = "stay"  # a look that changes nothing
+    APPROVE = "approve"  # the last approval that was missing
+    REJECT = "reject"
+    EXPIRE = "expire"
+    WITHDRAW = "withdraw"
+    START = "start"
+    MISS = "miss"
+    ARMED = "armed"  # every live router has acknowledged
+    LATE = "late"  # one has not in time
+    PASS = "pass"  # noqa: S105  (a step)
+    ADVANCE = "advance"  # a person lets it pass
+    BLOCK = "block"  # the next block of a switchback
+    HOLD = "hold"
+    GOOD = "good"  # a look during a hold that finds nothing to hold for
+    PAUSE = "pause"
+    SET_ASIDE = "set_aside"
+    RESUME = "resume"
+    GIVE_UP = "give_up"  # paused for a day
+    ABORT = "abort"
+    FAIL = "fail"  # a guard
+    TRIP = "trip"  # a router
+    OVERTAKE = "overtake"  # another version was published
+    ROLL_BACK = "roll_back"  # an older version was brought back
+    DELIVER = "deliver"  # bake_s are over
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Where one thing leads from some states, and who may do it."""
+
+    what: What
+    start: frozenset[State]
+    to: State | None  # None: computed, see `_computed`
+    who: frozenset[By]
+
+
+def _rule(what: What, start: frozenset[State] | set[State], to: State | None, *who: By) -> Rule:
+    return Rule(what, frozenset(start), to, frozenset(who))
+
+
+_RUNNING = {State.STEP, State.HOLDING, State.WAITING}
+RULES: tuple[Rule, ...] = (
+    _rule(What.APPROVE, {State.PROPOSED}, State.READY, By.PERSON),
+    _rule(What.REJECT, {State.PROPOSED}, State.REJECTED, By.PERSON),
+    _rule(What.EXPIRE, {State.PROPOSED}, State.EXPIRED, By.SYSTEM),
+    _rule(What.WITHDRAW, {State.PROPOSED, State.READY}, State.WITHDRAWN, By.PERSON),
+    _rule(What.START, {State.READY}, None, By.PERSON, By.SYSTEM),
+    _rule(What.MISS, {State.READY}, State.MISSED, By.SYSTEM),
+    _rule(What.ARMED, {State.ARMING}, State.STEP, By.SYSTEM),
+    _rule(What.LATE, {State.ARMING}, State.PAUSED, By.SYSTEM),
+    _rule(What.PASS, {State.STEP}, None, By.JUDGE),
+    _rule(What.ADVANCE, _RUNNING, None, By.PERSON),
+    _rule(What.BLOCK, {State.STEP}, State.STEP, By.JUDGE),
+    _rule(What.HOLD, {State.STEP, State.HOLDING}, None, By.JUDGE, By.SYSTEM),
+    _rule(What.GOOD, {State.HOLDING}, None, By.JUDGE),
+    _rule(What.PAUSE, _RUNNING, State.PAUSED, By.PERSON, By.JUDGE, By.SYSTEM),
+    _rule(What.SET_ASIDE, _RUNNING | {State.PAUSED}, State.PAUSED, By.PERSON),
+    _rule(What.RESUME, {State.PAUSED}, State.ARMING, By.PERSON),
+    _rule(What.GIVE_UP, {State.PAUSED}, State.ABORTED, By.SYSTEM),
+    _rule(What.DELIVER, {State.BAKING}, State.DELIVERED, By.SYSTEM),
+    _rule(What.ABORT, OPEN - {State.BAKING}, State.ABORTED, By.PERSON, By.SYSTEM),
+    _rule(What.ABORT, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
+    _rule(What.FAIL, CARRIES, State.ABORTED, By.JUDGE),
+    _rule(What.FAIL, {State.BAKING}, State.ROLLED_BACK, By.JUDGE),
+    _rule(What.TRIP, SPLIT, State.ABORTED, By.ROUTER),
+    _rule(What.OVERTAKE, OPEN, State.ABORTED, By.PERSON),
+    _rule(What.ROLL_BACK, OPEN - {State.BAKING}, State.ABORTED, By.PERSON),
+    _rule(What.ROLL_BACK, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
+)
+TABLE: Mapping[tuple[What, State], Rule] = {(rule.what, start): rule for rule in RULES for start in rule.start}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What transitions change of a delivery."""
+
+    state: State
+    step: int = 0
+    generation: int = 0
+    share: float = 0.0  # 0–1
+    shadow: float = 0.0  # 0–1
+    clock_s: float = 0.0  # of the step, as of now
+    holds: tuple[dict[str, str], ...] = ()  # {code, text}
+    holds_in_step: int = 0
+    good_looks: int = 0
+    blocks: tuple[int, ...] = ()
+    block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the judge wants, with its grounds. services.judge_step applies it."""
+
+    what: What
+    why: str = ""
+    holds: tuple[dict[str, str], ...] = ()  # of HOLD: {code, text}
+    findings: tuple[dict[str, Any], ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)  # stored with the look
+    slow: dict[str, list[float]] | None = None  # new thresholds for the routers, with the next generation
+    memory: dict[str, Any] | None = None  # replaces what the judge kept
+
+
+class Refused(Exception):
+    """The state, or the plan, does not allow it."""
+
+
+def next_position(now: Position, what: What, plan: Plan, *, holds: tuple[dict[str, str], ...] = ()) -> Position:
+    """Where `what` leads. Refused when the table has no such transition."""
+    rule = TABLE.get((what, now.state))
+    if rule is None:
+        raise Refused(refusal(now.state, what))
+    if rule.to is None:
+        return _computed(now, what, plan, holds)
+    if what is What.BLOCK:
+        return _next_block(now, plan)
+    if rule.to is State.STEP:
+        return _enter(now, now.step, plan)
+    return _to(now, rule.to, what)
+
+
+def refusal(state: State, what: What) -> str:
+    starts = sorted(rule_start for (each, rule_start) in TABLE if each is what)
+    return f"the delivery is {state}: {what.replace('_', ' ')} needs one that is {' or '.join(starts) or 'never so'}"
+
+
+def _to(now: Position, state: State, what: What) -> Position:
+    moved = replace(now, state=state, good_looks=0, holds=())
+    ends_split = state in CLOSED and now.state in SPLIT
+    if ends_split or state in (State.ARMING, State.ROLLED_BACK) or what is What.SET_ASIDE:
+        return replace(moved, share=0.0, shadow=0.0, generation=now.generation + 1)
+    return moved
+
+
+def _computed(now: Position, what: What, plan: Plan, holds: tuple[dict[str, str], ...]) -> Position:
+    if what is What.START:
+        return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING, what)
+    if what is What.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
+        return _to(now, State.WAITING, what)
+    if what in (What.PASS, What.ADVANCE):
+        return _enter(now, now.step + 1, plan)
+    if what is What.HOLD:
+        return _held(now, holds)
+    looks = now.good_looks + 1
+    if looks < GOOD_LOOKS:
+        return replace(now, good_looks=looks)
+    return _to(now, State.STEP, what)
+
+
+def _held(now: Position, holds: tuple[dict[str, str], ...]) -> Position:
+    if now.state is State.HOLDING:
+        return replace(now, holds=holds, good_looks=0)
+    count = now.holds_in_step + any(hold["code"] != FREEZE for hold in holds)
+    state = State.PAUSED if count >= HOLDS_IN_STEP else State.HOLDING
+    return replace(now, state=state, holds=holds, holds_in_step=count, good_looks=0)
+
+
+def _enter(now: Position, step: int, plan: Plan) -> Position:
+    """The start of a step, with everything counted anew."""
+    if step == len(plan.steps):
+        return _to(now, State.FINISHED, What.PASS)
+    entered = plan.steps[step]
+    if isinstance(entered, Full):
+        return _promoted(now, step)
+    fresh = Position(State.STEP, step, now.generation + 1, blocks=now.blocks)
+    if isinstance(entered, Shadow):
+        return replace(fresh, shadow=entered.sample)
+    if isinstance(entered, Canary):
+        return replace(fresh, share=entered.share)
+    return replace(fresh, share=float(fresh.blocks[0]))
+
+
+def _promoted(now: Position, step: int) -> Position:
+    return Position(State.BAKING, step, now.generation + 1)
+
+
+def _next_block(now: Position, plan: Plan) -> Position:
+    block = now.block + 1
+    if not isinstance(plan.steps[now.step], Switchback):
+        raise Refused(f"step {now.step + 1} is no switchback")
+    if block >= len(now.blocks):
+        raise Refused("the switchback has no further block")
+    return replace(now, block=block, share=float(now.blocks[block]), generation=now.generation + 1)
+
+
+def runs(state: State) -> bool:
+    """Whether the clock of the step runs."""
+    return state is State.STEP
