@@ -10,13 +10,18 @@ ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 ROLE_SUMMARY: dict[str, str] = {
     "viewer": "sees everything, changes nothing",
     "operator": "also edits and publishes policies, applies fleets and starts experiments",
-    "admin": "also manages users, tokens and API keys",
+    "admin": "also manages users, tokens, API keys, freezes and notices",
 }
 
 _READ = frozenset(
     {"fleet:read", "policy:read", "experiments:read", "live:read", "receipts:read", "audit:read"},
 )
-_OPERATE = frozenset({"keys:read", "policy:write", "policy:publish", "experiments:write", "fleet:write"})
+_OPERATE = frozenset(
+    {
+        *("keys:read", "policy:write", "policy:publish"),
+        *("experiments:write", "fleet:write", "notes:write"),
+    }
+)
 _ADMIN = frozenset({"keys:write", "admin"})
 ROLE_SCOPES: dict[str, frozenset[str]] = {
     "viewer": _READ,
@@ -36,7 +41,8 @@ SCOPES: dict[str, str] = {
     "audit:read": "the audit log",
     "keys:read": "API keys of the routers' clients, without the secrets",
     "keys:write": "make, change and revoke API keys, say where one is required",
-    "admin": "users and tokens",
+    "notes:write": "put notes on the charts of a pool",
+    "admin": "users, tokens and channels of notices",
 }
 
 

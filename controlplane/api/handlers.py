@@ -16,6 +16,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError, Valida
 from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import ApiProblem, response
+from controlplane.notices.errors import InvalidChannel
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.conflicts import disputes
 from router.contract.problem import as_json
@@ -139,6 +140,7 @@ def install(api: NinjaAPI) -> None:
         ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
         policy_errors.PolicyInvalid: from_refusal,
+        InvalidChannel: lambda error: ApiProblem(422, detail=str(error), errors=[as_json(error.problem)]),
         policy_errors.NoSuchPolicy: lambda error: ApiProblem(404, detail=str(error)),
         ValidationError: from_validation,
         AuthenticationError: unauthenticated,

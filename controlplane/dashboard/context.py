@@ -16,7 +16,7 @@ PAGES = (
 )
 ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"), ("/password", "Change password"))
 KEYS = ("/keys/", "API keys")  # operators and administrators only
-USERS = ("/users/", "Users")  # administrators only
+ADMIN_PAGES = (("/users/", "Users"), ("/channels/", "Notices"))  # administrators only
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
     """`account_navigation` is the menu under the user's name."""
     user = getattr(request, "user", None)
     account = (
-        *((USERS,) if user is not None and can_administer(user) else ()),
+        *(ADMIN_PAGES if user is not None and can_administer(user) else ()),
         *((KEYS,) if user is not None and can_operate(user) else ()),
         *ACCOUNT_PAGES,
     )

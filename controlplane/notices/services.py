@@ -85,9 +85,10 @@ def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]
 
 
 def change_channel(row: Channel, changes: dict[str, Any], actor: Actor) -> Channel:
-    """`changes`: some of name, url, events, enabled. Raises InvalidChannel."""
+    """`changes`: some of name, url, events, enabled. Raises InvalidChannel. An unchanged URL is not checked again."""
     before = _audited(row)
-    values = _checked(row.kind, Terms(**{name: changes.get(name, getattr(row, name)) for name in Terms.__slots__}))
+    terms = Terms(**{name: changes.get(name, getattr(row, name)) for name in Terms.__slots__})
+    values = _checked(row.kind, terms, url_changed="url" in changes)
     with _name_free(values["name"]), transaction.atomic():
         Channel.objects.filter(pk=row.pk).update(**values)
         row.refresh_from_db()
@@ -130,12 +131,17 @@ def test_channel(row: Channel, actor: Actor) -> Notice:
     return notice
 
 
-def _checked(kind: str, terms: Terms) -> dict[str, Any]:
+def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
+    return change_channel(row, {"enabled": enabled}, actor)
+
+
+def _checked(kind: str, terms: Terms, *, url_changed: bool = True) -> dict[str, Any]:
     name = terms.name.strip()
     if not 0 < len(name) <= NAME_MAX:
         raise InvalidChannel("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
-    check = webhook_urls.check if kind == Kind.WEBHOOK else apprise_urls.check
-    check(terms.url)
+    if url_changed:
+        check = webhook_urls.check if kind == Kind.WEBHOOK else apprise_urls.check
+        check(terms.url)
     return {"name": name, "url": terms.url, "events": _checked_events(terms.events), "enabled": terms.enabled}
 
 

@@ -31,7 +31,7 @@ OPERATIONS = list(operations())
 
 def concrete(path):
     """With names and numbers that do not exist."""
-    for name in ("number", "key_id", "token_id", "version"):
+    for name in ("number", "key_id", "token_id", "channel_id", "version"):
         path = path.replace(f"{{{name}}}", "2147483000")
     return path.replace("{verb}", "stop").replace("{", "no-").replace("}", "")
 

@@ -1,0 +1,205 @@
+"""Channels of notices and their logs, for administrators; people's notes, for operators."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
+
+from controlplane.api.auth import needs
+from controlplane.api.body import Body
+from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.problems import ApiProblem, errors
+from controlplane.audit.services import actor_of
+from controlplane.notices import selectors, services
+from controlplane.notices.display import masked_url
+from controlplane.notices.models import Channel
+from fleet.models import Pool
+
+router = Router(tags=["notices"])
+
+EVENTS_HELP = "Names of events, groups such as delivery.*, or *"
+
+
+class ChannelOut(Schema):
+    id: int
+    name: str
+    kind: str
+    url: str = Field(description="Masked")
+    events: list[str]
+    enabled: bool
+    rotated_until: datetime | None = Field(description="Until then the secret before the last rotation signs too")
+    created_by: str
+    created_at: datetime
+
+
+class IssuedChannelOut(ChannelOut):
+    secret: str = Field(description="Of a webhook's signatures (Standard Webhooks); shown once, empty for Apprise")
+
+
+class ChannelIn(Body):
+    name: str = Field(min_length=1, max_length=services.NAME_MAX, pattern=r"\S")
+    kind: Literal["webhook", "apprise"] = "webhook"
+    url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/weir"])
+    events: list[str] = Field(["*"], min_length=1, max_length=100, description=EVENTS_HELP)
+    enabled: bool = True
+
+
+class ChannelChange(Body):
+    name: str | None = Field(None, min_length=1, max_length=services.NAME_MAX, pattern=r"\S")
+    url: str | None = Field(None, min_length=1, max_length=2000)
+    events: list[str] | None = Field(None, min_length=1, max_length=100, description=EVENTS_HELP)
+    enabled: bool | None = Field(None, description="false also ends the notices that wait")
+
+
+class NoticeOut(Schema):
+    id: int
+    message_id: str = Field(description="webhook-id: the same in every attempt")
+    event: str
+    subject: str
+    text: str
+    facts: dict[str, Any]
+    at: datetime
+    status: str = Field(description="waiting, sent or given up")
+    attempts: int
+    due_at: datetime = Field(description="Of the next attempt, while it waits")
+    ended_at: datetime | None
+    outcome: str = Field(description="Of the last attempt")
+
+
+class NoteIn(Body):
+    pool: str = Field(min_length=1, max_length=63)
+    text: str = Field(min_length=1, max_length=services.NOTE_MAX, pattern=r"\S", examples=["Switch 3 is replaced"])
+
+
+def channel_out(row: Channel) -> dict[str, Any]:
+    fields = ("name", "kind", "events", "enabled", "rotated_until", "created_by", "created_at")
+    return {"id": row.pk, "url": masked_url(row.url), **{name: getattr(row, name) for name in fields}}
+
+
+def _row(channel_id: int) -> Channel:
+    row = Channel.objects.filter(pk=channel_id).first()
+    if row is None:
+        raise ApiProblem(404, detail=f"there is no channel {channel_id}")
+    return row
+
+
+@router.get(
+    "/channels",
+    response={200: list[ChannelOut], **errors()},
+    operation_id="list_channels",
+    summary="Every channel",
+    auth=needs("admin"),
+)
+def list_channels(request: HttpRequest) -> Any:
+    return [channel_out(row) for row in Channel.objects.all()]
+
+
+@router.post(
+    "/channels",
+    response={201: IssuedChannelOut, **errors(409, 415, 422)},
+    operation_id="create_channel",
+    summary="Create a channel for notices",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("admin"),
+)
+def create_channel(request: HttpRequest, response: HttpResponse, payload: ChannelIn) -> Any:
+    terms = services.Terms(**payload.dict(exclude={"kind"}))
+    row, secret = services.create_channel(payload.kind, terms, actor_of(request))
+    response.headers["Cache-Control"] = "no-store"
+    return Status(201, {**channel_out(row), "secret": secret})
+
+
+@router.get(
+    "/channels/{channel_id}",
+    response={200: ChannelOut, **errors(404, 422)},
+    operation_id="get_channel",
+    summary="One channel",
+    auth=needs("admin"),
+)
+def get_channel(request: HttpRequest, channel_id: Number) -> Any:
+    return channel_out(_row(channel_id))
+
+
+@router.patch(
+    "/channels/{channel_id}",
+    response={200: ChannelOut, **errors(404, 415, 422)},
+    operation_id="change_channel",
+    summary="Change the given fields of a channel",
+    auth=needs("admin"),
+)
+def change_channel(request: HttpRequest, channel_id: Number, payload: ChannelChange) -> Any:
+    changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
+    return channel_out(services.change_channel(_row(channel_id), changes, actor_of(request)))
+
+
+@router.delete(
+    "/channels/{channel_id}",
+    response={204: None, **errors(404, 422)},
+    operation_id="delete_channel",
+    summary="Delete a channel with its log",
+    auth=needs("admin"),
+)
+def delete_channel(request: HttpRequest, channel_id: Number) -> Any:
+    services.delete_channel(_row(channel_id), actor_of(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/channels/{channel_id}/rotate",
+    response={200: IssuedChannelOut, **errors(404, 409, 415, 422)},
+    operation_id="rotate_channel",
+    summary="Make a new secret; the old one signs too for 24 hours",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("admin"),
+)
+def rotate_channel(request: HttpRequest, response: HttpResponse, channel_id: Number) -> Any:
+    row = _row(channel_id)
+    secret = services.rotate_secret(row, actor_of(request))
+    response.headers["Cache-Control"] = "no-store"
+    return {**channel_out(row), "secret": secret}
+
+
+@router.post(
+    "/channels/{channel_id}/test",
+    response={202: NoticeOut, **errors(404, 409, 415, 422)},
+    operation_id="test_channel",
+    summary="Send a test notice, also to a disabled channel; its outcome is in the log within seconds",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("admin"),
+)
+def test_channel(request: HttpRequest, channel_id: Number) -> Any:
+    return Status(202, services.test_channel(_row(channel_id), actor_of(request)))
+
+
+@router.get(
+    "/channels/{channel_id}/notices",
+    response={200: list[NoticeOut], **errors(404, 422)},
+    operation_id="list_notices",
+    summary="What a channel was sent in the last 30 days, newest first",
+    auth=needs("admin"),
+)
+def list_notices(
+    request: HttpRequest,
+    channel_id: Number,
+    limit: int = Query(50, ge=1, le=200),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only notices with a smaller id"),
+) -> Any:
+    return selectors.log_of(_row(channel_id), limit, before)
+
+
+@router.post(
+    "/notes",
+    response={204: None, **errors(404, 409, 415, 422)},
+    operation_id="write_note",
+    summary="Put a note on the charts of a pool; channels may subscribe to notes",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("notes:write"),
+)
+def write_note(request: HttpRequest, payload: NoteIn) -> Any:
+    pool = Pool.objects.filter(name=payload.pool, ephemeral_owner="").first()
+    if pool is None:
+        raise ApiProblem(404, detail=f"there is no pool {payload.pool}")
+    services.write_note(pool, payload.text, actor_of(request))
+    return Status(204, None)

@@ -1,0 +1,64 @@
+"""Forms of the Notices pages."""
+
+from typing import Any
+
+from django import forms
+
+from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.events import EVENTS, EVERY, choices
+from controlplane.notices.models import Kind
+from controlplane.notices.services import NAME_MAX, Terms
+
+
+def event_choices() -> list[tuple[str, str]]:
+    """With what each means."""
+    return [(name, f"{name}: {_meaning(name)}") for name in choices()]
+
+
+def _meaning(name: str) -> str:
+    if name == EVERY:
+        return "every event, including future ones"
+    return EVENTS.get(name, f"every event of this kind: {name.partition('.')[0]}")
+
+
+class ChannelForm(forms.Form):
+    name = forms.CharField(max_length=NAME_MAX, label="Name", help_text="Who reads it, for example “on call”.")
+    url = forms.CharField(
+        label="URL",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text="Not shown again beyond its host. Webhook: https://…; Apprise: SERVICE://…",
+    )
+    events = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Events")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["events"].choices = event_choices()  # type: ignore[attr-defined]
+
+    def refuse(self, error: InvalidChannel) -> None:
+        """Show a refusal of the service beside its field."""
+        path = error.problem.path.partition(".")[0]
+        self.add_error(path if path in self.fields else None, f"{str(error)[:1].upper()}{str(error)[1:]}.")
+
+
+class NewChannelForm(ChannelForm):
+    kind = forms.ChoiceField(
+        choices=[(Kind.WEBHOOK, "Webhook, signed"), (Kind.APPRISE, "Apprise")],
+        label="Kind",
+        help_text="Apprise reaches mail, Slack and others; it is an optional package.",
+    )
+    field_order = ("name", "kind", "url", "events")
+
+    def terms(self) -> Terms:
+        data = self.cleaned_data
+        return Terms(name=data["name"], url=data["url"], events=data["events"])
+
+
+class ChangeChannelForm(ChannelForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["url"].required = False
+        self.fields["url"].help_text = "Empty: the URL stays as it is."
+
+    def changes(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        return {name: data[name] for name in ("name", "events", *(("url",) if data["url"] else ()))}

@@ -1,0 +1,12 @@
+from django.urls import path
+
+from controlplane.notices import views
+
+urlpatterns = [
+    path("channels/", views.channels, name="channels"),
+    path("channels/<int:pk>", views.channel, name="channel"),
+    path("channels/<int:pk>/test", views.test, name="test-channel"),
+    path("channels/<int:pk>/enable", views.enable, name="enable-channel"),
+    path("channels/<int:pk>/rotate", views.rotate, name="rotate-channel"),
+    path("channels/<int:pk>/delete", views.delete, name="delete-channel"),
+]

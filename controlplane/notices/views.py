@@ -1,0 +1,120 @@
+"""The Notices pages, for administrators: channels and what they were sent."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts.decorators import admin_required
+from controlplane.audit.services import actor_of
+from controlplane.notices import selectors, services
+from controlplane.notices.display import masked_url
+from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.forms import ChangeChannelForm, NewChannelForm
+from controlplane.notices.models import Channel
+
+
+@admin_required
+@require_http_methods(["GET", "POST"])
+def channels(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return _list(request, NewChannelForm(initial={"events": ["*"]}))
+    form = NewChannelForm(request.POST)
+    if not form.is_valid():
+        return _list(request, form)
+    try:
+        row, secret = services.create_channel(form.cleaned_data["kind"], form.terms(), actor_of(request))
+    except InvalidChannel as error:
+        form.refuse(error)
+        return _list(request, form)
+    # No redirect: the secret must not pass through the session.
+    return _list(request, NewChannelForm(initial={"events": ["*"]}), issued={"name": row.name, "secret": secret})
+
+
+def _list(request: HttpRequest, form: NewChannelForm, issued: dict[str, str] | None = None) -> HttpResponse:
+    context = {"form": form, "rows": selectors.channel_rows(), "issued": issued}
+    return _private(request, "notices/channels.html", context, form)
+
+
+@admin_required
+@require_http_methods(["GET", "POST"])
+def channel(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Channel, pk=pk)
+    if request.method == "GET":
+        return _one(request, row, _filled(row))
+    form = ChangeChannelForm(request.POST)
+    if form.is_valid():
+        try:
+            services.change_channel(row, form.changes(), actor_of(request))
+        except InvalidChannel as error:
+            form.refuse(error)
+        else:
+            messages.success(request, f"Channel {row.name} saved.")
+            return redirect("channel", pk=pk)
+    return _one(request, row, form)
+
+
+def _filled(row: Channel) -> ChangeChannelForm:
+    return ChangeChannelForm(initial={"name": row.name, "events": row.events})
+
+
+def _one(
+    request: HttpRequest, row: Channel, form: ChangeChannelForm, issued: dict[str, str] | None = None
+) -> HttpResponse:
+    context = {
+        "channel": row,
+        "url": masked_url(row.url),
+        "form": form,
+        "log": selectors.log_of(row),
+        "issued": issued,
+    }
+    return _private(request, "notices/channel.html", context, form)
+
+
+def _private(request: HttpRequest, template: str, context: dict[str, Any], form: Any) -> HttpResponse:
+    response = render(request, template, context, status=422 if form.errors else 200)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@admin_required
+@require_POST
+def rotate(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Channel, pk=pk)
+    try:
+        secret = services.rotate_secret(row, actor_of(request))
+    except InvalidChannel as error:
+        messages.error(request, f"Not rotated: {error}.")
+        return redirect("channel", pk=pk)
+    return _one(request, row, _filled(row), issued={"name": row.name, "secret": secret})
+
+
+@admin_required
+@require_POST
+def test(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Channel, pk=pk)
+    services.test_channel(row, actor_of(request))
+    messages.success(request, f"A test notice for {row.name} is on its way; reload to see its outcome.")
+    return redirect("channel", pk=pk)
+
+
+@admin_required
+@require_POST
+def enable(request: HttpRequest, pk: int) -> HttpResponse:
+    """Enables a disabled channel and disables an enabled one, by the button's value."""
+    row = get_object_or_404(Channel, pk=pk)
+    enabled = request.POST.get("enabled") == "1"
+    services.set_enabled(row, enabled, actor_of(request))
+    messages.success(request, f"Channel {row.name} {'enabled' if enabled else 'disabled'}.")
+    return redirect("channel", pk=pk)
+
+
+@admin_required
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Channel, pk=pk)
+    services.delete_channel(row, actor_of(request))
+    messages.success(request, f"Channel {row.name} deleted, with its log.")
+    return redirect("channels")
