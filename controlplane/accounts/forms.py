@@ -22,7 +22,7 @@ def _new_password(label: str, help_text: str = "") -> forms.CharField:
 
 class UserForm(forms.Form):
     username = forms.CharField(max_length=150, label="Name", validators=[UnicodeUsernameValidator()])
-    password = _new_password("First password", "At least 10 characters. The user can change it.")
+    password = _new_password("First password", "At least 10 characters, not a common password. The user can change it.")
     role = forms.ChoiceField(choices=[(role, f"{role}: {ROLE_SUMMARY[role]}") for role in ROLES])
 
     def clean_username(self) -> str:
@@ -33,7 +33,7 @@ class UserForm(forms.Form):
 
     def clean_password(self) -> str:
         password: str = self.cleaned_data["password"]
-        validate_password(password)
+        validate_password(password, User(username=self.cleaned_data.get("username", "")))
         return password
 
 
@@ -43,7 +43,7 @@ class PasswordForm(forms.Form):
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
     )
-    new = _new_password("New password", "At least 10 characters.")
+    new = _new_password("New password", "At least 10 characters, not a common password, not your name.")
     again = _new_password("Repeat the new password")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:

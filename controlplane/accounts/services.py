@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import structlog
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, User
-from django.db import transaction
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from controlplane import env
@@ -19,6 +22,7 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.permissions import ROLES, SCOPES
 
+log = structlog.get_logger(__name__)
 ADMIN = "admin"
 LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
 
@@ -39,10 +43,22 @@ def ensure_admin() -> AdminAccess:
     password = None
     user = get_user_model().objects.filter(username=ADMIN).first()
     if user is None:
-        given = env.text("WEIR_ADMIN_PASSWORD")
+        given = _first_password()
         password = None if given else secrets.token_urlsafe(12)
         user = create_user(ADMIN, given or password or "", "admin", SYSTEM)
     return AdminAccess(ADMIN, password, ensure_token_file(user))
+
+
+def _first_password() -> str:
+    """WEIR_ADMIN_PASSWORD, empty when it is not set. BadSetting when it is too weak: the start ends."""
+    given = env.text("WEIR_ADMIN_PASSWORD")
+    try:
+        if given:
+            validate_password(given, get_user_model()(username=ADMIN))
+    except ValidationError as error:
+        faults = " ".join(error.messages)
+        raise env.BadSetting(f"WEIR_ADMIN_PASSWORD: {faults} Set another, or none: then one is made.") from None
+    return given
 
 
 def ensure_token_file(user: User) -> Path:
@@ -97,11 +113,12 @@ def set_active(user: User, active: bool, actor: Actor) -> None:
 
 @transaction.atomic
 def reset_password(user: User, actor: Actor) -> str:
-    """Set a random password and return it, to be shown once. The user's sessions end."""
+    """Set a random password and return it, to be shown once. The user's sessions and API tokens end."""
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     user.save(update_fields=["password"])
-    audit.record(actor, "user.reset_password", f"user {user.username}")
+    ended = ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
+    audit.record(actor, "user.reset_password", f"user {user.username}", "", None, {"tokens_revoked": ended})
     return password
 
 
@@ -111,6 +128,16 @@ def change_password(user: User, password: str, actor: Actor) -> None:
     user.set_password(password)
     user.save(update_fields=["password"])
     audit.record(actor, "user.change_password", f"user {user.username}")
+
+
+def record_failed_sign_in(username: str, address: str) -> None:
+    """An audit entry that names known users only: people type their password into the name field by mistake."""
+    known = get_user_model().objects.filter(username=username).exists()
+    subject = f"user {username}" if known else "an unknown name"
+    try:
+        audit.record(SYSTEM, "user.sign_in_failed", subject, after={"address": address[:64]})
+    except DatabaseError as error:  # a full disk: a sign-in does not depend on the log
+        log.warning("signin.not_audited", error=str(error))
 
 
 def _keep_an_admin(user: User) -> None:

@@ -1,6 +1,11 @@
-"""Throttles password guesses: Redis counts failed attempts per user name and address."""
+"""Throttles password guesses. Redis counts attempts per name and address, per name, and per address.
+
+An attempt is counted before its password is looked at, so that attempts at the same time cannot all pass. A right
+password takes its own attempt back. Without Redis every attempt is allowed.
+"""
 
 import hashlib
+import ipaddress
 
 import redis
 import structlog
@@ -9,38 +14,64 @@ from fleet.redis import connect
 from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
-ATTEMPTS = 8
 WINDOW_S = 900
+ATTEMPTS = 8  # in the window, for one name from one address
+NAME_ATTEMPTS = 40  # for one name from all addresses
+ADDRESS_ATTEMPTS = 40  # for all names from one address
 
 
-def key(username: str, address: str) -> str:
-    """Hashed, because people type their password into the name field by mistake."""
-    return f"{redis_keys.SIGNIN}:{hashlib.sha256(f'{username.lower()}|{address}'.encode()).hexdigest()[:32]}"
-
-
-def wait_s(username: str, address: str) -> int:
-    """Seconds until the next attempt is allowed; 0 means now. Without Redis every attempt is allowed."""
+def attempt(username: str, address: str) -> int:
+    """Count an attempt; seconds until the next one is allowed, 0 when this one is."""
+    counters = _counters(username, address)
     try:
-        name = key(username, address)
-        count = int(connect().get(name) or 0)
-        return 0 if count < ATTEMPTS else max(int(connect().ttl(name)), 1)
+        with connect().pipeline(transaction=True) as pipe:
+            for key in counters:
+                pipe.incr(key)
+                pipe.expire(key, WINDOW_S, nx=True)
+                pipe.ttl(key)
+            found = pipe.execute()
     except redis.RedisError as error:
         log.warning("signin.throttle_away", error=str(error))
         return 0
+    counts, ttls = found[0::3], found[2::3]
+    limits = counters.values()
+    return max(
+        (max(ttl, 1) for count, limit, ttl in zip(counts, limits, ttls, strict=True) if count > limit), default=0
+    )
 
 
-def failed(username: str, address: str) -> None:
+def succeeded(username: str, address: str) -> None:
+    """Forget the failures for this name. Those for other names from this address stay."""
+    together, name, place = _counters(username, address)
     try:
         with connect().pipeline(transaction=True) as pipe:
-            pipe.incr(key(username, address))
-            pipe.expire(key(username, address), WINDOW_S, nx=True)
+            pipe.delete(together, name)
+            pipe.decr(place)
+            pipe.expire(place, WINDOW_S, nx=True)
             pipe.execute()
     except redis.RedisError as error:
         log.warning("signin.throttle_away", error=str(error))
 
 
-def succeeded(username: str, address: str) -> None:
+def _counters(username: str, address: str) -> dict[str, int]:
+    """Key → limit: of name and address, of the name, of the address."""
+    name, place = username.lower(), _network(address)
+    return {
+        _key(f"{name}|{place}"): ATTEMPTS,
+        _key(f"name|{name}"): NAME_ATTEMPTS,
+        _key(f"address|{place}"): ADDRESS_ATTEMPTS,
+    }
+
+
+def _network(address: str) -> str:
+    """Whoever has one IPv6 address has 2^64 of them: a /64 counts as one."""
     try:
-        connect().delete(key(username, address))
-    except redis.RedisError as error:
-        log.warning("signin.throttle_away", error=str(error))
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address  # a unix socket
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else str(parsed)
+
+
+def _key(counted: str) -> str:
+    """Hashed, because people type their password into the name field by mistake."""
+    return f"{redis_keys.SIGNIN}:{hashlib.sha256(counted.encode()).hexdigest()[:32]}"

@@ -40,7 +40,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     username, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
     context: dict[str, Any] = {"next": target, "username": username}
-    wait = throttle.wait_s(username, address)
+    wait = throttle.attempt(username, address)
     if wait:
         context["wait_minutes"] = -(-wait // 60)
         response = render(request, "accounts/login.html", context, status=429)
@@ -48,7 +48,7 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
         return response
     user = authenticate(request, username=username, password=request.POST.get("password", ""))
     if user is None:
-        throttle.failed(username, address)
+        services.record_failed_sign_in(username, address)
         return render(request, "accounts/login.html", {**context, "wrong": True}, status=422)
     throttle.succeeded(username, address)
     login(request, user)
@@ -75,15 +75,15 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 def password(request: HttpRequest) -> HttpResponse:
     """Change the user's own password. Guesses at the current one are throttled as at sign-in."""
     user, address = _person(request), request.META.get("REMOTE_ADDR", "")
-    wait = throttle.wait_s(user.username, address) if request.method == "POST" else 0
+    wait = throttle.attempt(user.username, address) if request.method == "POST" else 0
     form = PasswordForm(request.POST if request.method == "POST" and not wait else None, user=user)
+    if form.is_bound and "current" not in form.errors:
+        throttle.succeeded(user.username, address)
     if form.is_valid():
         services.change_password(user, form.cleaned_data["new"], actor_of(request))
         update_session_auth_hash(request, user)
         messages.success(request, "Password changed. Your other sessions are signed out.")
         return redirect(HOME)
-    if "current" in form.errors:
-        throttle.failed(user.username, address)
     context = {"form": form, "wait_minutes": -(-wait // 60)}
     return render(request, "accounts/own_password.html", context, status=429 if wait else 422 if form.errors else 200)
 

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.utils import DatabaseError
 
-from controlplane import migrated
+from controlplane import env, migrated
 from controlplane.accounts.services import ensure_admin
 from controlplane.policies.services import ensure_default_policy
 from controlplane.up import CannotStart
@@ -37,6 +37,8 @@ def prepare(options: Options) -> str:
         ensure_default_policy()
         _apply_fleet(options)
         return password
+    except env.BadSetting as error:
+        raise CannotStart(str(error)) from error
     except (DatabaseError, OSError) as error:
         raise CannotStart(f"database {settings.DATABASES['default']['NAME']}: {error}") from error
     finally:

@@ -6,8 +6,12 @@ from django.contrib.auth.models import User
 
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.services import ensure_admin
+from controlplane.env import BadSetting
 from controlplane.permissions import role_of
 from controlplane.testing import ApiCaller
+from controlplane.up import CannotStart
+from controlplane.up.database import prepare
+from controlplane.up.plan import Options
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +37,26 @@ def test_a_given_password_is_taken_and_not_told(monkeypatch):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "given-by-the-operator")
     assert ensure_admin().password is None
     assert authenticate(username="admin", password="given-by-the-operator") is not None
+
+
+@pytest.mark.parametrize(("given", "fault"), [("short", "too short"), ("password123", "too common")])
+def test_a_weak_one_is_refused_and_nothing_is_made(monkeypatch, given, fault):
+    monkeypatch.setenv("WEIR_ADMIN_PASSWORD", given)
+    with pytest.raises(BadSetting, match=rf"WEIR_ADMIN_PASSWORD: .*{fault}.* Set another, or none"):
+        ensure_admin()
+    assert not User.objects.exists()
+
+
+def test_up_says_so_in_one_line(monkeypatch):
+    monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
+    with pytest.raises(CannotStart, match="WEIR_ADMIN_PASSWORD: This password is too short"):
+        prepare(Options(demo=False))
+
+
+def test_it_is_looked_at_only_when_the_user_is_made(monkeypatch):
+    ensure_admin()
+    monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
+    assert ensure_admin().password is None
 
 
 def test_a_changed_password_survives_the_next_start(monkeypatch):

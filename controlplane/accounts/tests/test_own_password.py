@@ -52,6 +52,8 @@ def test_the_audit_log_tells_it_without_the_password(nora):
     [
         ("current", "wrong", "The current password is wrong."),
         ("new", "short", "at least 10"),
+        ("new", "password123", "too common"),
+        ("new", "31415926535", "entirely numeric"),
         ("again", "something else", "The two passwords differ."),
     ],
 )
@@ -69,6 +71,12 @@ def test_guesses_at_the_present_password_are_slowed(nora):
     answer = change(client)
     assert answer.status_code == 429
     assert "Too many attempts" in answer.content.decode()
+
+
+def test_a_new_password_that_is_refused_is_no_guess(nora):
+    client = signed_in(nora)
+    for _ in range(throttle.ATTEMPTS + 1):
+        assert change(client, new="short").status_code == 422
 
 
 def test_the_menu_leads_there(nora):

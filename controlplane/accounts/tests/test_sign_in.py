@@ -1,8 +1,12 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.test import Client
 
 from controlplane.accounts import throttle
+from controlplane.audit.models import AuditEntry
 
 PASSWORD = "correct horse battery"
 
@@ -60,10 +64,83 @@ def test_failures_from_one_address_do_not_keep_another_out(live_redis, nora, cli
     assert sign_in(Client(REMOTE_ADDR="192.0.2.7")).status_code == 302
 
 
-def test_success_forgets_earlier_failures(live_redis, nora, client):
-    sign_in(client, "wrong")
-    sign_in(client)
-    assert live_redis.keys("weir:signin:*") == []
+def test_success_forgets_earlier_failures_of_the_name(live_redis, nora, client):
+    for _ in range(throttle.ATTEMPTS - 1):
+        sign_in(client, "wrong")
+    assert sign_in(client).status_code == 302
+    (place,) = live_redis.keys("weir:signin:*")  # of the address: its failures stay
+    assert int(live_redis.get(place)) == throttle.ATTEMPTS - 1
+    assert 0 < live_redis.ttl(place) <= throttle.WINDOW_S
+
+
+def test_attempts_at_the_same_time_cannot_all_pass(live_redis):
+    """Each is counted before its password is looked at."""
+    with ThreadPoolExecutor(16) as threads:
+        waits = list(threads.map(lambda _: throttle.attempt("nora", "192.0.2.1"), range(40)))
+    assert waits.count(0) == throttle.ATTEMPTS
+
+
+def test_many_names_from_one_address_are_slowed(live_redis):
+    waits = [throttle.attempt(f"user{n}", "192.0.2.1") for n in range(throttle.ADDRESS_ATTEMPTS + 1)]
+    assert waits[:-1] == [0] * throttle.ADDRESS_ATTEMPTS
+    assert waits[-1] > 0
+    assert throttle.attempt("user0", "192.0.2.2") == 0
+
+
+def test_one_name_from_many_addresses_is_slowed(live_redis):
+    waits = [throttle.attempt("nora", f"192.0.2.{n}") for n in range(throttle.NAME_ATTEMPTS + 1)]
+    assert waits[-2:] == [0, pytest.approx(throttle.WINDOW_S, abs=2)]
+    assert throttle.attempt("otto", "192.0.2.1") == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("", "", True),
+    ],
+)
+def test_addresses_of_one_ipv6_network_are_one(live_redis, one, other, same):
+    for _ in range(throttle.ATTEMPTS):
+        throttle.attempt("nora", one)
+    assert (throttle.attempt("nora", other) > 0) is same
+
+
+def test_a_success_after_the_window_leaves_no_counter_without_an_end(live_redis):
+    throttle.succeeded("nora", "192.0.2.1")
+    (place,) = live_redis.keys("weir:signin:*")
+    assert live_redis.ttl(place) > 0
+
+
+def test_a_failed_sign_in_is_audited_without_the_password(live_redis, nora, client):
+    sign_in(client, "a wrong password")
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.subject, entry.after) == (
+        "user.sign_in_failed", "user nora", {"address": "127.0.0.1"},
+    )  # fmt: skip
+    assert "a wrong password" not in str(AuditEntry.objects.values())
+
+
+def test_an_unknown_name_is_not_kept_in_the_audit_log(live_redis, db, client):
+    client.post("/login", {"username": "my-password-by-mistake" * 20, "password": "x"})
+    assert AuditEntry.objects.get().subject == "an unknown name"
+    assert "my-password" not in str(AuditEntry.objects.values())
+
+
+def test_a_throttled_attempt_writes_no_entry(live_redis, nora, client):
+    for _ in range(throttle.ATTEMPTS + 5):
+        sign_in(client, "wrong")
+    assert AuditEntry.objects.count() == throttle.ATTEMPTS
+
+
+def test_a_failed_sign_in_is_answered_when_the_audit_log_cannot_be_written(live_redis, nora, client, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr("controlplane.audit.services.record", refuse)
+    assert sign_in(client, "wrong").status_code == 422
 
 
 def test_what_was_typed_as_a_name_is_not_kept_in_redis(live_redis, nora, client):

@@ -38,6 +38,11 @@ def test_a_wrong_field_is_told_at_the_field(ada_client, field, value, said):
     assert said in answer.content
 
 
+def test_a_password_like_the_name_is_refused(ada_client):
+    form = {"username": "nora.of.weir", "password": "nora.of.weir", "role": "viewer"}
+    assert b"too similar to the username" in ada_client.post("/users/", form).content
+
+
 def test_a_role_can_be_changed(ada_client, vera):
     ada_client.post(f"/users/{vera.pk}", {"role": "operator"})
     assert role_of(fresh(vera)) == "operator"
@@ -56,11 +61,15 @@ def test_they_may_be_activated_again(ada_client, otto):
     assert fresh(otto).is_active
 
 
-def test_a_new_password_is_shown_once_and_ends_sessions(ada_client, otto, otto_client):
+def test_a_new_password_is_shown_once_and_ends_sessions_and_tokens(ada_client, otto, otto_client):
+    caller = api_caller(otto)
     answer = ada_client.post(f"/users/{otto.pk}", {"password": "reset"})
     password = re.search(rb"<code>([\w-]{16})</code>", answer.content)[1].decode()
     assert authenticate(username="otto", password=password) == otto
     assert otto_client.get("/policies/").status_code == 302
+    assert caller.get("/policies").status_code == 401
+    assert b"API tokens of otto are revoked" in answer.content
+    assert AuditEntry.objects.first().after == {"tokens_revoked": 1}
     assert password not in str(AuditEntry.objects.values())
 
 
