@@ -1,0 +1,67 @@
+"""Add, change and remove freezes, each with an audit entry."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.deliveries import freezes
+from controlplane.deliveries.models import Freeze
+from controlplane.policies.drafts.services import check_reason
+from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.policies.models import Policy
+from router.contract.problem import Problem
+
+NAME_MAX = 80
+FIELDS = ("name", "policies", "start", "end", "zone", "rrule", "behaviour", "reason")
+
+
+def freeze(pk: int) -> Freeze:
+    found = Freeze.objects.filter(pk=pk, removed_at=None).first()
+    if found is None:
+        raise NoSuchPolicy(f"there is no freeze {pk}")
+    return found
+
+
+def add_freeze(fields: Mapping[str, Any], actor: Actor) -> Freeze:
+    """`fields`: those of FIELDS. PolicyInvalid names every problem."""
+    checked = _checked({"policies": [], "rrule": "", "behaviour": "hold", **fields})
+    with transaction.atomic():
+        row = Freeze.objects.create(**checked, created_by=actor.name)
+        audit.record(actor, "freeze.add", f"freeze {row.name}", row.reason, None, row.as_dict())
+    return row
+
+
+def change_freeze(row: Freeze, changes: Mapping[str, Any], actor: Actor) -> Freeze:
+    before = row.as_dict()
+    checked = _checked({**before, **changes})
+    with transaction.atomic():
+        if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**checked):
+            raise Conflict(f"the freeze {row.name} was removed meanwhile", kind="gone")
+        row.refresh_from_db()
+        audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, before, row.as_dict())
+    return row
+
+
+@transaction.atomic
+def remove_freeze(row: Freeze, actor: Actor, reason: str = "") -> bool:
+    """From now on it stops nothing. False when it was removed before."""
+    removed = {"removed_at": timezone.now(), "removed_by": actor.name[:200]}
+    if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**removed):
+        return False
+    audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, row.as_dict(), None)
+    return True
+
+
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(fields.get("name", "")).strip()
+    problems = freezes.problems_of(fields, Policy.objects.values_list("name", flat=True), timezone.now())
+    if not 0 < len(name) <= NAME_MAX:
+        problems.insert(0, Problem("name", name[:NAME_MAX], "a freeze needs a name", f"1 to {NAME_MAX} characters"))
+    if problems:
+        raise PolicyInvalid("the freeze is not valid", tuple(problems))
+    reason = check_reason(str(fields.get("reason", "")))
+    return {**{field: fields[field] for field in FIELDS}, "name": name, "reason": reason}
