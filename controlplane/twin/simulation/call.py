@@ -38,9 +38,15 @@ class SimCall:
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
+    candidate: bool = False  # the candidate of two arms decides
+    arm_class: str = ""
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # no other request on its instance until its first token
     work: EngineRequest | None = None  # in the decoding engine
+
+    @property
+    def key(self) -> str:
+        return self.session or f"request {self.request.index}"
 
     @property
     def leased(self) -> int:
@@ -73,6 +79,9 @@ class SimCall:
             shadow.instance if shadow is not None else "",
             shadow.request_class if shadow is not None else "",
             shadow is not None and decision is not None and _way(shadow) != _way(decision),
+            self.candidate,
+            self.key,
+            self.arm_class,
         )
 
 

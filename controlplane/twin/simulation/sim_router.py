@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.index import Index
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
+from controlplane.twin.simulation.types import Arms
 from fleet.engine.request import EngineRequest as Work
 from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
+from router.policy.rules.classify import classify
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
@@ -18,10 +20,18 @@ SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)
 
 
 class SimRouter:
-    def __init__(self, endpoints: Sequence[SimEndpoint], index: Index, policy: Policy, shadow: Policy | None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[SimEndpoint],
+        index: Index,
+        policy: Policy,
+        shadow: Policy | None,
+        arms: Arms | None = None,
+    ) -> None:
         self._endpoints = endpoints
         self._index = index
-        self.policy = policy
+        self._policy = policy
+        self._arms = arms
         self._shadow = shadow
         self._ttl_s: int = policy["affinity.ttl_s"]
         self._affinity = Affinity()
@@ -39,6 +49,16 @@ class SimRouter:
         """By name, else by the conversation that its prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
+    def policy_of(self, call: SimCall) -> Policy:
+        return self._arms.candidate if self._arms is not None and call.candidate else self._policy
+
+    def assign(self, call: SimCall) -> None:
+        """To an arm, for good."""
+        if self._arms is not None:
+            call.candidate = self._arms.takes(call.key, call.sent_s)
+            cached = max(self._index.held(call).values(), default=0)
+            call.arm_class = classify(call.request.input_tokens, cached, self._policy)
+
     def decide(self, call: SimCall, now: float) -> Decision:
         """Decide now; the shadow policy decides the same without effect."""
         request = self._request(call, now)
@@ -47,7 +67,7 @@ class SimRouter:
                 self._fleet.replace(endpoint.position, endpoint.view())
         if self._shadow is not None:
             call.shadow = decide(request, self._fleet, self._shadow, call.draw)
-        call.decision = decide(request, self._fleet, self.policy, call.draw)
+        call.decision = decide(request, self._fleet, self.policy_of(call), call.draw)
         return call.decision
 
     def _request(self, call: SimCall, now: float) -> RoutingRequest:

@@ -19,7 +19,7 @@ from controlplane.twin.simulation.index import index_of
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.sim_router import SimRouter
 from controlplane.twin.simulation.transfers import SimTransfers
-from controlplane.twin.simulation.types import Simulated, TwinFleet, TwinOutcome
+from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
 from fleet.engine.request import EngineRequest
 from router.policy.types import Decision, Policy
@@ -41,15 +41,17 @@ def simulate(
     pacing: str,
     seed: int,
     shadow: Policy | None = None,
+    arms: Arms | None = None,
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
 ) -> TwinOutcome:
     """Play a trace against the fleet.
 
     `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: end of a closed loop; `shadow`: decides
-    beside the policy, without effect; `on_progress(done, total)` may raise to stop.
+    beside the policy, without effect; `arms`: a candidate decides some requests instead; `on_progress(done, total)`
+    may raise to stop.
     """
-    run = _Run(fleet, policy, requests, pacing, seed, shadow, duration_s, on_progress)
+    run = _Run(fleet, policy, requests, pacing, seed, shadow, arms, duration_s, on_progress)
     return run.outcome()
 
 
@@ -62,6 +64,7 @@ class _Run:
         pacing: str,
         seed: int,
         shadow: Policy | None,
+        arms: Arms | None,
         duration_s: float,
         on_progress: Progress | None,
     ) -> None:
@@ -77,7 +80,7 @@ class _Run:
         ]
         self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
-        self._sim_router = SimRouter(self._endpoints, index, policy, shadow)
+        self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
         self._transfers = SimTransfers(self._post, self._schedule)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
@@ -113,6 +116,7 @@ class _Run:
         admission = Admission(self._sim_router.queue, self._now)
         call = SimCall(request, self._now, admission, chain, session, self._turns, self._draws[request.index])
         self._turns += 1
+        self._sim_router.assign(call)
         self._choose(call)
 
     def _end(self, call: SimCall, outcome: str, code: str = "") -> None:
@@ -131,7 +135,7 @@ class _Run:
         """Decide, then send the request, let it wait or refuse it."""
         sim_router = self._sim_router
         decision = sim_router.decide(call, self._now)
-        step = call.admission.decided(decision, sim_router.policy, self._now, sim_router.able)
+        step = call.admission.decided(decision, sim_router.policy_of(call), self._now, sim_router.able)
         if isinstance(step, Decision):
             self._send(call, step)
         elif isinstance(step, Wait):

@@ -1,14 +1,23 @@
 """Input and results of the twin. Values only; seconds are virtual."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fleet.engine.engine_model import EngineModel
+from router.policy.types import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class TwinFleet:
     instances: Mapping[str, EngineModel]  # by instance id, as the router knows it
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Two policies that share a fleet: a request of the candidate arm keeps it for as long as it waits."""
+
+    candidate: Policy
+    takes: Callable[[str, float], bool]  # session and arrival in s: whether the candidate decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,10 @@ class Simulated:
     shadow_instance: str  # choice of the shadow policy in the same situation; "" without one
     shadow_class: str
     shadow_changed: bool  # another instance or flow, or a refusal
+    # While two arms share the fleet:
+    candidate: bool = False  # the candidate decided
+    key: str = ""  # the session as the router knows it, else a name of its own
+    arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
 
 
 @dataclass(frozen=True, slots=True)
