@@ -5,6 +5,7 @@ import asyncio
 import http
 import logging
 from collections.abc import Callable, Coroutine
+from io import BytesIO
 from typing import Any, Protocol
 
 from router.http import errors
@@ -52,7 +53,7 @@ class HttpExchange:
         self.takes_chunks = False
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
-        self._parts: list[bytes] = []
+        self._body = BytesIO()  # no list: chunks may be of one byte each
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
@@ -78,9 +79,9 @@ class HttpExchange:
     def feed(self, data: bytes) -> None:
         self._size += len(data)
         if self._size <= MAX_BODY and not self.response_complete:
-            self._parts.append(data)
+            self._body.write(data)
         else:
-            self._parts.clear()
+            self._body = BytesIO()
             self._wake()
 
     def feed_end(self) -> None:
@@ -109,8 +110,8 @@ class HttpExchange:
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()
-        parts, self._parts = self._parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        body, self._body = self._body, BytesIO()
+        return body.getvalue()
 
     async def _more(self) -> None:
         if not self._continued:

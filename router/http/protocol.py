@@ -13,7 +13,7 @@ from router.http import errors
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.http.exchange import HttpExchange
-from router.http.request_limits import BODY, NOTHING, HeadTooLarge, RequestLimits, head_too_large, too_late
+from router.http.request_limits import BODY, NOTHING, RequestLimits, too_late
 
 if TYPE_CHECKING:
     from router.http.server import HttpServer
@@ -67,8 +67,8 @@ class HttpProtocol(asyncio.Protocol):
         if not self._deaf:
             try:
                 self._limits.end_read()
-            except HeadTooLarge:
-                self._refuse(head_too_large())
+            except ErrorResponse as refusal:
+                self._refuse(refusal)
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -86,10 +86,10 @@ class HttpProtocol(asyncio.Protocol):
             rest = data[upgrade.args[0] :]
             return self._without_offer() + rest if self._offers else rest
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, HeadTooLarge):
-                self._refuse(head_too_large())
-            else:
-                self._refuse(ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {error}"))
+            found = error.__context__
+            if not isinstance(found, ErrorResponse):
+                found = ErrorResponse(400, "invalid_http", f"this is not HTTP/1.1: {error}")
+            self._refuse(found)
         return b""
 
     def _without_offer(self) -> bytes:
@@ -110,7 +110,10 @@ class HttpProtocol(asyncio.Protocol):
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._limits.awaited == BODY:  # a trailer, which is neither obeyed nor forwarded
+            self._limits.take_trailer(name, value)
+        else:
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._limits.check_head(self._target, self._headers)
@@ -134,6 +137,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def on_body(self, data: bytes) -> None:
+        self._limits.body_came = True
         if self._last is not None:
             self._last.feed(data)
 

@@ -9,20 +9,21 @@ HEAD_S = 20.0  # from the connection, or from a further request's first byte, to
 BODY_S = 60.0  # from a request's first incomplete read to the end of its body, also after an early response
 KEEP_ALIVE_S = 75.0  # between two requests; longer than the balancers in front, so that they close first
 MAX_HEAD = 64 * 1024  # bytes of target and headers
+MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are dropped
+MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without a byte of the body in between
 
 NOTHING, HEAD, BODY = range(3)  # what the client has to send
 
 Connection = TypeVar("Connection")
 
 
-class HeadTooLarge(Exception):
-    pass
-
-
 class RequestLimits(Generic[Connection]):
     """For one connection. `deadlines` expires the connection whose time is over."""
 
-    __slots__ = ("_connection", "_deadlines", "_head_bytes", "_read_bytes", "_timed", "awaited")
+    __slots__ = (
+        *("_connection", "_deadlines", "_framing_bytes", "_head_bytes", "_read_bytes", "_timed", "_trailer_bytes"),
+        *("awaited", "body_came"),
+    )
 
     def __init__(self, connection: Connection, deadlines: Deadlines[Connection]) -> None:
         self._connection = connection
@@ -31,29 +32,51 @@ class RequestLimits(Generic[Connection]):
         self._timed = NOTHING  # what the running deadline is for; NOTHING: none, or keep-alive
         self._head_bytes = 0  # of the head, in the reads before the present one
         self._read_bytes = 0
+        self._framing_bytes = 0  # since the body's last byte, in the reads before the present one
+        self._trailer_bytes = 0
+        self.body_came = False  # in the present read
 
     def begin_read(self, size: int) -> None:
         self._read_bytes = size
+        self.body_came = False
 
     def begin_head(self) -> None:
         if self._timed == NOTHING:
             self._deadlines.stop(self._connection)
         self.awaited = HEAD
+        self._trailer_bytes = 0
         self._head_bytes = -self._read_bytes  # the read may begin with the end of another request
 
     def check_head(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         if self._read_bytes > MAX_HEAD or self._head_bytes >= 0:
             size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
             if size > MAX_HEAD:
-                raise HeadTooLarge
+                raise _head_too_large()
+
+    def take_trailer(self, name: bytes, value: bytes) -> None:
+        self._trailer_bytes += len(name) + len(value) + 4
+        if self._trailer_bytes > MAX_TRAILERS:
+            raise ErrorResponse(431, "trailers_too_large", f"trailers may have at most {MAX_TRAILERS} bytes")
 
     def end_read(self) -> None:
         if self.awaited == HEAD:
             self._head_bytes += self._read_bytes
             if self._head_bytes > MAX_HEAD:
-                raise HeadTooLarge
+                raise _head_too_large()
+        elif self.awaited == BODY:
+            self._check_framing()
         if self._timed != self.awaited:
             self.restart()
+
+    def _check_framing(self) -> None:
+        """The parser keeps an unfinished trailer, however long, and skips chunk extensions without telling."""
+        if self.body_came or self._timed != BODY:
+            self._framing_bytes = 0
+            return
+        self._framing_bytes += self._read_bytes
+        if self._framing_bytes > MAX_FRAMING:
+            message = f"chunk heads and trailers may have at most {MAX_FRAMING} bytes without a byte of the body"
+            raise ErrorResponse(431, "trailers_too_large", message)
 
     def restart(self) -> None:
         """Give the client its whole time for what it has to send now."""
@@ -75,7 +98,7 @@ class RequestLimits(Generic[Connection]):
         self._deadlines.stop(self._connection)
 
 
-def head_too_large() -> ErrorResponse:
+def _head_too_large() -> ErrorResponse:
     return ErrorResponse(431, "headers_too_large", f"target and headers may have at most {MAX_HEAD} bytes")
 
 
