@@ -16,6 +16,7 @@ from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
+from router.tokenize.prompt import TOO_DEEP
 from router.upstream.response import EngineResponse
 
 # (call, prefill instance, decoder, the offload's record, body, new tokens of the prefill)
@@ -74,13 +75,17 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
     """None when the request cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
     offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill)
-    document = orjson.loads(call.request.body)
+    document = call.request.prompt.document
     why = _unable(prefiller, endpoint) or bodies.unsuited(document, call.api_path, endpoint.connector)
     if why or prefiller is None:
         offload.local("ineligible", why)
         return None
     flow = OFFLOADS[endpoint.connector]
-    return await flow(call, prefiller, endpoint, offload, document, decision.prefill_new_tokens)
+    try:
+        return await flow(call, prefiller, endpoint, offload, document, decision.prefill_new_tokens)
+    except orjson.JSONEncodeError:  # a part that does not belong to the prompt is nested too deeply
+        offload.local("ineligible", TOO_DEEP)
+        return None
 
 
 def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:

@@ -8,7 +8,9 @@ from router.http.errors import ErrorResponse
 
 MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
 LONG = len(str(MAX_BODY))
-AT_ONCE = 64 * 1024  # bytes; longer bodies are decompressed in a thread
+MAX_RATIO = 100  # plain bytes per compressed byte; text reaches 10, repeated text 30
+ANY_RATIO = 1024 * 1024  # plain bytes that may have any ratio
+AT_ONCE = 16 * 1024  # bytes; longer bodies are decompressed in a thread
 _WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
 
@@ -40,18 +42,23 @@ async def _decoded(body: bytes, encoding: bytes) -> bytes:
 
 
 def decompressed(body: bytes, window: int) -> bytes:
-    """Makes no more than MAX_BODY bytes of a small body."""
+    """Makes no more bytes than the limits allow."""
     unpacker = zlib.decompressobj(window)
+    most = min(MAX_BODY, max(ANY_RATIO, MAX_RATIO * len(body)))
     try:
-        plain = unpacker.decompress(body, MAX_BODY + 1)
+        plain = unpacker.decompress(body, most + 1)
     except zlib.error as error:
         raise ErrorResponse(
             400, "invalid_encoding", f"the body is not what its content-encoding says: {error}"
         ) from None
     if len(plain) > MAX_BODY:
         raise too_large()
-    if not unpacker.eof:
-        raise ErrorResponse(400, "invalid_encoding", "the compressed body ends too early")
+    if len(plain) > most:
+        message = f"the body inflates to more than {MAX_RATIO} times its size: send it less compressed, or plain"
+        raise ErrorResponse(413, "body_too_large", message)
+    if not unpacker.eof or unpacker.unused_data:
+        where = "ends too early" if not unpacker.eof else "has bytes after its end"
+        raise ErrorResponse(400, "invalid_encoding", f"the compressed body {where}")
     return plain
 
 

@@ -5,11 +5,13 @@ Nothing is checked in a standalone router without a key file; a request without 
 
 import asyncio
 import math
-import re
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from router.contract.pools import is_ephemeral
 from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
@@ -18,8 +20,8 @@ from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
 
 DEFAULT_OUTPUT = 512  # output tokens assumed for a request without a limit
+LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none
 ROUNDING_S = 0.001
-_OUTPUT = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9})')
 
 
 @dataclass(slots=True)
@@ -96,12 +98,19 @@ class ApiKeyAuth:
         incoming.headers = [header for header in incoming.headers if MARK not in header[1]]
         return key
 
+    def require(self, pools: Sequence[str]) -> None:
+        """Raises ErrorResponse when all of the pools require a key."""
+        ring = self.ring
+        if ring is None or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
+            return
+        if pools or ring.required_everywhere:
+            raise _missing(f"the pool {pools[0]}" if len(pools) == 1 else "every pool")
+
     async def admit(self, call: Call) -> None:
         """Check access to the pool and charge the limits. Raises ErrorResponse."""
-        key, ring = call.key, self.ring
+        key = call.key
         if key is None:
-            if ring is not None and ring.requires(call.pool.name, call.pool.ephemeral):
-                raise _missing(f"the pool {call.pool.name}")
+            self.require([call.pool.name])
             return
         if not key.serves(call.pool.name):
             message = f"the API key {key.name} does not allow the pool {call.pool.name}"
@@ -228,19 +237,28 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 
 def _reckoned(call: Call) -> int:
     """Upper estimate of the request's tokens: estimated prompt plus the output limit."""
-    limit = _OUTPUT.search(call.request.body)
-    output = int(limit[1]) if limit else DEFAULT_OUTPUT if call.api_path in LIMITS else 0
-    return call.prediction.prompt_tokens + output
+    return call.prediction.prompt_tokens + _output_limit(call.request.prompt.document, call.api_path)
+
+
+def _output_limit(document: Mapping[str, Any], api_path: str) -> int:
+    """The tokens that an engine may generate; the largest where an API has two names for the limit."""
+    if api_path not in LIMITS:
+        return 0
+    named = (document.get(name) for name in LIMITS[api_path])
+    given = [value for value in named if isinstance(value, int | float) and not isinstance(value, bool) and value > 0]
+    return min(int(max(given)), LARGEST_OUTPUT) if given else DEFAULT_OUTPUT
 
 
 def _used(call: Call) -> float:
-    """Tokens used: as reported by the engine, otherwise the estimate; 0 when no engine was asked."""
-    if not call.outcome.attempts:
+    """Tokens used: as the engine reports, else as a broken stream brought, else as estimated; 0 without an attempt."""
+    outcome, usage = call.outcome, call.outcome.usage
+    if not outcome.attempts:
         return 0.0
-    usage = call.outcome.usage
-    if usage is None or usage.prompt_tokens is None:
-        return 0.0 if call.charged is None else call.charged
-    return float(usage.prompt_tokens + (usage.output_tokens or 0))
+    if usage is not None and usage.prompt_tokens is not None:
+        return float(usage.prompt_tokens + (usage.output_tokens or 0))
+    if call.charged is not None and outcome.streamed and outcome.label in ("cancelled", "error"):
+        return float(call.prediction.prompt_tokens + outcome.events)
+    return 0.0 if call.charged is None else call.charged
 
 
 def _missing(what: str) -> ErrorResponse:

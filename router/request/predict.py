@@ -48,7 +48,7 @@ def _hash_blocks(call: Call) -> None:
         return
     try:
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
-    except NotTokenized as why:
+    except (NotTokenized, RecursionError) as why:
         state.untokenized, state.last_untokenized = state.untokenized + 1, str(why)
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES

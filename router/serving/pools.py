@@ -1,7 +1,8 @@
 """The pools that this router serves, and the choice of a request's pool."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.router_status import Load
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
@@ -58,6 +59,17 @@ class Pools:
             for name, pool in sorted(self._by_name_or_model.items())
             if name == pool.model or name in pool.aliases
         }
+
+    def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
+        """ErrorResponse when the request has no key and each pool that it may name requires one.
+
+        Checked before the body is read; ApiKeyAuth.admit checks the pool that the body names.
+        """
+        if key is not None or self.auth.ring is None:
+            return
+        named = headers.get(b"x-weir-pool", b"").decode("latin-1")
+        lasting = [pool.name for pool in self._pools.values() if not pool.ephemeral]
+        self.auth.require([named] if named in self._pools else lasting)
 
     def pick(self, header: str | None, model: str) -> Pool:
         """By header, else by model or pool name, else the only pool if the body or the pool names no model."""

@@ -17,7 +17,7 @@ from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
 from router.request.outcome import Attempt
-from router.serving import admit, relay
+from router.serving import admit, reading, relay
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.prepare import prepare
@@ -47,7 +47,9 @@ class Proxy:
         try:
             call.key = self._pools.auth.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)
-            prepare(call, incoming, own, await body.read(own, client), self._pools)
+            self._pools.require_key(call.key, own)
+            read, sent = await reading.read(await body.read(own, client), call.api_path)
+            prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
             await self._pools.auth.admit(call)

@@ -47,7 +47,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
     outcome.begun = True
     client.start(status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
-    passing = _Relay(call, client, strip)
+    passing = (_Relay if call.charged is None else _CountingRelay)(call, client, strip)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
@@ -110,6 +110,21 @@ class _Relay:
         if outcome.streamed and call.api_path == "/v1/messages":
             last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
         outcome.usage = last
+
+
+class _CountingRelay(_Relay):
+    """Counts events, which are charged when the stream ends before its usage comes."""
+
+    __slots__ = ()
+
+    def take(self, data: bytes) -> bool:
+        self._call.outcome.events += data.count(b"\n\n")
+        return super().take(data)
+
+    def take_event(self, chunk: bytes) -> bool | None:
+        full = super().take_event(chunk)
+        self._call.outcome.events += full is not None
+        return full
 
 
 def own_lines(call: Call) -> bytes:

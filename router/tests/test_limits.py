@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import PublishedKey
 from router.http.errors import ErrorResponse
-from router.limits.api_key_auth import ApiKeyAuth
+from router.limits.api_key_auth import DEFAULT_OUTPUT, LARGEST_OUTPUT, ApiKeyAuth, _used
 from router.limits.token_buckets import Bucket, Budget, TokenRequest, duration
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
-from router.tests.engine import USAGE, reply
+from router.tests.engine import USAGE, events, reply, write_chunk, write_head
 from router.tests.http.test_own_errors import code_of
 from router.tests.test_keys import ALICE, bearer, keyed
 
@@ -54,6 +54,67 @@ async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
     budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
     spent = 60_000 - budget.remaining(asyncio.get_running_loop().time())
     assert spent <= 20 * USED + 100
+
+
+def calls(w):
+    """The calls that have ended since."""
+    found, record = [], w.router.recorder.ended
+    w.router.recorder.ended = lambda call: (found.append(call), record(call))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "charged"),
+    [
+        ("/v1/completions", {"max_tokens": 700}, 700),
+        ("/v1/completions", {"metadata": {"max_tokens": 1}}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"metadata": {"max_tokens": 1}, "max_tokens": 700}, 700),
+        ("/v1/completions", {"prompt": '"max_tokens": 1'}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": None}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": 700.0}, 700),
+        ("/v1/completions", {"max_tokens": "1"}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": True}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": -5}, DEFAULT_OUTPUT),
+        ("/v1/completions", {"max_tokens": 10**15}, LARGEST_OUTPUT),
+        ("/v1/completions", {"max_completion_tokens": 1}, DEFAULT_OUTPUT),
+        ("/v1/chat/completions", {"messages": [], "max_tokens": 3, "max_completion_tokens": 700}, 700),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 700, "max_tokens": 1}, 700),
+        ("/v1/messages", {"messages": [], "max_tokens": 700}, 700),
+        ("/v1/embeddings", {"input": "x", "max_tokens": 700}, 0),
+    ],
+)
+async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, body, charged):
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=2_000))
+    ended = calls(w)
+    assert (await w.ask(path, headers=bearer(ALICE), **body)).status_code == 200
+    assert ended[0].charged == ended[0].prediction.prompt_tokens + charged
+
+
+async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world):
+    async def ten_events(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for _ in range(10):
+            write_chunk(writer, events()[0])
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        await engine.release.wait()
+
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=100_000), engine=ten_events)
+    ended = calls(w)
+    body = {"model": "llama", "prompt": "x" * 400, "stream": True, "max_tokens": 5_000}
+    async with w.client.stream("POST", "/v1/completions", json=body, headers=bearer(ALICE)) as answer:
+        seen = b""
+        async for part in answer.aiter_raw():
+            seen += part
+            if seen.count(b"data:") == 10:
+                break
+    await w.until(lambda: ended)
+    (call,) = ended
+    assert (call.outcome.label, call.outcome.events) == ("cancelled", 10)
+    assert _used(call) == call.prediction.prompt_tokens + 10
+    budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
+    spent = 100_000 - budget.remaining(asyncio.get_running_loop().time())
+    assert spent <= call.prediction.prompt_tokens + 10
 
 
 async def test_tokens_beyond_the_limit_are_refused(world):

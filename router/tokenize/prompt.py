@@ -9,11 +9,20 @@ import orjson
 import xxhash
 
 from router.policy.value import value
+from router.tokenize import bounds
 from router.tokenize.api_paths import UNCOMPUTED
+
+TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
 class InvalidBody(ValueError):
     """The message says what is wrong with the body."""
+
+    code = "invalid_json"
+
+
+class TooComplex(InvalidBody):
+    code = "json_too_complex"
 
 
 @value
@@ -28,20 +37,31 @@ class Prompt:
 
 
 def read(body: bytes, api_path: str) -> Prompt:
+    document = _parsed(body)
+    model = document.get("model", "")
+    if not isinstance(model, str):
+        raise InvalidBody("model: must be text")
+    try:
+        rendered, token_ids = RENDERERS[api_path](document)
+    except orjson.JSONEncodeError:  # the writer goes less deep than the parser
+        raise TooComplex(TOO_DEEP) from None
+    options = document.get("stream_options")
+    usage_asked = isinstance(options, dict) and options.get("include_usage") is True
+    stream = document.get("stream") is True
+    return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    why = bounds.exceeded(body)
+    if why:
+        raise TooComplex(why)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidBody(f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InvalidBody("the body must be a JSON object")
-    model = document.get("model", "")
-    if not isinstance(model, str):
-        raise InvalidBody("model: must be text")
-    rendered, token_ids = RENDERERS[api_path](document)
-    options = document.get("stream_options")
-    usage_asked = isinstance(options, dict) and options.get("include_usage") is True
-    stream = document.get("stream") is True
-    return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
+    return document
 
 
 def session_of(document: dict[str, Any]) -> str | None:
@@ -63,7 +83,10 @@ def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
         return b"%b%b%b" % (body[:start], b'"stream_options":{"include_usage":true},', body[start:])
     options = document["stream_options"]
     given = options if isinstance(options, dict) else {}
-    return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
+    try:
+        return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
+    except orjson.JSONEncodeError:
+        raise TooComplex(TOO_DEEP) from None
 
 
 # One function per endpoint: (rendered prompt, number of token ids or None)
@@ -119,15 +142,22 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
 
 
 def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
+    """One prompt or several."""
+    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
+        return _one_prompt(prompt)
+    parts = [_one_prompt(part) for part in prompt]
+    counts = [count for _, count in parts if count is not None]
+    return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None
+
+
+def _one_prompt(prompt: object) -> tuple[bytes, int | None]:
     if isinstance(prompt, str):
         return prompt.encode(), None
     if not isinstance(prompt, list) or not prompt:
         return b"", None
     if isinstance(prompt[0], int):
         return _packed(prompt), len(prompt)
-    parts = [_text_or_ids(part) for part in prompt]
-    counts = [count for _, count in parts if count is not None]
-    return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None
+    return orjson.dumps(prompt), None  # the engine reports what is wrong with it
 
 
 def _packed(ids: list[Any]) -> bytes:

@@ -116,3 +116,13 @@ async def test_a_short_prompt_of_a_long_session_is_not_moved_again(pair: Build) 
     response = await world.ask(PROMPT + "and then?", user="ada")
     assert response.headers["x-weir-flow"] == "colocated"
     assert (await world.receipt(response))["cached_tokens"] >= 1984
+
+
+async def test_a_body_that_cannot_be_written_anew_is_not_offloaded(pair: Build) -> None:
+    world = await pair("nixl")
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    response = await world.ask(metadata={"x": deep})
+    assert (response.status_code, response.headers["x-weir-flow"]) == (200, "colocated")
+    assert (await world.receipt(response))["offload"] == "ineligible"
