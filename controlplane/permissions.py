@@ -18,11 +18,11 @@ _READ = frozenset(
 )
 _OPERATE = frozenset(
     {
-        *("keys:read", "policy:write", "policy:publish"),
+        *("keys:read", "policy:write", "policy:publish", "policy:approve", "policy:abort"),
         *("experiments:write", "fleet:write", "notes:write"),
     }
 )
-_ADMIN = frozenset({"keys:write", "admin"})
+_ADMIN = frozenset({"keys:write", "freeze:write", "admin"})
 ROLE_SCOPES: dict[str, frozenset[str]] = {
     "viewer": _READ,
     "operator": _READ | _OPERATE,
@@ -34,7 +34,10 @@ SCOPES: dict[str, str] = {
     "fleet:write": "apply a fleet, drain, restart and stop instances",
     "policy:read": "policies, versions and drafts",
     "policy:write": "create policies, edit drafts",
-    "policy:publish": "publish and roll back",
+    "policy:publish": "publish, deliver and roll back",
+    "policy:approve": "approve and reject deliveries of others",
+    "policy:abort": "abort, pause and set aside deliveries, nothing else: for alert managers",
+    "freeze:write": "add, change and remove freezes, and set the delivery rules of policies",
     "experiments:read": "experiments, traces and results",
     "experiments:write": "upload traces, start and cancel experiments",
     "receipts:read": "routing receipts of single requests",

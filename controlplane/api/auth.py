@@ -78,14 +78,14 @@ class TokenOrSession(AuthBase):
             raise ApiProblem(403, detail="the CSRF token is missing or wrong: reload the page, or use an API token")
         if principal is not None:
             for scope in self.scopes:
-                _check(principal, scope)
+                check(principal, scope)
         return principal
 
 
 needs = TokenOrSession  # `auth=needs("policy:read")` beside a route
 
 
-def _check(principal: Principal, scope: str) -> None:
+def check(principal: Principal, scope: str) -> None:
     """ApiProblem 403 with the missing scope and the users who can help."""
     if scope in principal.scopes:
         return

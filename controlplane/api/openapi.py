@@ -18,6 +18,8 @@ def _header(name: str, description: str, max_length: int) -> dict[str, Any]:
 IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer again, for 24 hours", 200)
 IF_MATCH = _header("If-Match", "The ETag from the last read; 412 when the resource has changed since", 80)
 
+IF_NONE_MATCH = _header("If-None-Match", "The ETag from the last read; 304 while it is the current one", 80)
+
 
 def headers(*parameters: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": list(parameters)}

@@ -218,7 +218,9 @@ def discard_draft(request: HttpRequest, name: str) -> Any:
 )
 def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:
     policy = selectors.policy(name)
-    made = services.publish(policy, actor_of(request), payload.reason, if_match=etags.if_match(request))
+    made = services.publish(
+        policy, actor_of(request), payload.reason, if_match=etags.if_match(request), abort_open=payload.abort_open
+    )
     etags.put(response, made.version.etag)
     return publication_out(made)
 

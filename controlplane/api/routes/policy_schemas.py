@@ -121,6 +121,7 @@ class DraftPatch(Body):
 
 class PublishIn(Body):
     reason: str = Field(max_length=services.REASON_MAX)
+    abort_open: bool = Field(False, description="End the open delivery, which is a conflict otherwise")
 
 
 class RollbackIn(Body):

@@ -1,0 +1,363 @@
+"""Deliveries over REST, through the same services as the pages."""
+
+import threading
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router, Status
+from ninja.params.functions import Query
+
+from controlplane.api import etags
+from controlplane.api.auth import caller, check, needs
+from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, IF_NONE_MATCH, ROW_MAX, Number, headers
+from controlplane.api.problems import errors
+from controlplane.api.routes.delivery_schemas import (
+    ActReason,
+    ApproveIn,
+    DeliverIn,
+    DeliveryOut,
+    FreezeChange,
+    FreezeIn,
+    FreezeOut,
+    LookOut,
+    RequiredReason,
+    RulesIn,
+    RulesOut,
+    delivery_out,
+    freeze_out,
+    look_out,
+)
+from controlplane.audit.services import actor_of
+from controlplane.deliveries import freezing, selectors, services
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.models import Delivery, Freeze
+from controlplane.policies import selectors as policies
+
+router = Router(tags=["deliveries"])
+
+WAIT_MAX_S = 60
+WAIT_STEP_S = 0.5
+WAITERS_MAX = 20  # each holds a thread and a database connection; further ones are answered at once
+_waiters = threading.BoundedSemaphore(WAITERS_MAX)
+CHANGES = {200: DeliveryOut, **errors(404, 409, 412, 415, 422)}
+
+
+def _answer(response: HttpResponse, row: Delivery) -> dict[str, Any]:
+    etags.put(response, row.etag)
+    return delivery_out(row)
+
+
+@router.post(
+    "/policies/{name}/draft/deliver",
+    response={201: DeliveryOut, **errors(404, 409, 412, 415, 422)},
+    operation_id="deliver_draft",
+    summary="Propose the draft as the candidate of a delivery",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
+)
+def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverIn) -> Any:
+    if payload.emergency:
+        check(caller(request), "admin")  # a narrow token of an administrator is not enough
+    policy = policies.policy(name)
+    pools = [pool.name for pool in policies.pools_of(policy)]
+    plan = payload.plan if payload.plan is not None else plans.default_plan(pools, policy.approvals_needed)
+    made = services.propose(
+        policy,
+        plan,
+        actor_of(request),
+        payload.reason,
+        if_match=etags.if_match(request),
+        again=payload.again,
+        emergency=payload.emergency,
+    )
+    return Status(201, _answer(response, made))
+
+
+@router.get(
+    "/policies/{name}/deliveries",
+    response={200: list[DeliveryOut], **errors(404, 422)},
+    operation_id="list_deliveries",
+    summary="Deliveries of a policy, newest first",
+    auth=needs("policy:read"),
+)
+def list_deliveries(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only deliveries with a smaller id"),
+) -> Any:
+    rows = selectors.deliveries(policies.policy(name)).prefetch_related("approvals")
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [delivery_out(row) for row in rows[:limit]]
+
+
+@router.get(
+    "/deliveries/{delivery_id}",
+    response={200: DeliveryOut, 304: None, **errors(404, 422)},
+    operation_id="get_delivery",
+    summary="One delivery; with If-None-Match and wait, as soon as it changes",
+    openapi_extra=headers(IF_NONE_MATCH),
+    auth=needs("policy:read"),
+)
+def get_delivery(
+    request: HttpRequest,
+    response: HttpResponse,
+    delivery_id: Number,
+    wait: int = Query(0, ge=0, le=WAIT_MAX_S, description="Seconds to wait for another ETag; then 304"),
+) -> Any:
+    row, seen = selectors.delivery(delivery_id), etags.if_none_match(request)
+    if row.etag == seen and _changes_within(row, wait):
+        row = selectors.delivery(delivery_id)
+    if row.etag == seen:
+        etags.put(response, row.etag)
+        return Status(304, None)
+    return _answer(response, row)
+
+
+def _changes_within(row: Delivery, seconds: float) -> bool:
+    if not seconds or not _waiters.acquire(blocking=False):
+        return False
+    try:
+        end = time.monotonic() + seconds
+        same = Delivery.objects.filter(pk=row.pk, revision=row.revision)
+        while same.exists():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(WAIT_STEP_S, left))
+        return True
+    finally:
+        _waiters.release()
+
+
+@router.get(
+    "/deliveries/{delivery_id}/looks",
+    response={200: list[LookOut], **errors(404, 422)},
+    operation_id="list_looks",
+    summary="The judge's looks of the last 30 days, newest first",
+    auth=needs("policy:read"),
+)
+def list_looks(
+    request: HttpRequest,
+    delivery_id: Number,
+    limit: int = Query(50, ge=1, le=200),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only looks with a smaller id"),
+) -> Any:
+    rows = selectors.delivery(delivery_id).looks.all()
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [look_out(row) for row in rows[:limit]]
+
+
+# What people do with one
+
+
+@router.post(
+    "/deliveries/{delivery_id}/approve",
+    response=CHANGES,
+    operation_id="approve_delivery",
+    summary="Approve exactly this document, plan and base; not for who saved the draft or proposed it",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:approve"),
+)
+def approve(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ApproveIn | None = None) -> Any:
+    row, seen = selectors.delivery(delivery_id), etags.if_match(request)
+    if payload is not None and payload.emergency:
+        check(caller(request), "admin")
+        return _answer(response, services.go_without(row, actor_of(request), payload.emergency, if_match=seen))
+    comment = payload.comment if payload else ""
+    return _answer(response, services.approve(row, actor_of(request), comment, if_match=seen))
+
+
+@router.post(
+    "/deliveries/{delivery_id}/reject",
+    response=CHANGES,
+    operation_id="reject_delivery",
+    summary="Reject a proposed delivery",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:approve"),
+)
+def reject(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    return _act(services.reject, request, response, delivery_id, payload.reason)
+
+
+@router.post(
+    "/deliveries/{delivery_id}/withdraw",
+    response=CHANGES,
+    operation_id="withdraw_delivery",
+    summary="Make the candidate of a delivery that has not started a draft again; only its proposer",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
+)
+def withdraw(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
+) -> Any:
+    return _act(services.withdraw, request, response, delivery_id, _reason(payload))
+
+
+@router.post(
+    "/deliveries/{delivery_id}/start",
+    response=CHANGES,
+    operation_id="start_delivery",
+    summary="Start a delivery that is ready",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
+)
+def start(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+    return _act(services.start, request, response, delivery_id, _reason(payload))
+
+
+@router.post(
+    "/deliveries/{delivery_id}/pause",
+    response=CHANGES,
+    operation_id="pause_delivery",
+    summary="Stop the step's clock; the candidate keeps its share",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:abort"),
+)
+def pause(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+    return _act(services.pause, request, response, delivery_id, _reason(payload))
+
+
+@router.post(
+    "/deliveries/{delivery_id}/set-aside",
+    response=CHANGES,
+    operation_id="set_delivery_aside",
+    summary="Pause, and let live decide every request meanwhile",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:abort"),
+)
+def set_aside(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
+) -> Any:
+    return _act(services.set_aside, request, response, delivery_id, _reason(payload))
+
+
+@router.post(
+    "/deliveries/{delivery_id}/resume",
+    response=CHANGES,
+    operation_id="resume_delivery",
+    summary="Start the paused step once more, with everything counted anew",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
+)
+def resume(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    return _act(services.resume, request, response, delivery_id, payload.reason)
+
+
+@router.post(
+    "/deliveries/{delivery_id}/advance",
+    response=CHANGES,
+    operation_id="advance_delivery",
+    summary="Go on to the next step, whatever the guards say",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:publish"),
+)
+def advance(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    return _act(services.advance, request, response, delivery_id, payload.reason)
+
+
+@router.post(
+    "/deliveries/{delivery_id}/abort",
+    response=CHANGES,
+    operation_id="abort_delivery",
+    summary="End it: live decides every request again within a second; after promotion the old version is live again",
+    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    auth=needs("policy:abort"),
+)
+def abort(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+    return _act(services.abort, request, response, delivery_id, _reason(payload))
+
+
+def _reason(payload: ActReason | None) -> str:
+    return payload.reason if payload else ""
+
+
+def _act(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> dict[str, Any]:
+    row = selectors.delivery(delivery_id)
+    return _answer(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
+
+
+# Rules and freezes
+
+
+@router.get(
+    "/policies/{name}/delivery-rules",
+    response={200: RulesOut, **errors(404)},
+    operation_id="get_delivery_rules",
+    summary="Who may publish without a delivery, and how many approvals a plan needs",
+    auth=needs("policy:read"),
+)
+def get_rules(request: HttpRequest, name: str) -> Any:
+    return policies.policy(name)
+
+
+@router.put(
+    "/policies/{name}/delivery-rules",
+    response={200: RulesOut, **errors(404, 415, 422)},
+    operation_id="set_delivery_rules",
+    summary="Set them",
+    auth=needs("freeze:write"),
+)
+def set_rules(request: HttpRequest, name: str, payload: RulesIn) -> Any:
+    return services.set_rules(policies.policy(name), actor_of(request), **payload.dict())
+
+
+@router.get(
+    "/freezes",
+    response={200: list[FreezeOut], **errors()},
+    operation_id="list_freezes",
+    summary="Times in which nothing starts, advances or goes live",
+    auth=needs("policy:read"),
+)
+def list_freezes(request: HttpRequest) -> Any:
+    return [freeze_out(row) for row in Freeze.objects.filter(removed_at=None)]
+
+
+@router.post(
+    "/freezes",
+    response={201: FreezeOut, **errors(409, 415, 422)},
+    operation_id="add_freeze",
+    summary="Add a freeze",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("freeze:write"),
+)
+def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
+    return Status(201, freeze_out(freezing.add_freeze(payload.dict(), actor_of(request))))
+
+
+@router.get(
+    "/freezes/{freeze_id}",
+    response={200: FreezeOut, **errors(404, 422)},
+    operation_id="get_freeze",
+    summary="One freeze",
+    auth=needs("policy:read"),
+)
+def get_freeze(request: HttpRequest, freeze_id: Number) -> Any:
+    return freeze_out(freezing.freeze(freeze_id))
+
+
+@router.patch(
+    "/freezes/{freeze_id}",
+    response={200: FreezeOut, **errors(404, 409, 415, 422)},
+    operation_id="change_freeze",
+    summary="Change the given fields of a freeze",
+    auth=needs("freeze:write"),
+)
+def change_freeze(request: HttpRequest, freeze_id: Number, payload: FreezeChange) -> Any:
+    changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
+    return freeze_out(freezing.change_freeze(freezing.freeze(freeze_id), changes, actor_of(request)))
+
+
+@router.delete(
+    "/freezes/{freeze_id}",
+    response={204: None, **errors(404, 422)},
+    operation_id="remove_freeze",
+    summary="Remove a freeze",
+    auth=needs("freeze:write"),
+)
+def remove_freeze(request: HttpRequest, freeze_id: Number) -> Any:
+    freezing.remove_freeze(freezing.freeze(freeze_id), actor_of(request))
+    return Status(204, None)

@@ -1,0 +1,188 @@
+"""Schemas of the delivery operations."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.utils import timezone
+from ninja import Field, Schema
+
+from controlplane.api.body import Body
+from controlplane.deliveries.freezing import NAME_MAX
+from controlplane.deliveries.models import Delivery, Freeze, Look
+from controlplane.deliveries.moving import clock_s
+from controlplane.policies.drafts.services import REASON_MAX
+
+STATES_HELP = "Open: proposed, ready, arming, step, holding, waiting, paused, baking. Others have ended"
+
+
+class VersionRef(Schema):
+    number: int
+    sha256: str
+
+
+class ApprovalOut(Schema):
+    by: str
+    comment: str
+    at: datetime
+
+
+class HoldOut(Schema):
+    code: str
+    text: str
+
+
+class LookOut(Schema):
+    id: int
+    at: datetime
+    state: str
+    step: int = Field(description="From 1")
+    generation: int
+    findings: list[dict[str, Any]] = Field(description="Per guard and class: estimate, lower, upper, n, cells, verdict")
+    proposal: str = Field(description="What the judge wanted; stay: nothing")
+    why: str
+    facts: dict[str, Any]
+
+
+class DeliveryOut(Schema):
+    id: int
+    etag: str = Field(description="Send as If-Match to act, as If-None-Match to wait for the next change")
+    policy: str
+    candidate: VersionRef
+    base: VersionRef = Field(description="Live when it was proposed")
+    state: str = Field(description=STATES_HELP)
+    open: bool
+    why: str = Field(description="The sentence of the latest transition")
+    by: str = Field(description="Who or what caused it")
+    what: str = Field(description="The latest transition; empty after the proposal")
+    step: int = Field(description="From 1")
+    steps: int
+    share: float = Field(description="0 to 1 of the requests, decided by the candidate now")
+    shadow: float = Field(description="0 to 1 of the requests, decided once more by the candidate now")
+    step_clock_s: float = Field(description="That the step has run; holds are not counted")
+    holds: list[HoldOut]
+    generation: int
+    plan: dict[str, Any]
+    plan_sha256: str
+    approvals: list[ApprovalOut]
+    approvals_needed: int
+    emergency: str
+    again: str
+    reason: str
+    proposed_by: str
+    proposed_at: datetime
+    ready_at: datetime | None
+    starts_at: datetime | None = Field(description="Instant of the plan's start")
+    started_at: datetime | None
+    state_at: datetime = Field(description="Since when it has been in this state")
+    promoted_at: datetime | None = Field(description="When the candidate went live")
+    ended_at: datetime | None
+    look: LookOut | None = Field(description="The latest judgement")
+
+
+class DeliverIn(Body):
+    plan: dict[str, Any] | None = Field(
+        None,
+        description="See docs/delivery.md; left out: shadow, canaries of 5 and 25 %, full",
+        examples=[{"steps": [{"mode": "canary", "share": 0.05, "for_s": 600}, {"mode": "full", "bake_s": 1800}]}],
+    )
+    reason: str = Field(max_length=REASON_MAX)
+    again: str = Field("", max_length=REASON_MAX, description="Why a document that failed before is tried again")
+    emergency: str = Field(
+        "", max_length=REASON_MAX, description="Why to go without approvals; requires the scope admin"
+    )
+
+
+class ActReason(Body):
+    reason: str = Field("", max_length=REASON_MAX)
+
+
+class RequiredReason(Body):
+    reason: str = Field(min_length=1, max_length=REASON_MAX)
+
+
+class ApproveIn(Body):
+    comment: str = Field("", max_length=REASON_MAX)
+    emergency: str = Field(
+        "", max_length=REASON_MAX, description="Go without the missing approvals, and why; requires the scope admin"
+    )
+
+
+class RulesOut(Schema):
+    direct: str = Field(description="Who may publish without a delivery: allowed, admin or never")
+    approvals_needed: int = Field(description="The least that a plan may ask for")
+
+
+class RulesIn(Body):
+    direct: Literal["allowed", "admin", "never"]
+    approvals_needed: int = Field(ge=0, le=10)
+    reason: str = Field(max_length=REASON_MAX)
+
+
+class FreezeOut(Schema):
+    id: int
+    name: str
+    policies: list[str] = Field(description="Empty: all")
+    start: str = Field(description="Of the first occurrence, local")
+    end: str
+    zone: str
+    rrule: str
+    behaviour: str
+    reason: str
+    created_by: str
+    created_at: datetime
+
+
+class FreezeIn(Body):
+    name: str = Field(min_length=1, max_length=NAME_MAX, examples=["weekends"])
+    policies: list[str] = Field([], max_length=1000, description="Empty: all")
+    start: str = Field(max_length=16, examples=["2026-12-24T18:00"], description="Of the first occurrence, local")
+    end: str = Field(max_length=16, examples=["2026-12-27T08:00"])
+    zone: str = Field(max_length=64, examples=["Europe/Berlin"])
+    rrule: str = Field("", max_length=200, examples=["FREQ=WEEKLY"], description="Left out: once")
+    behaviour: Literal["hold", "abort"] = Field("hold", description="What happens to deliveries that run")
+    reason: str = Field(max_length=REASON_MAX)
+
+
+class FreezeChange(Body):
+    name: str | None = Field(None, min_length=1, max_length=NAME_MAX)
+    policies: list[str] | None = Field(None, max_length=1000)
+    start: str | None = Field(None, max_length=16)
+    end: str | None = Field(None, max_length=16)
+    zone: str | None = Field(None, max_length=64)
+    rrule: str | None = Field(None, max_length=200)
+    behaviour: Literal["hold", "abort"] | None = None
+    reason: str | None = Field(None, max_length=REASON_MAX)
+
+
+COLUMNS = (
+    *("etag", "state", "why", "by", "what", "share", "shadow", "holds", "generation", "plan", "plan_sha256"),
+    *("emergency", "again", "reason", "proposed_by", "proposed_at", "ready_at", "starts_at", "started_at", "state_at"),
+    *("promoted_at", "ended_at"),
+)
+
+
+def delivery_out(row: Delivery) -> dict[str, Any]:
+    look = row.looks.first()
+    return {
+        "id": row.pk,
+        "policy": row.policy.name,
+        "candidate": {"number": row.candidate.number, "sha256": row.candidate.sha256},
+        "base": {"number": row.base.number, "sha256": row.base.sha256},
+        "open": row.is_open,
+        "step": row.step + 1,
+        "steps": len(row.plan["steps"]),
+        "step_clock_s": round(clock_s(row, timezone.now()), 1),
+        "approvals": [{"by": a.actor_name, "comment": a.comment, "at": a.at} for a in row.approvals.all()],
+        "approvals_needed": row.plan["approvals"]["needed"],
+        "look": look_out(look) if look else None,
+        **{name: getattr(row, name) for name in COLUMNS},
+    }
+
+
+def look_out(row: Look) -> dict[str, Any]:
+    fields = ("at", "state", "generation", "findings", "proposal", "why", "facts")
+    return {"id": row.pk, "step": row.step + 1, **{name: getattr(row, name) for name in fields}}
+
+
+def freeze_out(row: Freeze) -> dict[str, Any]:
+    return {"id": row.pk, **row.as_dict(), "created_by": row.created_by, "created_at": row.created_at}
