@@ -22,7 +22,7 @@ QUIET = {
     "httpx": {"level": "WARNING"},
     # A rejected request is explained in its response; crashes have events of their own.
     "django.request": {"level": "ERROR"},
-    "django.security.DisallowedHost": {"level": "ERROR"},
+    "django.security": {"level": "CRITICAL"},  # would write a traceback for each, which lets strangers fill the disk
 }
 
 

@@ -29,11 +29,10 @@ from controlplane.policies.drafts.services import (
     patch_draft,
     save_draft,
 )
-from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet.events import announce
-from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 __all__ = [
@@ -146,9 +145,6 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
         )
     if target.upgraded == live.upgraded:
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
-    if target.live_since is None:
-        message = f"v{to_number} was never live: only a delivery brings it there"
-        raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     return _publish(policy, live, document, actor, reason, rollback_of=to_number)

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from django.contrib import messages
@@ -22,7 +23,6 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.policies.publication import acknowledgement
 from controlplane.policies.selectors import scope_of
-from controlplane.policies.versions import next_number
 from router.policy.schema.diff import diff
 from router.policy.strategies import STRATEGIES
 
@@ -120,7 +120,6 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "draft": selectors.open_draft(policy),
         "ack": acknowledgement(policy.name, live.number, scope.pools),
         "history": _history(policy),
-        "previous": selectors.before(live),
         **permissions(request),
     }
     return render(request, "policies/policy.html", context)
@@ -128,18 +127,19 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
 
 def _history(policy: Policy) -> list[dict[str, Any]]:
     """Versions, newest first, each with its changes and how long it was live."""
-    versions = list(selectors.history(policy)[: HISTORY + 1])
-    rows: list[dict[str, Any]] = []
-    end: datetime | None = None
-    for version in versions:
-        since = version.live_since
-        live_for = timesince(since, end or timezone.now()) if since else ""
-        rows.append({"version": version, "live_for": live_for, "is_live": bool(since) and end is None, "changes": []})
-        end = since or end
-    older: PolicyVersion | None = None
-    for row, version in zip(reversed(rows), reversed(versions), strict=True):
-        row["changes"] = changes(older.upgraded, version.upgraded) if older else []
-        older = version if version.live_since else older
+    versions = list(selectors.history(policy).select_related("policy")[: HISTORY + 1])
+    ends: list[datetime | None] = [None, *(version.published_at for version in versions)]
+    rows = [
+        {
+            "version": version,
+            "live_for": timesince(version.published_at, end or timezone.now()),
+            "is_live": end is None,
+            "changes": [],
+        }
+        for version, end in zip(versions, ends, strict=False)
+    ]
+    for (newer, older), row in zip(pairwise(versions), rows, strict=False):
+        row["changes"] = changes(older.upgraded, newer.upgraded)
     return rows[:HISTORY]
 
 
@@ -147,7 +147,7 @@ def _history(policy: Policy) -> list[dict[str, Any]]:
 def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     policy = find(name)
     version, live = find_version(policy, number), selectors.live_version(policy)
-    before = selectors.before(version)
+    before = policy.versions.filter(number__lt=number).order_by("-number").first()
     scope = scope_of(policy)
     context = {
         "policy": policy,
@@ -195,7 +195,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
         "policy": policy,
         "old": old,
         "new": new,
-        "versions": selectors.history(policy)[:HISTORY],
+        "versions": selectors.history(policy).select_related("policy")[:HISTORY],
         "changes": changes(old.upgraded, new.upgraded),
         "raw": raw_diff(old.upgraded, new.upgraded, old.label, new.label),
     }
@@ -204,7 +204,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
 
 def _before(version: PolicyVersion) -> int:
     """The number of the version before this one; its own when it is the first."""
-    older = selectors.before(version)
+    older = version.policy.versions.filter(number__lt=version.number).order_by("-number").first()
     return older.number if older else version.number
 
 
@@ -258,7 +258,7 @@ def _confirm_rollback(
         "policy": policy,
         "live": live,
         "target": target,
-        "next": f"v{next_number(policy)}",
+        "next": f"v{live.number + 1}",
         "changes": changes(live.upgraded, target.upgraded),
         "raw": raw_diff(live.upgraded, target.upgraded, live.label, target.label),
         "reason": request.POST.get("reason") or default_reason(live, target),

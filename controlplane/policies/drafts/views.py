@@ -13,7 +13,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.deliveries.selectors import open_delivery
 from controlplane.policies import selectors, services
 from controlplane.policies.drafts import conflicts
 from controlplane.policies.drafts.editor import overrides, sections, strategy_of
@@ -21,7 +20,6 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
-from controlplane.policies.versions import next_number
 from controlplane.policies.views import (
     changes,
     find,
@@ -186,12 +184,11 @@ def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str,
         "policy": draft.policy,
         "draft": draft,
         "live": live,
-        "next": f"v{next_number(draft.policy)}",
+        "next": f"v{live.number + 1}",
         "moved": draft.based_on != live.number,
         "changes": changes(live.upgraded, draft.upgraded),
         "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
         "scope": scope_of(draft.policy),
-        "delivery": open_delivery(draft.policy),
         "reason": request.POST.get("reason", ""),
         **more,
     }
@@ -203,13 +200,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
     actor, reason = actor_of(request), request.POST.get("reason", "")
     try:
-        publication = services.publish(
-            policy,
-            actor,
-            reason,
-            if_match=request.POST.get("etag") or None,
-            abort_open=request.POST.get("abort_open") == "on",
-        )
+        publication = services.publish(policy, actor, reason, if_match=request.POST.get("etag") or None)
     except Conflict as error:
         return _not_published(request, policy, error)
     except PolicyInvalid as error:
@@ -235,9 +226,6 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if error.kind == "draft":  # somebody saved after the review: show their values
         said = [f"{error}. Look at the values below once more."]
         return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)
-    if error.kind == "open":
-        context = review_context(request, draft, said=[f"{error}."])
-        return render(request, "policies/review.html", context, status=409)
     return conflicts.page(request, policy, error, error.base)
 
 

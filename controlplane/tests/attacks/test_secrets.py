@@ -1,0 +1,157 @@
+"""A hunt for secrets: what only some may know appears in no page, answer, log or process list that others read."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from controlplane.tests.attacks.conftest import CANARY
+from controlplane.tests.real_up import CODE, environment
+
+pytestmark = [pytest.mark.attacks, pytest.mark.timeout(400)]
+
+CLIENT_KEY = "sk-weir-canary-4e1f-of-a-client-of-the-router"
+TYPED = "canary-9d27-typed-as-a-password"
+PAGES_MAX = 400
+ADD_VIEWER = """
+import django; django.setup()
+from django.contrib.auth.models import User
+from controlplane.accounts.services import SYSTEM, create_user
+user = User.objects.filter(username="spy").first() or create_user("spy", "Of-no-use-4711", "viewer", SYSTEM)
+from controlplane.accounts.models import ApiToken
+from controlplane.permissions import ROLE_SCOPES
+print(ApiToken.issue(user=user, name="spy", scopes=ROLE_SCOPES["viewer"])[1])
+from importlib import import_module
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+session = import_module(settings.SESSION_ENGINE).SessionStore()
+session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
+session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+session.create()
+print(session.session_key)
+"""
+
+
+class Spy:
+    """A viewer, with a session and a token."""
+
+    def __init__(self, target):
+        self.target = target
+        told = environment(target.weir.folder, DJANGO_SETTINGS_MODULE="controlplane.settings")
+        done = subprocess.run(
+            [sys.executable, "-c", ADD_VIEWER], cwd=CODE, env=told, capture_output=True, text=True, check=True
+        )
+        self.token, session = done.stdout.split()
+        self.cookie = f"sessionid={session}"
+
+    def page(self, path):
+        return self.target.request("web", "GET", path, Cookie=self.cookie, Host=f"127.0.0.1:{self.target.web}")
+
+    def call(self, path):
+        return self.target.request("web", "GET", path, Authorization=f"Bearer {self.token}")
+
+
+@pytest.fixture(scope="module")
+def spy(target):
+    """After traffic that carries secrets of its own."""
+    for header in ({"Authorization": f"Bearer {CLIENT_KEY}"}, {"x-api-key": CLIENT_KEY}):
+        body = '{"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}'
+        target.request("router", "POST", "/v1/chat/completions", body, **header)
+    target.request("web", "POST", "/login", f"username=admin&password={TYPED}")
+    return Spy(target)
+
+
+def crawled(spy):
+    """Every page that a viewer reaches by links, and what it holds."""
+    ahead, seen = ["/live", "/wall"], {}
+    while ahead and len(seen) < PAGES_MAX:
+        path = ahead.pop()
+        if path in seen:
+            continue
+        status, _, text = spy.page(path)
+        seen[path] = (status, text.decode(errors="replace"))
+        for link in re.findall(r'(?:href|hx-get)="(/[^"#]*)', seen[path][1]):
+            found = link.replace("&amp;", "&")
+            if found not in seen and not found.startswith(("/static/", "/logout")):
+                ahead.append(found)
+    return seen
+
+
+def secrets_of(target):
+    return {
+        "the environment of an engine": CANARY,
+        "the local token": target.token,
+        "a client's key": CLIENT_KEY,
+        "a password that somebody typed": TYPED,
+        "the secret key": (target.weir.folder / "secret_key").read_text().strip(),
+    }
+
+
+def leaks(target, texts):
+    """(where, which secret) for each secret found in `texts`, which are by where they came from."""
+    secrets = secrets_of(target)
+    return [(where, name) for where, text in texts.items() for name, secret in secrets.items() if secret in text]
+
+
+def test_no_page_shows_a_viewer_a_secret(target, spy):
+    pages = crawled(spy)
+    assert len(pages) > 25
+    assert {path: status for path, (status, _) in pages.items() if status >= 500} == {}
+    assert "/fleet/pools/real/" in pages
+    assert leaks(target, {path: text for path, (_, text) in pages.items()}) == []
+
+
+def test_no_answer_of_the_api_shows_a_viewer_a_secret(target, spy):
+    document = target.request("web", "GET", "/api/v1/openapi.json")[2]
+    paths = [path for path, methods in json.loads(document)["paths"].items() if "get" in methods]
+    names = {"name": ("default", "real", "demo", "demo-1", "local"), "number": ("1", "2"), "request_id": ("x",)}
+    texts = {}
+    for path in paths:
+        part = re.search(r"{(\w+)}", path)
+        for value in names.get(part[1], ("1",)) if part else ("",):
+            called = re.sub(r"{\w+}", value, path)
+            texts[called] = spy.call(called)[2].decode(errors="replace")
+    assert len(texts) > 30
+    assert leaks(target, texts) == []
+
+
+def test_no_receipt_no_metric_and_no_health_answer_holds_a_secret(target, spy):
+    texts = {path: target.request("router", "GET", path)[2].decode() for path in ("/metrics", "/healthz", "/v1/models")}
+    for receipt in json.loads(spy.call("/api/v1/receipts")[2])["receipts"]:
+        name = receipt["request_id"]
+        texts[name] = spy.call(f"/api/v1/receipts/{name}")[2].decode()
+    assert len(texts) > 3
+    assert leaks(target, texts) == []
+
+
+def test_no_log_holds_a_secret(target, spy):
+    logs = {
+        str(path): path.read_text(errors="replace") for path in target.weir.folder.glob("logs/**/*") if path.is_file()
+    }
+    assert logs
+    assert leaks(target, logs) == []
+
+
+def test_no_command_line_holds_a_secret(target, spy):
+    pids = {pid for pid, _ in target.weir.everything()}
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace") for pid in pids}
+    assert len(lines) > 6
+    assert leaks(target, lines) == []
+
+
+def test_nobody_else_on_the_host_reads_the_data_folder(target):
+    assert target.weir.folder.stat().st_mode & 0o077 == 0
+    private = [path for path in target.weir.folder.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o007]
+    assert [str(path) for path in private] == []
+
+
+def test_a_stranger_learns_nothing_from_errors(db):
+    client = Client(raise_request_exception=False)
+    for path in ("/nowhere", "/api/v1/nowhere", "/static/nowhere"):
+        text = client.get(path).content.decode()
+        assert "Traceback" not in text
+        assert str(CODE) not in text
