@@ -41,7 +41,7 @@ def test_a_request_without_a_session_has_a_key_of_its_own() -> None:
 
 
 def test_the_class_is_by_lives_thresholds_in_both_arms() -> None:
-    light = policy("round_robin", classes__heavy_new_tokens=256)
+    light = policy("round_robin", classes__warm_new_tokens=128, classes__heavy_new_tokens=256)
     played = play(
         [asks(0, session="a"), asks(1, 9.0, session="b")], policy=LIVE, arms=replace(arms("b"), candidate=light)
     )
