@@ -38,6 +38,7 @@ app.conf.update(
         "fleet.autoscale": every(5.0, "fleet.autoscale"),
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
+        "deliveries.judge": every(5.0, "deliveries.judge"),
         "keys.republish": every(2.0, "keys.republish"),
         "notices.send": every(2.0, "notices.send"),
         "notices.clean_up": every(3600.0, "notices.clean_up"),

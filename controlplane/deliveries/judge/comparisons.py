@@ -1,0 +1,132 @@
+"""Comparisons of the two arms, valid however often they are looked at. Pure.
+
+Sessions are assigned to arms, not requests, so sessions are independent and the requests of one are not. The standard
+error comes from cells, 64 buckets of sessions by hash, as in a cluster-randomised trial (Liang and Zeger 1986).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from router.contract.redis.delivery import Moments
+
+TUNED_FOR = 100  # requests, about, at which the confidence sequence is as narrow as it can be made
+LEAST_REQUESTS = 30  # in an arm
+LEAST_CELLS = 16  # effective ones, in an arm
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Candidate minus control: of means of ln ms, or of shares."""
+
+    difference: float
+    se: float
+    n: tuple[int, int]  # requests: candidate, control
+    cells: tuple[float, float]  # effective: candidate, control
+    control: float  # mean of control
+
+    @property
+    def is_enough(self) -> bool:
+        return min(self.n) >= LEAST_REQUESTS and min(self.cells) >= LEAST_CELLS
+
+    @property
+    def information(self) -> float:
+        """Requests that would say as much if every one of them were a difference between the arms."""
+        return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
+
+    def lower(self, alpha: float) -> float:
+        """Below the true difference at all times together, but for a probability of `alpha`."""
+        return self.difference - self._half_width(alpha)
+
+    def upper(self, alpha: float) -> float:
+        return self.difference + self._half_width(alpha)
+
+    def _half_width(self, alpha: float) -> float:
+        return half_width(self.se, self.information, alpha)
+
+
+def half_width(se: float, n: float, alpha: float) -> float:
+    """Of the one-sided asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, 2.2)."""
+    if not math.isfinite(se) or n <= 0:
+        return math.inf
+    squared = rho_squared(alpha)
+    deviations = math.sqrt(2 * (n * squared + 1) / (n * squared) * math.log1p(math.sqrt(n * squared + 1) / (2 * alpha)))
+    return se * deviations
+
+
+def rho_squared(alpha: float) -> float:
+    """The ρ² for which the sequence is narrowest at TUNED_FOR."""
+    logarithm = -2 * math.log(2 * alpha)
+    return (logarithm + math.log1p(logarithm)) / TUNED_FOR
+
+
+def effective_cells(counts: Sequence[int]) -> float:
+    """How many equal cells would weigh as much: (Σn)²/Σn² (Kish 1965)."""
+    squares = sum(n * n for n in counts)
+    return sum(counts) ** 2 / squares if squares else 0.0
+
+
+def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estimate | None:
+    """The difference of ln ms at equal prompt lengths; None while an arm is empty. One Moments for each cell."""
+    arms = (_summed(candidate), _summed(control))
+    if not all(one.n for one in arms):
+        return None
+    slope = pooled_slope(arms)
+    levels = [(one.y - slope * one.x) / one.n for one in arms]
+    variance = sum(
+        _variance([cell.y - slope * cell.x - cell.n * level for cell in cells if cell.n], one.n)
+        for cells, one, level in zip((candidate, control), arms, levels, strict=True)
+    )
+    mean_x = arms[1].x / arms[1].n
+    return _estimate(
+        [level + slope * mean_x for level in levels],
+        variance,
+        [[cell.n for cell in cells] for cells in (candidate, control)],
+    )
+
+
+def pooled_slope(arms: Sequence[Moments]) -> float:
+    """Of ln ms by ln prompt tokens within the arms; 0 where all prompts are equally long."""
+    spread = sum(one.xx - one.x * one.x / one.n for one in arms)
+    together = sum(one.xy - one.x * one.y / one.n for one in arms)
+    return together / spread if spread > 1e-9 * sum(one.xx for one in arms) else 0.0
+
+
+def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, int]]) -> Estimate | None:
+    """The difference of shares, from (hits, n) of each cell; None while an arm is empty."""
+    arms = [(sum(hits for hits, _ in cells), sum(n for _, n in cells)) for cells in (candidate, control)]
+    if not all(n for _, n in arms):
+        return None
+    levels = [hits / n for hits, n in arms]
+    variance = 0.0
+    for cells, (hits, n), level in zip((candidate, control), arms, levels, strict=True):
+        by_cells = _variance([hit - level * one for hit, one in cells if one], n)
+        # Few hits show hardly any variance, none shows none: it is at least a binomial's (Agresti and Caffo 2000).
+        smoothed = (hits + 1) / (n + 2)
+        variance += max(by_cells, smoothed * (1 - smoothed) / (n + 2))
+    return _estimate(levels, variance, [[n for _, n in cells] for cells in (candidate, control)])
+
+
+def _estimate(levels: Sequence[float], variance: float, counts: Sequence[Sequence[int]]) -> Estimate:
+    first, second = counts
+    return Estimate(
+        levels[0] - levels[1],
+        math.sqrt(variance),
+        (sum(first), sum(second)),
+        (effective_cells(first), effective_cells(second)),
+        levels[1],
+    )
+
+
+def _variance(residuals: Sequence[float], n: int) -> float:
+    """Of a mean of n requests, from the sums of the residuals of its cells."""
+    count = len(residuals)
+    if count < 2:
+        return math.inf
+    return count / (count - 1) * sum(one * one for one in residuals) / (n * n)
+
+
+def _summed(cells: Sequence[Moments]) -> Moments:
+    columns = ((one.n, one.y, one.yy, one.x, one.xx, one.xy) for one in cells)
+    n, *sums = map(sum, zip((0,) * 6, *columns, strict=True))
+    return Moments(int(n), *map(float, sums))

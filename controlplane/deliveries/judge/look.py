@@ -1,0 +1,125 @@
+"""From findings to a transition: what the judge proposes. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.memory import Memory
+from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Step, Switchback
+from controlplane.deliveries.states import Proposal, State, What
+
+Findings = Sequence[GuardFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Of the delivery, as it is looked at."""
+
+    plan: Plan
+    state: State
+    step: int
+    clock_s: float  # that the step has run, without its holds
+    block: int = 0  # of a switchback: the one in force
+    blocks: int = 0  # how many there are
+
+    @property
+    def current(self) -> Step:
+        return self.plan.steps[self.step]
+
+
+def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
+    """Failures come first: harm counts even where sums are in doubt or time is up."""
+    return _ended(at, findings) or _held(at, findings) or _next(at, findings, memory, now)
+
+
+def _ended(at: Situation, findings: Findings) -> Proposal | None:
+    failed = [each for each in findings if each.verdict == "fail"]
+    aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
+    if aborting:
+        return Proposal(What.FAIL, _texts(aborting))
+    if failed and at.state in (State.STEP, State.HOLDING, State.WAITING):
+        return Proposal(What.PAUSE, _texts(failed))
+    return None
+
+
+def _held(at: Situation, findings: Findings) -> Proposal | None:
+    if at.state not in (State.STEP, State.HOLDING):
+        return None
+    errors = [each for each in findings if each.verdict == "error"]
+    if errors:
+        holds = tuple({"code": each.metric, "text": _text(each)} for each in errors)
+        return Proposal(What.HOLD, _texts(errors), holds)
+    return Proposal(What.GOOD) if at.state is State.HOLDING else None
+
+
+def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
+    if at.state is not State.STEP or isinstance(at.current, Full):
+        return Proposal(What.STAY)
+    blind = _blind(at, findings, memory, now)
+    if blind is not None:
+        return blind
+    if isinstance(at.current, Switchback):
+        return _next_block(at, at.current, findings)
+    if isinstance(at.current, Shadow):
+        return _after_shadow(at, at.current, findings)
+    return _after_canary(at, at.current, findings)
+
+
+def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal | None:
+    """A switchback waits for its blocks, so it has no data for long and judges at its end."""
+    lacking = without_data(findings)
+    if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
+        return None
+    if now - memory.without_data < at.plan.no_data_s:
+        return None
+    return Proposal(What.PAUSE, f"no data for {at.plan.no_data_s} s: {_texts(lacking)}")
+
+
+def without_data(findings: Findings) -> list[GuardFinding]:
+    return [each for each in findings if each.needed and each.verdict == "no_data"]
+
+
+def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
+    if at.clock_s < step.for_s or without_data(findings):
+        return Proposal(What.STAY)
+    return Proposal(What.PASS, f"shadow for {step.for_s} s: nothing speaks against it")
+
+
+def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
+    if at.clock_s >= step.for_s and is_fine(findings):
+        return Proposal(What.PASS, f"{step.share:.0%} for {at.clock_s:.0f} s: {_texts(_needed(findings))}")
+    if at.clock_s < step.max_s:
+        return Proposal(What.STAY)
+    open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
+    return Proposal(What.PAUSE, f"not fine after {step.max_s} s: {_texts(open_ones) or 'no class was judged'}")
+
+
+def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal:
+    if at.clock_s < (at.block + 1) * step.block_s:
+        return Proposal(What.STAY)
+    if at.block + 1 < at.blocks:
+        return Proposal(What.BLOCK)
+    if is_fine(findings):
+        return Proposal(What.PASS, f"{step.pairs} pairs of blocks: {_texts(_needed(findings))}")
+    open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
+    return Proposal(What.PAUSE, f"not fine after {step.pairs} pairs: {_texts(open_ones) or 'no class was judged'}")
+
+
+def is_fine(findings: Findings) -> bool:
+    """Every needed guard that is judged, and at least one."""
+    verdicts = [each.verdict for each in _needed(findings) if each.verdict != "not_judged"]
+    return bool(verdicts) and all(verdict == "fine" for verdict in verdicts)
+
+
+def _needed(findings: Findings) -> list[GuardFinding]:
+    return [each for each in findings if each.needed and each.verdict != "not_judged"]
+
+
+def _text(finding: GuardFinding) -> str:
+    return f"{finding.pool}: {finding.text}" if finding.pool else finding.text
+
+
+def _texts(findings: Findings) -> str:
+    """At most three: the look has them all."""
+    shown = "; ".join(_text(each) for each in findings[:3])
+    return shown if len(findings) <= 3 else f"{shown}; {len(findings) - 3} more"

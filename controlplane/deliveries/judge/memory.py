@@ -1,0 +1,61 @@
+"""What the judge keeps from look to look, in Delivery.memory. Pure."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from controlplane.deliveries.judge.sums import Life
+from router.contract.redis.delivery import CellTally
+
+
+class Window(Struct, frozen=True, array_like=True):
+    """Requests that had ended by a look, and those of them that had failed: of each arm."""
+
+    at: float  # s, of the judge's clock
+    candidate: tuple[int, int]
+    control: tuple[int, int]
+
+
+class Block(Struct, frozen=True, array_like=True):
+    """One block of a switchback, when it was last looked at."""
+
+    number: int
+    candidate: bool  # it had the pool
+    classes: dict[str, CellTally]
+
+
+class PoolMemory(Struct):
+    generation: int = 0
+    since: float = 0.0  # s: first look at the generation
+    lives: dict[str, Life] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)  # of the generation, a few more than the breaker's
+    above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above
+    blocks: list[Block] = field(default_factory=list)
+    behind: float | None = None  # s: since when a router is behind
+
+
+class Memory(Struct):
+    pools: dict[str, PoolMemory] = field(default_factory=dict)
+    without_data: float | None = None  # s: since when a needed guard has no data
+    errors_before: float = 0.0  # 0–1 of control's requests as last seen; the breaker needs it while the candidate bakes
+
+    def of(self, pool: str, generation: int, now: float) -> PoolMemory:
+        """Of the pool in this generation: tallies and windows of an earlier one say nothing about it."""
+        known = self.pools.setdefault(pool, PoolMemory(since=now, generation=generation))
+        if known.generation != generation:
+            known.generation, known.since, known.lives, known.windows = generation, now, {}, []
+        return known
+
+
+def load(stored: dict[str, Any]) -> Memory:
+    """Empty when a step has just begun, or when another version of Weir wrote something else."""
+    try:
+        return msgspec.convert(stored, Memory, strict=False)
+    except msgspec.ValidationError:
+        return Memory()
+
+
+def dump(memory: Memory) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(memory, str_keys=True)
+    return found

@@ -1,0 +1,162 @@
+"""Every 5 s: look at each open delivery, let its transition happen, keep its routers splitting.
+
+What it needs from look to look is in the database, so that any control worker can take the next one.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+import structlog
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries import selectors, services
+from controlplane.deliveries.judge import evidence, look, memory
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.look import Situation
+from controlplane.deliveries.judge.memory import Memory
+from controlplane.deliveries.judge.pools import Looked, findings_of
+from controlplane.deliveries.judge.traffic import Traffic
+from controlplane.deliveries.judging import WATCHED
+from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.states import CARRIES, SPLIT, Proposal, State, What
+from fleet.redis import connect
+from router.contract.redis import redis_keys
+
+log = structlog.get_logger(__name__)
+KEPT = timedelta(days=30)
+EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
+ONE_OF = 12  # of them: one a minute
+PRUNED_EVERY_S = 3600
+RUNNING = frozenset({State.STEP, State.HOLDING, State.WAITING})
+
+
+def step(now: float | None = None) -> None:
+    """One delivery that cannot be judged does not keep the others from it: its watch runs out, and live serves."""
+    now = time.time() if now is None else now
+    for delivery in selectors.open_deliveries():
+        try:
+            judge(delivery, now)
+        except Exception:
+            log.exception("delivery.not_judged", delivery=delivery.pk)
+    prune(now)
+
+
+def judge(delivery: Delivery, now: float) -> Delivery:
+    """What is due by the clock, what routers say, the look, the watch."""
+    at, plan = datetime.fromtimestamp(now, UTC), plans.stored(delivery.plan)
+    if delivery.state == State.ARMING:
+        delivery = _learn(delivery, plan)
+    delivery = services.tick(delivery, at)
+    try:
+        stop = evidence.stop_of(delivery.pk, plan.pools) if delivery.state in SPLIT else None
+        traffic = evidence.read(delivery.pk)
+    except redis.RedisError as error:
+        return _blind(delivery, error, at)
+    if stop is not None:
+        return services.stopped(delivery, stop, at)
+    if delivery.state not in WATCHED:
+        return delivery
+    delivery = services.judge_step(delivery, proposal(delivery, plan, traffic, now), at)
+    if is_watched(delivery):
+        evidence.renew_watch(delivery.pk, delivery.generation, plan.pools)
+    return delivery
+
+
+def is_watched(delivery: Delivery) -> bool:
+    return delivery.state in RUNNING or (delivery.state in CARRIES and delivery.share > 0)
+
+
+def _learn(delivery: Delivery, plan: Plan) -> Delivery:
+    """Once for each arming: the step that follows tells the routers from when on a request is slow."""
+    limits = evidence.learned_limits(plan.pools, delivery.base.number)
+    if limits:
+        Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(slow=limits)
+        delivery.refresh_from_db()
+    return delivery
+
+
+def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
+    """Nothing can be judged, and nothing is: routers without a watch go back to live by themselves."""
+    if delivery.state not in (State.STEP, State.HOLDING):
+        return delivery
+    text = f"Redis does not answer: {error}"
+    finding = GuardFinding(metric="tallies", verdict="error", text=text)
+    held = Proposal(What.HOLD, text, ({"code": "tallies", "text": text},), (finding.as_dict(),))
+    return services.judge_step(delivery, held, at)
+
+
+def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float) -> Proposal:
+    began = time.perf_counter()
+    kept = memory.load(delivery.memory)
+    at = Situation(
+        plan=plan,
+        state=State(delivery.state),
+        step=delivery.step,
+        clock_s=clock_s(delivery, datetime.fromtimestamp(now, UTC)),
+        block=delivery.block,
+        blocks=len(delivery.blocks),
+    )
+    looked = Looked(delivery.generation, delivery.share, tuple(delivery.blocks), _previewed(delivery))
+    found = tuple(each for pool in plan.pools for each in findings_of(at, looked, pool, traffic, kept, now))
+    _notice_data(found, kept, now)
+    wanted = look.propose(at, found, kept, now)
+    return Proposal(
+        wanted.what,
+        wanted.why,
+        wanted.holds,
+        tuple(each.as_dict() for each in found),
+        facts=_facts(traffic, found, began),
+        memory=_to_keep(wanted.what, kept),
+    )
+
+
+def _to_keep(what: What, kept: Memory) -> dict[str, Any]:
+    """A new step begins with nothing but the usual errors, for the breaker while the candidate bakes."""
+    return memory.dump(Memory(errors_before=kept.errors_before) if what is What.PASS else kept)
+
+
+def _notice_data(found: tuple[GuardFinding, ...], kept: Memory, now: float) -> None:
+    if not look.without_data(found):
+        kept.without_data = None
+    elif kept.without_data is None:
+        kept.without_data = now
+
+
+def _facts(traffic: Traffic, found: tuple[GuardFinding, ...], began: float) -> dict[str, Any]:
+    return {
+        "routers": len(traffic.routers),
+        "tallies": len(traffic.tallies),
+        "guards": len(found),
+        "ms": round((time.perf_counter() - began) * 1000, 1),
+    }
+
+
+def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None]:
+    """By pool: the share of changed decisions that the newest preview on recorded traffic of the pool predicts."""
+
+    def of(pool: str) -> tuple[float, float] | None:
+        done = delivery.policy.previews.filter(pool=pool, draft_sha256=delivery.candidate.sha256, status="done")
+        for preview in done.order_by("-pk")[:5]:
+            if preview.trace.get("source") == "recorded" and preview.result:
+                changed = preview.result["changed"]
+                return float(changed["low"]), float(changed["high"])
+        return None
+
+    return of
+
+
+def prune(now: float) -> None:
+    """Once an hour, by whichever worker comes first."""
+    if not connect().set(redis_keys.lock_key("deliveries.prune"), "1", nx=True, ex=PRUNED_EVERY_S):
+        return
+    at = datetime.fromtimestamp(now, UTC)
+    Look.objects.filter(at__lt=at - KEPT).delete()
+    quiet = Look.objects.filter(at__lt=at - EVERY_LOOK, proposal=What.STAY).values_list("pk", flat=True)
+    thinned = [pk for pk in quiet if pk % ONE_OF]
+    for first in range(0, len(thinned), 500):
+        Look.objects.filter(pk__in=thinned[first : first + 500]).delete()

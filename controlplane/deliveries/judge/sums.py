@@ -1,0 +1,173 @@
+"""The tallies of all routers and their lives, added up for one pool. Pure.
+
+A router writes the whole of its tallies each time, so a tally that is read twice counts once. A router that starts anew
+begins another life; what its last life wrote stays and counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moments, ShadowTally
+from router.policy.types import CLASSES
+
+OLD_S = 15.0  # a router that serves the pool and has not written for longer: its tallies are too old to judge by
+
+Cells = Mapping[int, CellTally]
+NOTHING = CellTally()
+
+
+class Life(Struct, frozen=True, array_like=True):
+    """What the judge remembers of one router's life."""
+
+    written: int
+    changed_at: float  # s, of the judge's clock: when `written` last changed
+    n: int  # requests
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Of one pool in one generation."""
+
+    cells: Mapping[Arm, Mapping[str, Cells]] = field(default_factory=dict)  # by arm, class and cell
+    shadow: ShadowTally = field(default_factory=ShadowTally)
+    problems: tuple[str, ...] = ()  # why the sums may be wrong
+
+    def of(self, arm: Arm, name: str) -> Cells:
+        return self.cells.get(arm, {}).get(name, {})
+
+    def both(self, name: str) -> tuple[list[CellTally], list[CellTally]]:
+        """Of one class: candidate and control, only cells in which something was counted."""
+        return list(self.of("candidate", name).values()), list(self.of("control", name).values())
+
+    def total(self, arm: Arm) -> CellTally:
+        return added(tally for cells in self.cells.get(arm, {}).values() for tally in cells.values())
+
+    def by_cell(self, arm: Arm) -> Cells:
+        """All classes together."""
+        found: dict[int, list[CellTally]] = {}
+        for cells in self.cells.get(arm, {}).values():
+            for cell, tally in cells.items():
+                found.setdefault(cell, []).append(tally)
+        return {cell: added(tallies) for cell, tallies in found.items()}
+
+
+def gather(
+    tallies: Sequence[DeliveryTally],
+    unreadable: Sequence[str],
+    routers: Iterable[str],
+    known: Mapping[str, Life],
+    since: float,
+    now: float,
+) -> tuple[Evidence, dict[str, Life]]:
+    """The sums, and what to remember of each life.
+
+    `unreadable`: fields that hold no tally; `routers`: those that serve the pool now; `known`: what was remembered;
+    `since`: the first look at this generation.
+    """
+    lives = {_name(tally): _life(tally, known.get(_name(tally)), now) for tally in tallies}
+    problems = [f"the tally of {each} is unreadable" for each in unreadable]
+    problems += _fewer(lives, known)
+    problems += _old(tallies, lives, routers, since, now)
+    cells = {arm: _added_arm([tally.cells.get(arm, {}) for tally in tallies]) for arm in ("candidate", "control")}
+    shadow = _added_shadows([tally.shadow for tally in tallies])
+    return Evidence(cells, shadow, tuple(problems)), {**known, **lives}  # type: ignore[arg-type]
+
+
+def _name(tally: DeliveryTally) -> str:
+    return f"{tally.router}.{tally.life}"
+
+
+def _life(tally: DeliveryTally, known: Life | None, now: float) -> Life:
+    changed = known is None or known.written != tally.written
+    return Life(tally.written, now if changed or known is None else known.changed_at, _requests(tally))
+
+
+def _requests(tally: DeliveryTally) -> int:
+    counted = sum(cell.n for arm in tally.cells.values() for cells in arm.values() for cell in cells.values())
+    return counted + tally.shadow.n
+
+
+def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
+    """Tallies only grow; Redis has lost some."""
+    return [
+        f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
+        for name, before in known.items()
+        if before.n > (lives[name].n if name in lives else 0)
+    ]
+
+
+def _old(
+    tallies: Sequence[DeliveryTally], lives: Mapping[str, Life], routers: Iterable[str], since: float, now: float
+) -> list[str]:
+    newest = dict.fromkeys(routers, since)
+    for tally in tallies:
+        if tally.router in newest:
+            newest[tally.router] = max(newest[tally.router], lives[_name(tally)].changed_at)
+    return [
+        f"router {router} has not written its tally for {now - at:.0f} s"
+        for router, at in sorted(newest.items())
+        if now - at > OLD_S
+    ]
+
+
+def _added_arm(arms: Sequence[Mapping[str, Cells]]) -> dict[str, dict[int, CellTally]]:
+    """By class and cell; classes in the order of CLASSES."""
+    names = sorted({name for arm in arms for name in arm}, key=lambda name: (name not in CLASSES, name))
+    return {name: _added_cells([arm[name] for arm in arms if name in arm]) for name in names}
+
+
+def _added_cells(every: Sequence[Cells]) -> dict[int, CellTally]:
+    numbers = sorted({cell for cells in every for cell in cells})
+    return {cell: added(cells[cell] for cells in every if cell in cells) for cell in numbers}
+
+
+def added(tallies: Iterable[CellTally]) -> CellTally:
+    first, *others = [*tallies] or [NOTHING]
+    for one in others:
+        first = _plus(first, one)
+    return first
+
+
+def _plus(a: CellTally, b: CellTally) -> CellTally:
+    return CellTally(
+        a.n + b.n,
+        plus(a.ttft, b.ttft),
+        plus(a.tpot, b.tpot),
+        a.errors + b.errors,
+        a.refused + b.refused,
+        a.slow + b.slow,
+        a.cached_tokens + b.cached_tokens,
+        a.prompt_tokens + b.prompt_tokens,
+        a.sessions + b.sessions,
+        a.streamed + b.streamed,
+        a.ended + b.ended,
+        a.failed + b.failed,
+        a.turned_away + b.turned_away,
+    )
+
+
+def plus(a: Moments, b: Moments) -> Moments:
+    return Moments(a.n + b.n, a.y + b.y, a.yy + b.yy, a.x + b.x, a.xx + b.xx, a.xy + b.xy)
+
+
+def _added_shadows(shadows: Sequence[ShadowTally]) -> ShadowTally:
+    return ShadowTally(
+        n=sum(one.n for one in shadows),
+        changed=sum(one.changed for one in shadows),
+        refused_more=sum(one.refused_more for one in shadows),
+        raised=sum(one.raised for one in shadows),
+        to=_added_counts(one.to for one in shadows),
+        live_to=_added_counts(one.live_to for one in shadows),
+        sample=min((one.sample for one in shadows), default=0.0),
+        cpu_s=sum(one.cpu_s for one in shadows),
+    )
+
+
+def _added_counts(every: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for counts in every:
+        for name, count in counts.items():
+            found[name] = found.get(name, 0) + count
+    return found

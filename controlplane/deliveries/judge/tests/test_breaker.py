@@ -1,0 +1,56 @@
+import pytest
+
+from controlplane.deliveries.judge.breaker import after_promotion, breaker, kept, window
+from controlplane.deliveries.judge.memory import Window
+from controlplane.deliveries.judge.tests.traffic import evidence
+
+
+def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 10)) -> Window:
+    return Window(now, (ended, failed), control)
+
+
+@pytest.mark.parametrize(
+    ("ended", "failed", "control", "verdict"),
+    [
+        (100, 20, (1_000, 10), "fail"),
+        (19, 19, (1_000, 10), "inconclusive"),  # too few requests
+        (100, 4, (1_000, 0), "inconclusive"),  # less than 5 %
+        (20, 4, (1_000, 0), "inconclusive"),  # one client that repeats itself
+        (100, 20, (1_000, 100), "inconclusive"),  # control fails as well: an engine
+        (100, 20, (0, 0), "fail"),  # nothing to compare with
+    ],
+)
+def test_many_failures_of_the_candidate_alone_fail(
+    ended: int, failed: int, control: tuple[int, int], verdict: str
+) -> None:
+    assert breaker([], at(5, ended, failed, control)).verdict == verdict
+
+
+def test_only_the_last_half_minute_counts() -> None:
+    earlier = [at(0, 1_000, 0, (0, 0)), at(20, 2_000, 0, (0, 0))]
+    found = breaker(earlier, at(31, 2_100, 30, (500, 5)))
+    assert (found.verdict, found.n) == ("inconclusive", (1_100, 500))
+    assert breaker([*earlier, at(60, 2_100, 30, (500, 5))], at(95, 2_200, 60, (900, 5))).n == (100, 400)
+
+
+def test_windows_are_kept_for_a_minute() -> None:
+    assert [each.at for each in kept([at(0, 0, 0), at(50, 0, 0)], 70)] == [50]
+
+
+def test_a_window_has_both_arms() -> None:
+    found = window(evidence(1_000), 7.0)
+    assert found.at == 7.0
+    assert sum(found.candidate[:1]) + found.control[0] == 1_000
+
+
+@pytest.mark.parametrize(
+    ("errors", "ended", "before", "verdict"),
+    [
+        (50, 500, 0.0, "fail"),
+        (50, 500, 0.05, "inconclusive"),
+        (4, 20, 0.0, "inconclusive"),
+        (0, 0, 0.0, "inconclusive"),
+    ],
+)
+def test_after_promotion_the_usual_errors_are_the_measure(errors: int, ended: int, before: float, verdict: str) -> None:
+    assert after_promotion(errors, ended, before).verdict == verdict

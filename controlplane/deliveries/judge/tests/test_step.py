@@ -1,0 +1,432 @@
+"""The step, with the database and Redis: what routers write in, transitions and watches out."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.utils import timezone
+
+from controlplane.deliveries import services
+from controlplane.deliveries.judge import step
+from controlplane.deliveries.judge.step import judge
+from controlplane.deliveries.judge.tests.traffic import Cells, cells
+from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.states import State, What
+from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, WHY, proposed
+from controlplane.policies.models import Policy
+from controlplane.previews.models import Preview
+from fleet.models import Pool
+from router.contract import sketch
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryTally, ShadowTally, StopValue, WatchValue
+from router.contract.redis.receipt import Receipt
+from router.contract.redis.router_status import RouterStatus, ServedPool, Window
+
+TENTH = {**CANARY, "share": 0.1}
+BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
+POOL_GUARD = {"metric": "pool.ttft_p90_ms", "class": "warm", "above": 500, "for_s": 5}
+
+
+class Fleet:
+    """Routers as the judge sees them: their status and their tallies, at times of the test's own."""
+
+    def __init__(self, client: redis.Redis, *names: str) -> None:
+        self.client, self.names, self.written = client, names or ("r1",), 0
+        self.windows: dict[str, dict[str, Window]] = {}
+
+    def alive(self, delivery: Delivery, split: str = "on", generation: int | None = None) -> None:
+        generation = delivery.generation if generation is None else generation
+        served = ServedPool(policy="default", version=1, generation=generation, split=split)  # type: ignore[arg-type]
+        for name in self.names:
+            self.client.zadd(redis_keys.ROUTERS, {name: time.time()})
+            status = RouterStatus(id=name, at=time.time(), pools={"demo": served}, classes=self.windows)
+            self.client.set(redis_keys.router_key(name), codec.encode(status))
+
+    def write(self, delivery: Delivery, counted: Cells | None = None, **changes: Any) -> None:
+        """Every router the same."""
+        self.alive(delivery)
+        self.written += 1
+        for name in self.names:
+            given: dict[str, Any] = {
+                "delivery": delivery.pk,
+                "generation": delivery.generation,
+                "pool": "demo",
+                "router": name,
+                "life": "a",
+                "at": time.time(),
+                "written": self.written,
+                "cells": counted or {},
+            }
+            tally = DeliveryTally(**{**given, **changes})
+            field = redis_keys.delivery_field("demo", name, "a")
+            self.client.hset(redis_keys.delivery_key(delivery.pk), field, codec.encode(tally))
+
+    def watch(self) -> WatchValue | None:
+        return codec.decode(WatchValue, self.client.get(redis_keys.watch_key("demo")))
+
+
+@pytest.fixture
+def fleet(live_redis: redis.Redis) -> Fleet:
+    return Fleet(live_redis)
+
+
+def started(policy: Policy, *steps: dict[str, Any], fleet: Fleet, **more: Any) -> Delivery:
+    """In its first step."""
+    delivery = services.start(proposed(policy, *steps, **more), OTTO)
+    fleet.alive(delivery, "off")
+    delivery = judge(delivery, time.time())
+    assert delivery.state == State.STEP
+    return delivery
+
+
+def latest(delivery: Delivery) -> Look:
+    found = delivery.looks.first()
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def canary(policy: Policy, pool: Pool, fleet: Fleet) -> Delivery:
+    return started(policy, TENTH, FULL, fleet=fleet)
+
+
+def later(delivery: Delivery, seconds: float) -> float:
+    """A time so long after the start of the step."""
+    assert delivery.step_started_at is not None
+    return delivery.step_started_at.timestamp() + seconds
+
+
+def test_arming_ends_when_the_routers_have_acknowledged(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = services.start(proposed(policy, TENTH, FULL), OTTO)
+    fleet.alive(delivery, "off", generation=0)
+    assert judge(delivery, time.time()).state == State.ARMING
+    fleet.alive(delivery, "off")
+    assert judge(delivery, time.time()).state == State.STEP
+
+
+def test_the_watch_is_renewed_while_a_step_runs(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(400))
+    judge(canary, later(canary, 5))
+    watch = fleet.watch()
+    assert watch is not None
+    assert (watch.delivery, watch.generation) == (canary.pk, canary.generation)
+    assert 25 < fleet.client.ttl(redis_keys.watch_key("demo")) <= 30
+
+
+def test_a_look_is_stored_with_its_findings(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(4_000))
+    judge(canary, later(canary, 5))
+    look = latest(canary)
+    assert (look.proposal, look.state, look.generation) == (What.STAY, State.STEP, canary.generation)
+    found = {(each["metric"], each["class"]): each for each in look.findings}
+    assert found["ttft", "warm"]["pool"] == "demo"
+    assert sum(found["ttft", "warm"]["n"]) > 1_500
+    assert look.facts["routers"] == 1
+    json.dumps(look.findings, allow_nan=False)
+
+
+def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(12_000))
+    assert judge(canary, later(canary, 59)).state == State.STEP
+    fleet.write(canary, cells(12_000))
+    done = judge(canary, later(canary, 61))
+    assert (done.state, done.share) == (State.BAKING, 0.0)
+    assert done.why.startswith("10% for 61 s: demo: warm TTFT × ")
+    assert set(done.memory) == {"pools", "without_data", "errors_before"}
+    assert done.memory["pools"] == {}
+
+
+def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(factors={"heavy": 2.5}))
+    done = judge(canary, later(canary, 20))
+    assert (done.state, done.share, done.what) == (State.ABORTED, 0.0, What.FAIL)
+    assert "heavy TTFT" in done.why
+
+
+def test_harm_counts_while_somebody_has_paused_it(canary: Delivery, fleet: Fleet) -> None:
+    paused = services.pause(canary, OTTO)
+    fleet.write(paused, cells(factors={"heavy": 2.5}))
+    assert judge(paused, later(canary, 20)).state == State.ABORTED
+
+
+def test_paused_the_share_stays_watched_and_set_aside_it_does_not(canary: Delivery, fleet: Fleet) -> None:
+    paused = services.pause(canary, OTTO)
+    fleet.write(paused, cells(400))
+    judge(paused, later(canary, 10))
+    assert fleet.watch() is not None
+    fleet.client.delete(redis_keys.watch_key("demo"))
+    aside = services.set_aside(paused, OTTO)
+    fleet.alive(aside, "off")
+    judge(aside, later(canary, 15))
+    assert fleet.watch() is None
+    assert latest(aside).findings == []
+
+
+def test_two_routers_add_up(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
+    fleet = Fleet(live_redis, "r1", "r2")
+    delivery = started(policy, TENTH, FULL, fleet=fleet)
+    fleet.write(delivery, cells(1_000))
+    judge(delivery, later(delivery, 5))
+    arms = next(each for each in latest(delivery).findings if each["metric"] == "arms")
+    assert sum(arms["n"]) == 1_000
+
+
+def test_lost_tallies_hold_and_three_good_looks_end_it(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(4_000))
+    held = judge(canary, later(canary, 5))
+    fleet.write(held, cells(400))
+    held = judge(held, later(canary, 10))
+    assert (held.state, held.holds[0]["code"]) == (State.HOLDING, "tallies")
+    assert "and had 4000" in held.holds[0]["text"]
+    fleet.write(held, cells(4_400))
+    for seconds in (15, 20, 25):
+        held = judge(held, later(canary, seconds))
+        fleet.write(held, cells(4_400))
+    assert held.state == State.STEP
+
+
+def test_an_unreadable_tally_holds(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(400))
+    fleet.client.hset(redis_keys.delivery_key(canary.pk), "demo:r9.a", b"{")
+    held = judge(canary, later(canary, 5))
+    assert (held.state, held.holds[0]["text"]) == (State.HOLDING, "demo: the tally of demo:r9.a is unreadable")
+
+
+def test_a_router_that_does_not_write_holds(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(400))
+    judge(canary, later(canary, 5))
+    canary.refresh_from_db()
+    fleet.alive(canary)
+    held = judge(canary, later(canary, 22))
+    assert held.state == State.HOLDING
+    assert "has not written its tally for 17 s" in held.holds[0]["text"]
+
+
+@pytest.mark.parametrize(("split", "behind"), [("on", 1), ("unwatched", 0), ("unreadable", 0)])
+def test_a_router_that_is_behind_holds_after_five_seconds(
+    canary: Delivery, fleet: Fleet, split: str, behind: int
+) -> None:
+    for seconds, state in ((2, State.STEP), (7, State.HOLDING)):
+        fleet.write(canary, cells(400))
+        fleet.alive(canary, split, generation=canary.generation - behind)
+        canary = judge(canary, later(canary, seconds))
+        assert canary.state == state
+    assert canary.holds[0]["code"] == "routers"
+    assert "r1" in canary.holds[0]["text"]
+
+
+def test_a_pool_without_a_router_holds(canary: Delivery, fleet: Fleet) -> None:
+    fleet.client.delete(redis_keys.ROUTERS)
+    held = judge(canary, later(canary, 5))
+    assert (held.state, held.holds[0]["text"]) == (State.HOLDING, "demo: no router serves the pool")
+
+
+def test_redis_away_holds_and_is_no_harm(canary: Delivery, fleet: Fleet, redis_away: None) -> None:
+    held = judge(canary, later(canary, 5))
+    assert (held.state, held.holds[0]["code"]) == (State.HOLDING, "tallies")
+    assert "Redis does not answer" in held.holds[0]["text"]
+
+
+def test_redis_away_leaves_a_paused_delivery_alone(canary: Delivery, fleet: Fleet, redis_away: None) -> None:
+    paused = services.pause(canary, OTTO)
+    assert judge(paused, later(canary, 5)).state == State.PAUSED
+
+
+@pytest.mark.parametrize("number", [0, None])
+def test_a_router_that_stopped_it_is_written_down(canary: Delivery, fleet: Fleet, number: int | None) -> None:
+    stop = StopValue(
+        delivery=canary.pk if number is None else number, why="KeyError: 'x'", by="router", request="q1", at=time.time()
+    )
+    fleet.client.set(redis_keys.stop_key("demo"), codec.encode(stop))
+    done = judge(canary, later(canary, 5))
+    assert (done.state, done.what) == (State.ABORTED, What.TRIP)
+    assert "request q1" in done.why
+
+
+def test_a_stop_of_another_delivery_is_not_obeyed(canary: Delivery, fleet: Fleet) -> None:
+    stop = StopValue(delivery=canary.pk + 1, why="x", by="router", at=time.time())
+    fleet.client.set(redis_keys.stop_key("demo"), codec.encode(stop))
+    fleet.write(canary, cells(400))
+    assert judge(canary, later(canary, 5)).state == State.STEP
+
+
+def test_no_traffic_waits_and_then_pauses(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = started(policy, {**TENTH, "max_s": 3600}, FULL, fleet=fleet, hold={"no_data_s": 60, "error_s": 600})
+    for seconds, state in ((5, State.STEP), (55, State.STEP), (70, State.PAUSED)):
+        fleet.write(delivery)
+        delivery = judge(delivery, later(delivery, seconds))
+        assert delivery.state == state
+    assert delivery.why.startswith("no data for 60 s: ")
+
+
+def test_a_canary_that_stays_open_pauses_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = started(policy, {**TENTH, "max_s": 60}, FULL, fleet=fleet)
+    fleet.write(delivery, cells(2_500, factors={"warm": 1.1}))
+    done = judge(delivery, later(delivery, 61))
+    assert (done.state, done.what) == (State.PAUSED, What.PAUSE)
+    assert "not fine after 60 s: demo: warm TTFT" in done.why
+
+
+def test_a_shadow_passes_and_its_exception_aborts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = started(policy, SHADOW, TENTH, FULL, fleet=fleet)
+    quiet = ShadowTally(n=200, changed=20, to={"a": 100, "b": 100}, live_to={"a": 100, "b": 100})
+    fleet.write(delivery, shadow=quiet)
+    passed = judge(delivery, later(delivery, 61))
+    assert (passed.state, passed.step, passed.share) == (State.STEP, 1, 0.1)
+    assert passed.memory["pools"] == {}
+
+
+def test_an_exception_in_a_shadow_aborts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = started(policy, SHADOW, TENTH, FULL, fleet=fleet)
+    fleet.write(delivery, shadow=ShadowTally(n=3, raised=1))
+    assert judge(delivery, later(delivery, 5)).state == State.ABORTED
+
+
+@pytest.mark.parametrize(("source", "state"), [("recorded", State.PAUSED), ("built-in", State.STEP)])
+def test_a_shadow_is_compared_with_the_preview_on_recorded_traffic(
+    policy: Policy,
+    pool: Pool,
+    fleet: Fleet,
+    source: str,
+    state: str,
+) -> None:
+    delivery = started(policy, SHADOW, TENTH, FULL, fleet=fleet)
+    Preview.objects.create(
+        policy=policy, live_version=1, live_sha256="", draft_revision=1, draft_sha256=delivery.candidate.sha256,
+        draft_document={}, pool="demo", trace_name="t", trace={"source": source}, max_requests=1, seeds=[1], key="k",
+        status="done", result={"changed": {"low": 0.6, "high": 0.7}},
+    )  # fmt: skip
+    fleet.write(delivery, shadow=ShadowTally(n=200, changed=20, to={"a": 200}, live_to={"a": 200}))
+    assert judge(delivery, later(delivery, 10)).state == state
+
+
+def test_a_switchback_changes_blocks_and_judges_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
+    schedule, shares = delivery.blocks, []
+    for block in range(8):
+        shares.append(delivery.share)
+        fleet.write(delivery, cells(1_200, delivery.share, seed=block))
+        delivery = judge(delivery, later(delivery, 60 * block + 30))
+        assert (delivery.state, delivery.block) == (State.STEP, block)
+        fleet.write(delivery, cells(1_200, delivery.share, seed=block))
+        delivery = judge(delivery, later(delivery, 60 * block + 61) if block < 7 else later(delivery, 481))
+    assert shares == [float(each) for each in schedule]
+    assert sorted(shares) == [0.0] * 4 + [1.0] * 4
+    assert delivery.state == State.BAKING
+    assert "4 pairs of blocks" in delivery.why
+
+
+def test_the_breaker_ends_a_switchback_at_once(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
+    while delivery.share == 0:
+        fleet.write(delivery, cells(600, 0.0))
+        delivery = judge(delivery, later(delivery, 60 * (delivery.block + 1) + 1))
+    fleet.write(delivery, cells(600, 1.0, errors=(0.5, 0.0)))
+    done = judge(delivery, later(delivery, 60 * delivery.block + 20))
+    assert done.state == State.ABORTED
+    assert "failed in 30 s" in done.why
+
+
+@pytest.mark.parametrize(("does", "state"), [("pause", State.PAUSED), ("abort", State.ABORTED)])
+def test_a_pool_guard_does_what_the_plan_says(
+    policy: Policy,
+    pool: Pool,
+    fleet: Fleet,
+    does: str,
+    state: str,
+) -> None:
+    guards = [{"metric": "ttft", "worse": 0.1, "fine": 0.25}, {**POOL_GUARD, "does": does}]
+    delivery = started(policy, TENTH, FULL, fleet=fleet, guards=guards)
+    late: dict[int, int] = {}
+    for _ in range(40):
+        sketch.add(late, 900.0)
+    fleet.windows = {"demo": {"warm": Window(n=40, ttft=late)}}
+    for seconds, expected in ((5, State.STEP), (11, state)):
+        fleet.write(delivery, cells(400))
+        delivery = judge(delivery, later(delivery, seconds))
+        assert delivery.state == expected
+
+
+def test_errors_after_promotion_roll_it_back(canary: Delivery, fleet: Fleet) -> None:
+    baking = services.advance(canary, OTTO, WHY)
+    fleet.windows = {"demo": {"warm": Window(n=100, ok=80, error=20)}}
+    fleet.alive(baking, "")
+    done = judge(baking, time.time())
+    assert (done.state, done.policy.live) == (State.ROLLED_BACK, 3)
+    assert "20 of 100 requests failed" in done.why
+
+
+def test_limits_of_slow_come_from_lives_receipts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    for number in range(60):
+        receipt = Receipt(
+            request_id=f"q{number}", at=0.0, pool="demo", version=1 if number < 50 else 9, outcome="ok",
+            request_class="warm", prompt_tokens=1_000 + number, ttft_ms=100.0 + number,
+        )  # fmt: skip
+        fleet.client.xadd(redis_keys.RECEIPTS, {"r": codec.encode(receipt)})
+    fleet.client.xadd(redis_keys.RECEIPTS, {"r": b"{"})
+    delivery = started(policy, TENTH, FULL, fleet=fleet)
+    assert set(delivery.slow) == {"warm"}
+    value = json.loads(fleet.client.get(redis_keys.policy_key("demo")) or b"")
+    assert value["rollout"]["slow"]["warm"] == delivery.slow["warm"]
+
+
+def test_one_that_cannot_be_judged_does_not_stop_the_others(
+    canary: Delivery, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(step, "proposal", refuse)
+    step.step()
+    canary.refresh_from_db()
+    assert canary.state == State.STEP
+    assert canary.looks.count() == 1  # of its arming
+
+
+def test_old_looks_are_pruned_and_quiet_ones_thinned(canary: Delivery) -> None:
+    now = timezone.now()
+    canary.looks.all().delete()
+    for age, what, count in (
+        (timedelta(days=31), What.FAIL, 2),
+        (timedelta(hours=2), What.STAY, 24),
+        (timedelta(hours=2), What.PASS, 3),
+        (timedelta(minutes=5), What.STAY, 4),
+    ):
+        for _ in range(count):
+            canary.looks.create(at=now - age, state=State.STEP, step=0, generation=1, proposal=what)
+    step.prune(now.timestamp())
+    assert canary.looks.filter(proposal=What.PASS).count() == 3
+    assert canary.looks.filter(proposal=What.STAY).count() == 4 + 2
+    assert not canary.looks.filter(proposal=What.FAIL).exists()
+    step.prune(now.timestamp())
+
+
+def test_memory_that_another_version_wrote_is_forgotten(canary: Delivery, fleet: Fleet) -> None:
+    Delivery.objects.filter(pk=canary.pk).update(memory={"pools": 7})
+    canary.refresh_from_db()
+    fleet.write(canary, cells(400))
+    assert judge(canary, later(canary, 5)).state == State.STEP
+
+
+def test_ten_routers_are_looked_at_in_a_fifth_of_a_second(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
+    fleet = Fleet(live_redis, *(f"r{number}" for number in range(10)))
+    delivery = started(policy, TENTH, FULL, fleet=fleet)
+    fleet.write(delivery, cells(12_000))
+    times = []
+    for seconds in (5, 10, 15):
+        began = time.perf_counter()
+        delivery = judge(delivery, later(delivery, seconds))
+        times.append(time.perf_counter() - began)
+    assert min(times) <= 0.2
+
+
+def test_the_task_runs_the_step(canary: Delivery, fleet: Fleet) -> None:
+    from controlplane.deliveries.tasks import judge as task
+
+    fleet.write(canary, cells(400))
+    task()
+    assert canary.looks.count() >= 1
+    assert datetime.now(UTC).timestamp() - latest(canary).at.timestamp() < 30

@@ -1,0 +1,200 @@
+"""The guards of a plan against the evidence of one pool: a finding for each. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from controlplane.deliveries.judge import comparisons, counts
+from controlplane.deliveries.judge.comparisons import Estimate
+from controlplane.deliveries.judge.counts import Counted
+from controlplane.deliveries.judge.findings import GuardFinding, Verdict
+from controlplane.deliveries.judge.sums import Evidence
+from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, CountGuard, Plan
+from router.contract.redis.delivery import Arm, CellTally
+
+SIZES_ALPHA = 0.001  # of the arms' sizes
+OCCURS_FROM = 300  # requests before a class counts as rare
+UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How often a judgement may be wrong.
+
+    One wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every comparison
+    is fine, so each of these may use the whole of it (intersection-union test, Berger 1982).
+    """
+
+    fail: float
+    fine: float
+
+
+def levels_of(plan: Plan) -> Levels:
+    looks_at = sum(len(guard.classes) for guard in plan.guards if isinstance(guard, ComparisonGuard))
+    looks_at += sum(isinstance(guard, CountGuard) for guard in plan.guards)
+    return Levels(plan.alpha / max(looks_at * max(plan.canaries, 1) * max(len(plan.pools), 1), 1), plan.alpha)
+
+
+def judge(evidence: Evidence, plan: Plan, share: float, pool: str = "") -> tuple[GuardFinding, ...]:
+    """Of a canary with that share, in the order of the guards; the arms' sizes come first."""
+    levels = levels_of(plan)
+    found = [sizes(evidence, share)]
+    for guard in plan.guards:
+        if isinstance(guard, ComparisonGuard):
+            found += [compare(evidence, guard, name, levels) for name in guard.classes]
+        elif isinstance(guard, CountGuard):
+            found.append(count(evidence, guard, levels))
+    return tuple(replace(each, pool=pool) for each in found)
+
+
+# Comparisons
+
+
+def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Levels) -> GuardFinding:
+    """One class."""
+    finding = partial(
+        GuardFinding,
+        metric=guard.metric,
+        request_class=name,
+        worse=guard.worse,
+        fine=guard.fine,
+        needed=guard.metric in NEEDED,
+    )
+    if is_rare(evidence, name):
+        return finding(verdict="not_judged", text=f"fewer than {OCCURS:.0%} of the requests are {name}: not judged")
+    estimate = _estimated(evidence, guard.metric, name)
+    if estimate is None or not estimate.is_enough:
+        return finding(
+            verdict="no_data",
+            text=_too_few(estimate),
+            n=estimate.n if estimate else (0, 0),
+            cells=estimate.cells if estimate else (0.0, 0.0),
+        )
+    shown = _ratio if guard.metric in NEEDED else _points
+    low, high = shown(estimate.lower(levels.fail)), shown(estimate.upper(levels.fine))
+    middle, control = shown(estimate.difference), _level(guard.metric, estimate.control)
+    return finding(
+        verdict=_verdict(low, high, guard),
+        text=_sentence(guard, name, middle, low, high),
+        estimate=middle,
+        lower=low,
+        upper=high,
+        control=control,
+        candidate=control * (1 + middle) if guard.metric in NEEDED else control + middle,
+        n=estimate.n,
+        cells=estimate.cells,
+    )
+
+
+def is_rare(evidence: Evidence, name: str) -> bool:
+    every = sum(evidence.total(arm).n for arm in ("candidate", "control"))
+    mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
+    return every >= OCCURS_FROM and mine < OCCURS * every
+
+
+def _estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
+    candidate, control = evidence.both(name)
+    if metric == "slow":
+        return comparisons.shares(*([(one.slow, one.streamed) for one in cells] for cells in (candidate, control)))
+    return comparisons.adjusted(*([getattr(one, metric) for one in cells] for cells in (candidate, control)))
+
+
+def _ratio(difference: float) -> float:
+    return math.expm1(difference) if difference < 700 else math.inf
+
+
+def _points(difference: float) -> float:
+    return difference
+
+
+def _level(metric: str, mean: float) -> float:
+    return math.exp(mean) if metric in NEEDED else mean
+
+
+def _verdict(low: float, high: float, guard: ComparisonGuard) -> Verdict:
+    if low > guard.worse:
+        return "fail"
+    return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
+
+
+def _too_few(estimate: Estimate | None) -> str:
+    n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
+    arm = min((0, 1), key=lambda at: (n[at], cells[at]))
+    name = ("the candidate", "control")[arm]
+    if n[arm] < comparisons.LEAST_REQUESTS:
+        return f"{name} has {n[arm]} requests: at least {comparisons.LEAST_REQUESTS} are compared"
+    arm = min((0, 1), key=lambda at: cells[at])
+    name = ("the candidate", "control")[arm]
+    return f"{name} has {cells[arm]:.1f} effective cells: at least {comparisons.LEAST_CELLS} are compared"
+
+
+def _sentence(guard: ComparisonGuard, name: str, middle: float, low: float, high: float) -> str:
+    if guard.metric in NEEDED:
+        return f"{name} {UNITS[guard.metric]} × {1 + middle:.2f} ({1 + low:.2f}–{1 + high:.2f})"
+    points = ", ".join(f"{100 * value:+.1f}" for value in (middle, low))
+    return f"slow {name} requests: {points.replace(', ', ' points, at least ')}"
+
+
+# Counts
+
+
+def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding:
+    candidate, control = (_counted(evidence.total(arm), guard.metric) for arm in ("candidate", "control"))
+    value = counts.e_value(candidate, control, guard.ratio)
+    noun = "an error" if guard.metric == "errors" else "a refusal"
+    arms = [f"{one.hits} of {one.sessions}" for one in (candidate, control)]
+    return GuardFinding(
+        metric=guard.metric,
+        verdict="fail" if value >= 1 / levels.fail else "inconclusive",
+        text=f"{arms[0]} sessions with {noun}, {arms[1]} in control",
+        candidate=candidate.rate,
+        control=control.rate,
+        worse=guard.ratio,
+        n=(candidate.sessions, control.sessions),
+        e_value=value,
+    )
+
+
+def _counted(total: CellTally, metric: str) -> Counted:
+    hits = total.errors if metric == "errors" else total.refused
+    return Counted(max(total.sessions, hits), hits)
+
+
+# The arms
+
+
+def sizes(evidence: Evidence, share: float) -> GuardFinding:
+    """Whether the candidate got the sessions that it should have. More or fewer: the sums are not to be trusted."""
+    arms: dict[Arm, dict[int, int]] = {
+        arm: {cell: tally.sessions for cell, tally in evidence.by_cell(arm).items()} for arm in ("candidate", "control")
+    }
+    candidate, control = (sum(cells.values()) for cells in arms.values())
+    finding = partial(GuardFinding, metric="arms", n=(candidate, control), worse=share)
+    total = candidate + control
+    if total * min(share, 1 - share) < comparisons.LEAST_CELLS:
+        return finding(verdict="no_data", text=f"{total} sessions: too few to see how large the arms are")
+    found = candidate / total
+    off = [arms["candidate"].get(cell, 0) - share * n for cell, n in _sessions(arms).items()]
+    se = max(math.sqrt(sum(one * one for one in off)) / total, math.sqrt(share * (1 - share) / total))
+    half = comparisons.half_width(se, total * share * (1 - share), SIZES_ALPHA / 2)
+    return finding(
+        verdict="error" if abs(found - share) > half else "fine",
+        text=f"the candidate has {found:.1%} of {total} sessions, meant are {share:.1%}",
+        estimate=found,
+        lower=max(0.0, found - half),
+        upper=min(1.0, found + half),
+    )
+
+
+def _sessions(arms: dict[Arm, dict[int, int]]) -> dict[int, int]:
+    cells = sorted({cell for one in arms.values() for cell in one})
+    return {cell: sum(one.get(cell, 0) for one in arms.values()) for cell in cells}
+
+
+def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
+    return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
+
+
+def of_verdict(findings: Sequence[GuardFinding], verdict: Verdict) -> list[GuardFinding]:
+    return [each for each in findings if each.verdict == verdict]
