@@ -39,6 +39,7 @@ app.conf.update(
         "dashboard.frame": every(1.0, "dashboard.frame"),
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "deliveries.judge": every(5.0, "deliveries.judge"),
+        "delivery_pages.report": every(2.0, "delivery_pages.report"),
         "keys.republish": every(2.0, "keys.republish"),
         "notices.send": every(2.0, "notices.send"),
         "notices.clean_up": every(3600.0, "notices.clean_up"),

@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "controlplane.dashboard",
     "controlplane.fleet_ops",
     "controlplane.fleet_pages",
+    "controlplane.delivery_pages",
     "controlplane.api",
 ]
 

@@ -19,6 +19,7 @@ QUEUE_GROWTH = 1.5  # factor over the instance's average of the last minute
 ACK_GRACE_S = 3.0  # time for a router to apply a newly published version
 LISTED = 50
 
+DELIVERY_SEVERITY = {"aborted": 3, "rolled_back": 3, "paused": 2, "holding": 2, "waiting": 2, "proposed": 1}
 INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
 
 
@@ -129,6 +130,15 @@ def scaling_advised(now: float, frame: Json) -> Iterator[Found]:
             yield 1, pool, reason, pool_link(pool)
 
 
+def delivery_waits(now: float, frame: Json) -> Iterator[Found]:
+    """Ended ones are in the frame for a few minutes."""
+    for line in frame["deliveries"]:
+        if line["state"] in DELIVERY_SEVERITY:
+            reason = f"delivery {line['word']}: {line['why']}" if line["why"] else f"delivery {line['word']}"
+            subject = f"{line['policy']} {line['base']} → {line['candidate']}"
+            yield DELIVERY_SEVERITY[line["state"]], subject, reason, f"/deliveries/{line['delivery']}/"
+
+
 def instance_down(now: float, frame: Json) -> Iterator[Found]:
     for name, status, reason in _rows(frame["instances"], "id", "status", "reason"):
         if status in INSTANCE_SEVERITY:
@@ -179,6 +189,7 @@ RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
     "policy_missing": policy_missing,
     "change_halted": change_halted,
     "scaling_advised": scaling_advised,
+    "delivery_waits": delivery_waits,
     "instance_down": instance_down,
     "class_failing": class_failing,
     "router_behind": router_behind,

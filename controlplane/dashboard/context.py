@@ -9,6 +9,7 @@ from controlplane.permissions import can_administer, can_operate
 PAGES = (
     ("/live", "Live"),
     ("/policies/", "Policies"),
+    ("/deliveries/", "Deliveries"),
     ("/fleet/", "Fleet"),
     ("/requests/", "Requests"),
     ("/experiments/", "Experiments"),

@@ -15,6 +15,7 @@ from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
+from router.contract.redis.delivery import DeliveryLine
 from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice
 from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
@@ -44,6 +45,7 @@ class Inputs:
     policies: Mapping[str, PolicyValue] = field(default_factory=dict)  # by pool
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
+    deliveries: Sequence[DeliveryLine] = ()
     nodes: Sequence[NodeReport] = ()
     control_at: float | None = None  # when the control worker last built a frame
     unreadable: int = 0  # values that could not be decoded
@@ -68,6 +70,7 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
         "nodes": _nodes(now, inputs.nodes, columns),
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
         "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
+        "deliveries": [_delivery(line) for line in inputs.deliveries if not line.pools or {*line.pools} & {*pools}],
         "events": [structs.asdict(event) for event in inputs.events[:EVENTS_SHOWN]],
         "health": _health(now, inputs, columns, routers),
     }
@@ -84,6 +87,14 @@ def _pool(fleet: FleetValue) -> dict[str, Any]:
         "changed_at": fleet.at,
         "halted": fleet.halted,
     }
+
+
+def _delivery(line: DeliveryLine) -> dict[str, Any]:
+    """`text` without its countdown, which the page keeps to `next_at`."""
+    running = line.state in ("step", "baking")
+    where = " ".join(filter(None, (line.step, "" if running and line.step else line.word)))
+    text = " · ".join(filter(None, (f"{line.base} → {line.candidate} {where}", line.figure)))
+    return {**structs.asdict(line), "text": text}
 
 
 def _scaling(advice: ScalingAdvice) -> dict[str, Any]:

@@ -35,11 +35,7 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
         "matching": sum(tile["matches"] for tile in shown),
         "blank": BLANK_TILE,
         "classes": classes(frame, pool),
-        "policies": [
-            {"pool": name, "simulated": frame["pools"][name].get("simulated"), **policy}
-            for name, policy in frame["policies"].items()
-            if pool in ("", name)
-        ],
+        "policies": policies(frame, pool),
         "totals": totals(frame, pool),
     }
 
@@ -57,6 +53,20 @@ def constants() -> dict[str, Any]:
         "workerLateS": staleness.WORKER_LATE_S,
         "frameOldS": staleness.FRAME_OLD_S,
     }
+
+
+def policies(frame: Json, pool: str) -> list[dict[str, Any]]:
+    """Of each shown pool, with the deliveries in it."""
+    return [
+        {
+            "pool": name,
+            "simulated": frame["pools"][name].get("simulated"),
+            "deliveries": [line for line in frame.get("deliveries", ()) if name in line["pools"]],
+            **policy,
+        }
+        for name, policy in frame["policies"].items()
+        if pool in ("", name)
+    ]
 
 
 def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:

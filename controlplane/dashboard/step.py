@@ -13,6 +13,7 @@ import redis
 from controlplane.dashboard import frames, history
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryLines
 from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAdvice
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
@@ -125,19 +126,22 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, Json | None]:
         pipe.get(redis_keys.FRAMES_LATEST)
         pipe.get(redis_keys.FRAMES_CONTROL_AT)
         pipe.get(redis_keys.NODES)
+        pipe.get(redis_keys.DELIVERIES)
         pipe.xrevrange(redis_keys.EVENTS, count=frames.EVENTS_SHOWN)
-        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_events = pipe.execute()
+        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_events = pipe.execute()
     pools = sorted(map(bytes.decode, raw_pools))
     fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
     lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
     instances = [instance.id for fleet in lasting for instance in fleet.instances]
     nodes = reader.decode(NodesValue, raw_nodes)
+    deliveries = reader.decode(DeliveryLines, raw_deliveries)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
     inputs = frames.Inputs(
         fleets=fleets,
         samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
         routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),
         scaling=reader.values(ScalingAdvice, redis_keys.scaling_key, pools),
+        deliveries=deliveries.lines if deliveries is not None else (),
         policies=reader.values(PolicyValue, redis_keys.policy_key, pools),
         events=[event for event in events if event is not None],
         nodes=nodes.nodes if nodes is not None else (),

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 from controlplane.dashboard import history, page
 from controlplane.dashboard.latency import LATENCIES
 from controlplane.dashboard.step import current, rows
+from controlplane.permissions import can_operate
 from fleet import selectors
 from fleet.redis import connect
 
@@ -30,7 +31,13 @@ def live(request: HttpRequest) -> HttpResponse:
     pool = asked_pool(request, frame)
     context = {
         "snapshot": snapshot,
-        "settings": {"seconds": seconds, "pool": pool, "slo": slo(request), **page.constants()},
+        "settings": {
+            "seconds": seconds,
+            "pool": pool,
+            "slo": slo(request),
+            "mayRollBack": can_operate(request.user),
+            **page.constants(),
+        },
         "ranges": [{"seconds": value, "label": label, "query": query(request, range=value)} for value, label in RANGES],
         "pools": [
             {"name": name, "label": name or "All pools", "query": query(request, pool=name or None)}

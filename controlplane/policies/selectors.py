@@ -42,6 +42,11 @@ def live_version(policy: Policy) -> PolicyVersion:
     return found
 
 
+def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
+    """Newest first, without candidates that never went live."""
+    return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
+
+
 def history(policy: Policy) -> QuerySet[PolicyVersion]:
     return policy.versions.order_by("-number")
 

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 from django.contrib import messages
@@ -15,12 +14,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.permissions import can_operate, who_can
-from controlplane.policies import selectors, services
+from controlplane.permissions import can_administer, can_operate, who_can
+from controlplane.policies import selectors, services, versions
 from controlplane.policies.drafts.editor import pretty, sections, shown, strategy_of
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
-from controlplane.policies.models import Policy, PolicyVersion
+from controlplane.policies.models import Direct, Policy, PolicyVersion
 from controlplane.policies.publication import acknowledgement
 from controlplane.policies.selectors import scope_of
 from router.policy.schema.diff import diff
@@ -111,9 +110,14 @@ def create(request: HttpRequest) -> HttpResponse:
 def policy_page(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
     live, scope = selectors.live_version(policy), scope_of(policy)
+    before = _before(live)
     context = {
         "policy": policy,
         "live": live,
+        "previous": f"v{before}" if before != live.number else "",
+        "previous_number": str(before),
+        "directs": Direct.choices,
+        "may_rule": can_administer(request.user),
         "scope": scope,
         "strategy": STRATEGIES[strategy_of(live.upgraded)],
         "sections": sections(live.upgraded, live.upgraded, policy_metrics(scope.pools)),
@@ -126,28 +130,49 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _history(policy: Policy) -> list[dict[str, Any]]:
-    """Versions, newest first, each with its changes and how long it was live."""
-    versions = list(selectors.history(policy).select_related("policy")[: HISTORY + 1])
-    ends: list[datetime | None] = [None, *(version.published_at for version in versions)]
-    rows = [
-        {
-            "version": version,
-            "live_for": timesince(version.published_at, end or timezone.now()),
-            "is_live": end is None,
-            "changes": [],
-        }
-        for version, end in zip(versions, ends, strict=False)
-    ]
-    for (newer, older), row in zip(pairwise(versions), rows, strict=False):
-        row["changes"] = changes(older.upgraded, newer.upgraded)
+    """Versions, newest first, each with its changes and how long it was live, if it ever was."""
+    versions = list(selectors.history(policy).select_related("policy", "delivery")[: HISTORY + 1])
+    by_number = {version.number: version for version in versions}
+    ends = _ends(policy, versions)
+    rows = []
+    for older, version in zip([*versions[1:], None], versions, strict=True):
+        base = by_number.get(version.based_on or 0, older)  # a candidate that failed is nobody's base
+        rows.append(
+            {
+                "version": version,
+                "live_for": _live_for(version, ends),
+                "is_live": version.number == policy.live,
+                "changes": changes(base.upgraded, version.upgraded) if base else [],
+            }
+        )
     return rows[:HISTORY]
+
+
+def _went_live(version: PolicyVersion) -> datetime | None:
+    delivery = getattr(version, "delivery", None)
+    return version.published_at if delivery is None else delivery.promoted_at
+
+
+def _ends(policy: Policy, versions: list[PolicyVersion]) -> dict[int, datetime]:
+    """When each version that was live stopped being so; now for the live one."""
+    ends, until = {}, timezone.now()
+    for version in versions:
+        since = _went_live(version)
+        if since is not None:
+            ends[version.number], until = until, since
+    return ends
+
+
+def _live_for(version: PolicyVersion, ends: Mapping[int, datetime]) -> str:
+    since = _went_live(version)
+    return timesince(since, ends[version.number]) if since is not None else ""
 
 
 @require_GET
 def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     policy = find(name)
     version, live = find_version(policy, number), selectors.live_version(policy)
-    before = policy.versions.filter(number__lt=number).order_by("-number").first()
+    before = selectors.once_live(policy).filter(number__lt=number).first()
     scope = scope_of(policy)
     context = {
         "policy": policy,
@@ -203,8 +228,8 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _before(version: PolicyVersion) -> int:
-    """The number of the version before this one; its own when it is the first."""
-    older = version.policy.versions.filter(number__lt=version.number).order_by("-number").first()
+    """The number of the version that was live before this one; its own when it is the first."""
+    older = selectors.once_live(version.policy).filter(number__lt=version.number).first()
     return older.number if older else version.number
 
 
@@ -258,7 +283,7 @@ def _confirm_rollback(
         "policy": policy,
         "live": live,
         "target": target,
-        "next": f"v{live.number + 1}",
+        "next": f"v{versions.next_number(policy)}",
         "changes": changes(live.upgraded, target.upgraded),
         "raw": raw_diff(live.upgraded, target.upgraded, live.label, target.label),
         "reason": request.POST.get("reason") or default_reason(live, target),

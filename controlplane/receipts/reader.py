@@ -25,11 +25,13 @@ class ReceiptFilters:
     request_class: str = ""
     instance: str = ""
     outcome: str = ""
+    delivery: str = ""
+    arm: str = ""  # of the delivery: candidate or control
 
     def match(self, receipt: Json) -> bool:
         asked = {**asdict(self), "class": self.request_class}
         del asked["request_class"]
-        return all(not wanted or receipt.get(key) == wanted for key, wanted in asked.items())
+        return all(not wanted or str(receipt.get(key)) == wanted for key, wanted in asked.items())
 
 
 def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dict[str, Any]]:

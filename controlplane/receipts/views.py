@@ -31,6 +31,7 @@ def receipts(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "classes": CLASSES,
         "outcomes": OUTCOMES,
+        "arms": ("candidate", "control"),
         "limit": SHOWN,
         "kept": RECEIPTS_KEPT,
     }
@@ -70,7 +71,7 @@ def _new_count(request: HttpRequest, filters: ReceiptFilters) -> HttpResponse:
 
 
 def asked_filters(request: HttpRequest) -> ReceiptFilters:
-    keys = {"pool": "pool", "class": "request_class", "instance": "instance", "outcome": "outcome"}
+    keys = {"class": "request_class", **{key: key for key in ("pool", "instance", "outcome", "delivery", "arm")}}
     return ReceiptFilters(**{name: request.GET.get(key, "")[:200] for key, name in keys.items()})
 
 

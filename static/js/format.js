@@ -19,3 +19,11 @@ export function ms(value) {
   if (value == null) return UNKNOWN;
   return value < 1000 ? `${significant(value)} ms` : `${significant(value / 1000)} s`;
 }
+
+// 4:10, 1:04:10, as controlplane/deliveries/display/durations.py writes it.
+export function countdown(seconds) {
+  const left = Math.max(0, Math.round(seconds));
+  const two = (number) => String(number).padStart(2, "0");
+  const [hours, minutes] = [Math.floor(left / 3600), Math.floor(left / 60) % 60];
+  return hours ? `${hours}:${two(minutes)}:${two(left % 60)}` : `${minutes}:${two(left % 60)}`;
+}

@@ -3,7 +3,7 @@ import { Feed } from "./feed.js";
 import { LiveChart } from "./live_charts.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classPanel, counts, events, policies, text, totals } from "./live_panels.js";
+import { attention, byId, classPanel, countDowns, counts, events, policies, text, totals } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
@@ -92,6 +92,7 @@ function tick() {
     text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
     if (old) tiles.grow(seconds);
   }
+  countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
 }
 

@@ -1,6 +1,6 @@
 // The strip, the lists and the class tables: text updated in place.
 import { clock, dateAndClock } from "./times.js";
-import { count, ms, percent, significant } from "./format.js";
+import { count, countdown, ms, percent, significant } from "./format.js";
 import { settings } from "./live_settings.js";
 
 export const byId = (id) => document.getElementById(id);
@@ -44,15 +44,48 @@ export function counts(rows) {
 export function policies(frame, pool) {
   const shown = Object.entries(frame.policies).filter(([name]) => !pool || name === pool);
   const simulated = shown.map(([name]) => frame.pools[name]?.simulated);
-  renew(byId("policies"), JSON.stringify([shown, simulated]), () => shown.map(([name, policy], i) => {
+  const deliveries = frame.deliveries ?? [];
+  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries]), () => shown.flatMap(([name, policy], i) => {
     const line = element("p");
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
     if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
     line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
-    return line;
+    if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
+    return [line, ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
   }));
+}
+
+function rollBack(policy) {
+  const link = element("a", "Roll back", "button button--small");
+  link.href = `/policies/${encodeURIComponent(policy.policy)}/rollback`;
+  return link;
+}
+
+// v43 → v44 canary 25 % · heavy × 1.04 (0.97–1.12) · 4:10
+function deliveryLine(delivery, at) {
+  const line = element("p", "", "delivery-line");
+  line.dataset.state = delivery.state;
+  const link = element("a", delivery.text);
+  link.href = `/deliveries/${delivery.delivery}/`;
+  if (delivery.why) link.title = delivery.why;
+  line.append(link);
+  if (delivery.next_at != null) {
+    const left = element("span", "", "number");
+    left.dataset.endsAt = String(performance.now() + (delivery.next_at - at) * 1000);
+    line.append(" · ", left);
+    countDown(left);
+  }
+  return line;
+}
+
+function countDown(node) {
+  text(node, countdown((Number(node.dataset.endsAt) - performance.now()) / 1000));
+}
+
+export function countDowns() {
+  for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
 }
 
 export function totals(rows) {

@@ -3,7 +3,7 @@ import { Feed } from "./feed.js";
 import { count, significant } from "./format.js";
 import { instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, counts, events, latencyLines, policies, text } from "./live_panels.js";
+import { attention, byId, countDowns, counts, events, latencyLines, policies, text } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
@@ -110,6 +110,7 @@ function tick() {
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
   if (old && seconds != null) tiles.grow(seconds);
+  countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
 }
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.policies import selectors, services
+from controlplane.policies import selectors, services, versions
 from controlplane.policies.drafts import conflicts
 from controlplane.policies.drafts.editor import overrides, sections, strategy_of
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
@@ -184,7 +184,7 @@ def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str,
         "policy": draft.policy,
         "draft": draft,
         "live": live,
-        "next": f"v{live.number + 1}",
+        "next": f"v{versions.next_number(draft.policy)}",
         "moved": draft.based_on != live.number,
         "changes": changes(live.upgraded, draft.upgraded),
         "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
@@ -200,7 +200,13 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
     actor, reason = actor_of(request), request.POST.get("reason", "")
     try:
-        publication = services.publish(policy, actor, reason, if_match=request.POST.get("etag") or None)
+        publication = services.publish(
+            policy,
+            actor,
+            reason,
+            if_match=request.POST.get("etag") or None,
+            abort_open=bool(request.POST.get("abort_open")),
+        )
     except Conflict as error:
         return _not_published(request, policy, error)
     except PolicyInvalid as error:
@@ -223,6 +229,9 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
+    if error.kind in ("open", "state"):  # a delivery is in the way
+        said = [f"{error}."]
+        return render(request, "policies/review.html", review_context(request, draft, said=said), status=409)
     if error.kind == "draft":  # somebody saved after the review: show their values
         said = [f"{error}. Look at the values below once more."]
         return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)

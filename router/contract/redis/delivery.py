@@ -81,3 +81,27 @@ class WatchValue(RedisValue, tag=1, frozen=True, kw_only=True):
 
     delivery: int
     generation: int
+
+
+class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One delivery in a line of text, for Live and the wall."""
+
+    delivery: int
+    policy: str
+    pools: tuple[str, ...]
+    base: str  # v43
+    candidate: str  # v44
+    state: str
+    word: str  # the state in words
+    step: str  # canary 25 %
+    figure: str = ""  # heavy × 1.04 (0.97–1.12)
+    next_at: float | None = None  # Unix s: the end of the step, of the bake
+    since: float  # Unix s, start of the state
+    why: str = ""
+
+
+class DeliveryLines(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:deliveries, written by Celery, expires: everything open, and what ended a short while ago."""
+
+    at: float  # Unix s
+    lines: tuple[DeliveryLine, ...] = ()

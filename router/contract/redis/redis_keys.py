@@ -5,6 +5,7 @@ PREFIX = "weir:"
 POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
 NODES = PREFIX + "nodes"
+DELIVERIES = PREFIX + "deliveries"
 RECEIPTS = PREFIX + "receipts"
 TRAFFIC = PREFIX + "traffic"
 SENT = PREFIX + "sent"
@@ -31,6 +32,7 @@ TRAFFIC_BYTES = 32_000_000  # with longer prompts fewer entries are kept
 FRAMES_KEPT = 3_700  # an hour and a little
 DELIVERY_TTL_S = 86_400  # after the last router's write
 STOP_TTL_S = 86_400
+DELIVERIES_TTL_S = 30
 WATCH_TTL_S = 30  # after the judge's last renewal
 
 

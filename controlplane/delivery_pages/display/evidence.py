@@ -1,0 +1,141 @@
+"""What the latest look found, guard by guard: numbers, an interval on its axis, the verdict in words. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.dashboard.templatetags.figures import whole
+from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
+from controlplane.delivery_pages.display.interval import Axis, points_axis, ratio_axis, signed_percent, signed_points
+from controlplane.policies.selectors import listed
+
+Finding = Mapping[str, Any]  # a GuardFinding as stored in a look
+
+METRICS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "slow": "slow requests",
+    "errors": "Errors",
+    "refused": "Refusals",
+    "breaker": "Breaker",
+    "arms": "Sizes of the arms",
+    "tallies": "Tallies",
+}
+VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
+    "fail": ("fails", "failed"),
+    "fine": ("fine", "done"),
+    "inconclusive": ("not decided yet", "running"),
+    "no_data": ("too few requests", "unseen"),
+    "error": ("cannot be judged", "stale"),
+    "not_judged": ("not judged", "stopped"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    title: str  # heavy TTFT
+    estimate: str  # × 1.04
+    interval: str  # 0.97 to 1.12
+    limits: str  # fails above +10 %, fine below +25 %
+    n: str
+    cells: str
+    verdict: str
+    shape: str
+    text: str
+    axis: Axis | None
+
+
+def name(finding: Finding) -> str:
+    """heavy TTFT"""
+    metric = METRICS.get(finding["metric"], finding["metric"])
+    return f"{finding['class']} {metric}" if finding.get("class") else metric
+
+
+def undecided(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Required comparisons that are not fine yet."""
+    waits = ("inconclusive", "no_data", "error")
+    return tuple(dict.fromkeys(name(each) for each in findings if each["needed"] and each["verdict"] in waits))
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """One sentence above the table."""
+    failed = [name(each) for each in findings if each["verdict"] == "fail"]
+    if failed:
+        return f"{_capital(listed(failed))} {'fails' if len(failed) == 1 else 'fail'}."
+    fine = [name(each) for each in findings if each["needed"] and each["verdict"] == "fine"]
+    waits = undecided(findings)
+    parts = [_are(names, word) for names, word in ((fine, "fine"), (list(waits), "not decided yet")) if names]
+    return f"Nothing fails; {'; '.join(parts)}." if parts else ""
+
+
+def _are(names: Sequence[str], word: str) -> str:
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def rows(findings: Sequence[Finding]) -> tuple[EvidenceRow, ...]:
+    several = len({each.get("pool", "") for each in findings}) > 1
+    return tuple(_row(each, several) for each in findings)
+
+
+def _row(finding: Finding, several_pools: bool) -> EvidenceRow:
+    words, shape = VERDICTS.get(finding["verdict"], (finding["verdict"], "unseen"))
+    if finding["verdict"] == "inconclusive" and not finding["needed"]:
+        words, shape = "nothing found", "done"
+    estimate, interval, limits, axis = _numbers(finding)
+    return EvidenceRow(
+        title=f"{name(finding)}, {finding['pool']}" if several_pools else name(finding),
+        estimate=estimate,
+        interval=interval,
+        limits=limits,
+        n=whole(finding["n"][0]),
+        cells=whole(finding["cells"][0]) if finding["metric"] in COMPARISONS else "",
+        verdict=words,
+        shape=shape,
+        text="" if axis else finding["text"],
+        axis=axis,
+    )
+
+
+def _numbers(finding: Finding) -> tuple[str, str, str, Axis | None]:
+    metric, estimate = finding["metric"], finding.get("estimate")
+    if estimate is not None and metric in NEEDED:
+        return _ratio(finding, estimate)
+    if estimate is not None and metric == "slow":
+        return _points(finding, estimate)
+    if metric in COUNTS and finding.get("control") is not None:
+        rates = f"{finding['candidate'] * 100:.3g} % against {finding['control'] * 100:.3g} %"
+        return rates, "", f"fails above × {finding['worse']:g}", None
+    return "", "", "", None
+
+
+def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+    worse, fine, low, high = finding["worse"], finding["fine"], *_bounds(finding)
+    limits = f"fails above {signed_percent(worse)}, fine below {signed_percent(fine)}"
+    axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
+    return times(estimate), f"{factor(low)} to {factor(high)}", limits, axis
+
+
+def factor(difference: float) -> str:
+    return "any" if math.isinf(difference) and difference > 0 else f"{max(0.0, 1 + difference):.2f}"
+
+
+def times(difference: float) -> str:
+    return f"× {1 + difference:.2f}"
+
+
+def _points(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+    worse, low, high = finding["worse"], *_bounds(finding)
+    interval = f"{signed_points(low)} to {signed_points(high)}"
+    limits = f"fails above {signed_points(worse)}"
+    return signed_points(estimate), interval, limits, points_axis(estimate, low, high, worse)
+
+
+def _bounds(finding: Finding) -> tuple[float, float]:
+    """An absent bound is infinite: JSON has no infinity."""
+    low, high = finding["lower"], finding["upper"]
+    return -math.inf if low is None else low, math.inf if high is None else high

@@ -1,0 +1,33 @@
+"""What the pages know of one delivery at one moment. Plain values: everything shown is a pure function of them."""
+
+from dataclasses import dataclass
+
+from controlplane.deliveries.plan import Plan, Step
+from controlplane.deliveries.states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    candidate: str  # v44
+    base: str  # v43
+    plan: Plan
+    state: State
+    step: int = 0  # index of the step in force
+    share: float = 0.0  # 0–1 of the requests, in force
+    shadow: float = 0.0  # 0–1 of the requests decided once more, in force
+    clock_s: float = 0.0  # of the step; of the state while baking
+    now: float = 0.0  # Unix seconds
+    why: str = ""  # the sentence of the last transition
+    undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
+    holds: tuple[str, ...] = ()
+    approvals_missing: int = 0
+    ends_at: float | None = None  # Unix seconds; of a state that ends by itself: a proposal expires, a pause aborts
+    block_left_s: float | None = None  # of a switchback's block in force
+
+    @property
+    def current(self) -> Step:
+        return self.plan.steps[min(self.step, len(self.plan.steps) - 1)]
+
+    @property
+    def following(self) -> Step | None:
+        return self.plan.steps[self.step + 1] if self.step + 1 < len(self.plan.steps) else None

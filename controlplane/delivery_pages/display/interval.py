@@ -1,0 +1,83 @@
+"""Geometry of an interval on its axis, for the SVG that the server draws. Pure.
+
+Ratios (TTFT, TPOT, errors) stand on a logarithmic axis, shares on a linear one. Positions are strings: templates would
+give plain numbers thousands separators.
+"""
+
+import math
+from dataclasses import dataclass
+
+WIDTH = 240.0  # of the viewBox
+EDGE = 8.0  # left free on both sides for the arrows of a cut interval
+RATIO_ENDS = (0.6, 1.6)  # the least that the axis of a ratio shows
+POINTS_ENDS = (-0.1, 0.1)  # the least that the axis of a difference between shares shows
+BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    at: str  # x in the viewBox
+    beyond: str  # width from there to the end
+    label: str  # "+10 %"
+    anchor: str  # of the label: marks that stand close together keep theirs apart
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    same: str  # x where both arms are equal
+    worse: Mark | None
+    fine: Mark | None
+    at: str  # x of the estimate
+    low: str
+    high: str
+    cut_low: bool  # the interval continues beyond the axis
+    cut_high: bool
+
+
+def ratio_axis(
+    estimate: float, lower: float, upper: float, worse: float | None = None, fine: float | None = None
+) -> Axis:
+    """`estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are relative differences."""
+    outermost = max(1.0 + (worse or 0.0), 1.0 + (fine or 0.0))
+    ends = (math.log(RATIO_ENDS[0]), max(math.log(RATIO_ENDS[1]), BEYOND * math.log(outermost)))
+    marks = [None if share is None else (math.log1p(share), signed_percent(share)) for share in (worse, fine)]
+    return _axis(ends, tuple(map(_log, (estimate, lower, upper))), marks)
+
+
+def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> Axis:
+    """A difference between two shares; `worse` is one too."""
+    ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
+    return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if ratio > 0 else -math.inf
+
+
+def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tuple[float, str] | None]) -> Axis:
+    def place(value: float) -> float:
+        inside = min(max(value, ends[0]), ends[1])
+        return EDGE + (inside - ends[0]) / (ends[1] - ends[0]) * (WIDTH - 2 * EDGE)
+
+    def mark(at: float, label: str) -> Mark:
+        right = any(other is not None and other[0] < at for other in marks)
+        return Mark(f"{place(at):.1f}", f"{WIDTH - place(at):.1f}", label, "start" if right else "end")
+
+    estimate, lower, upper = values
+    worse, fine = (None if each is None else mark(*each) for each in marks)
+    same, at, low, high = (f"{place(value):.1f}" for value in (0.0, estimate, lower, upper))
+    return Axis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1])
+
+
+def signed_percent(share: float) -> str:
+    return _signed(share, " %")
+
+
+def signed_points(share: float) -> str:
+    return _signed(share, " points")
+
+
+def _signed(share: float, unit: str) -> str:
+    if math.isinf(share):
+        return "any" if share > 0 else "none"
+    return f"{share * 100:+.3g}{unit}".replace("-", "−")

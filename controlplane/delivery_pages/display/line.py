@@ -1,0 +1,47 @@
+"""A delivery in one line, for Live and the wall. Pure.
+
+v43 → v44 canary 25 % · heavy × 1.04 (0.97–1.12) · 4:10
+"""
+
+import math
+from collections.abc import Sequence
+
+from controlplane.deliveries.states import CARRIES, State
+from controlplane.delivery_pages.display.evidence import Finding, name, times
+from controlplane.delivery_pages.display.facts import Facts
+from controlplane.delivery_pages.display.steps import length_s, title
+
+
+def step_words(facts: Facts) -> str:
+    """canary 25 %; empty where no step is in force."""
+    if facts.state is State.BAKING:
+        return "everyone"
+    if facts.state not in CARRIES and facts.state is not State.ARMING:
+        return ""
+    words = title(facts.current)
+    return words[0].lower() + words[1:]
+
+
+def figure(findings: Sequence[Finding]) -> str:
+    """The one comparison that says most: a failing one, else the one with the highest lower bound."""
+    known = [each for each in findings if each["needed"] and each.get("estimate") is not None]
+    if not known:
+        return ""
+    worst = max(known, key=lambda each: (each["verdict"] == "fail", _low(each)))
+    low, high = (times(each)[2:] if each is not None else "?" for each in (worst["lower"], worst["upper"]))
+    metric = "" if worst["metric"] == "ttft" else f" {name(worst).split()[-1]}"
+    return f"{worst.get('class', '')}{metric} {times(worst['estimate'])} ({low}–{high})"
+
+
+def _low(finding: Finding) -> float:
+    low: float | None = finding["lower"]
+    return -math.inf if low is None else low
+
+
+def next_at(facts: Facts) -> float | None:
+    """Unix time at which the step, or the bake, can end; None while its clock stands."""
+    if facts.state not in (State.STEP, State.BAKING):
+        return None
+    step = facts.plan.steps[-1] if facts.state is State.BAKING else facts.current
+    left = length_s(step) - facts.clock_s
+    return round(facts.now + left, 1) if left > 0 else None

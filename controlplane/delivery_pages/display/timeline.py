@@ -1,0 +1,64 @@
+"""Entries of the audit log as the history of a delivery. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.deliveries.plan import Plan
+from controlplane.delivery_pages.display.steps import title
+
+WORDS: Mapping[str, str] = {
+    "propose": "Proposed",
+    "approve": "Approved",
+    "reject": "Rejected",
+    "expire": "Expired",
+    "withdraw": "Withdrawn",
+    "start": "Started",
+    "miss": "Missed its start",
+    "late": "Paused: a router has not loaded the candidate",
+    "block": "Changed sides",
+    "hold": "Put on hold",
+    "good": "Hold ended",
+    "pause": "Paused",
+    "set_aside": "Set aside",
+    "resume": "Resumed",
+    "give_up": "Aborted after a day's pause",
+    "abort": "Aborted",
+    "fail": "Aborted by a guard",
+    "trip": "Aborted by a router",
+    "overtake": "Aborted by another publication",
+    "roll_back": "Rolled back",
+    "deliver": "Delivered",
+    "explain": "Reason added",
+}
+ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: datetime
+    what: str
+    who: str
+    why: str
+
+
+def entry(at: datetime, action: str, who: str, why: str, after: Mapping[str, Any], plan: Plan) -> Entry:
+    return Entry(at, _what(action.removeprefix("delivery."), after, plan), who, why)
+
+
+def _what(verb: str, after: Mapping[str, Any], plan: Plan) -> str:
+    state = after.get("state")
+    if verb in ("fail", "abort") and state == "rolled_back":
+        return "Rolled back by a guard" if verb == "fail" else "Rolled back"
+    if verb in ENTERS:
+        return {
+            "waiting": "Passed; asks to go on",
+            "baking": "Live for everyone",
+            "finished": "Finished: the last step passed",
+        }.get(state or "") or f"{title(plan.steps[min(after.get('step', 0), len(plan.steps) - 1)])} began"
+    if verb == "start" and state == "baking":
+        return "Live for everyone"
+    if verb == "hold" and state == "paused":
+        return "Paused after the third hold of the step"
+    return WORDS.get(verb, verb.replace("_", " ").capitalize())

@@ -1,0 +1,263 @@
+"""A plan as plain form fields, and back. Pure.
+
+The form shows the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. What it
+does not show (alpha, holds, expiry) is kept from the plan that it was made from. Another shape is edited as JSON.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.deliveries.plan import CLASSES, COMPARISONS, COUNTS, POOL_METRICS
+from controlplane.delivery_pages.display.durations import parse as seconds_of
+from controlplane.delivery_pages.display.durations import words
+from router.contract.problem import Problem
+
+CANARIES = 4
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Typed:
+    """What was typed, as a plan that is yet to be checked."""
+
+    plan: Json = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)  # path in the plan -> field of the form
+    errors: dict[str, str] = field(default_factory=dict)  # field -> what could not be read
+
+
+# Reading what was typed
+
+
+class _Form:
+    def __init__(self, posted: Mapping[str, str], typed: Typed) -> None:
+        self.posted, self.typed = posted, typed
+
+    def text(self, name: str) -> str:
+        return self.posted.get(name, "").strip()
+
+    def read(self, into: Json, path: str, key: str, name: str, kind: Callable[[str], Any]) -> None:
+        """Put the field `name` at `path`.`key`; an empty one is left out, so that the plan names it as missing."""
+        self.typed.fields[f"{path}.{key}"] = name
+        text = self.text(name)
+        if not text:
+            return
+        try:
+            into[key] = kind(text)
+        except ValueError as error:
+            self.typed.errors[name] = str(error)
+
+
+def share_of(text: str) -> float:
+    """0.05 from "5 %" or "5"."""
+    return round(number_of(text.removesuffix("%").strip()) / 100, 6)
+
+
+def number_of(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise ValueError(f"{text[:40]!r} is not a number")
+    return float(text)
+
+
+def whole_of(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]], base: Mapping[str, Any]) -> Typed:
+    """`chosen`: the ticked pools and classes of guards, by field. `base`: the plan that the form showed."""
+    found = Typed(plan={**base, "pools": chosen.get("pools", [])})
+    found.fields["pools"] = "pools"
+    form = _Form(posted, found)
+    found.plan["steps"] = _steps(form)
+    found.plan["guards"] = _guards(form, chosen)
+    found.plan["approvals"] = dict(base.get("approvals", {}))
+    form.read(found.plan["approvals"], "approvals", "needed", "approvals", whole_of)
+    _start(form)
+    return found
+
+
+def _steps(form: _Form) -> list[Json]:
+    steps: list[Json] = []
+    if form.text("shadow.for"):
+        _step(form, steps, "shadow", "shadow", (("sample", share_of), ("for", seconds_of)))
+    for number in range(1, CANARIES + 1):
+        name = f"canary{number}"
+        if form.text(f"{name}.share"):
+            _step(form, steps, "canary", name, (("share", share_of), ("for", seconds_of), ("max", seconds_of)))
+            steps[-1] |= {"then": "ask"} if form.text(f"{name}.ask") else {}
+    if form.text("switchback.pairs"):
+        kinds = (("pairs", whole_of), ("block", seconds_of), ("washout", seconds_of))
+        _step(form, steps, "switchback", "switchback", kinds)
+    if form.text("full"):
+        _step(form, steps, "full", "full", (("bake", seconds_of),))
+    form.typed.fields["steps"] = "shadow.for"
+    return steps
+
+
+def _step(
+    form: _Form, steps: list[Json], mode: str, name: str, kinds: tuple[tuple[str, Callable[[str], Any]], ...]
+) -> None:
+    step: Json = {"mode": mode}
+    path = f"steps[{len(steps)}]"
+    form.typed.fields[path] = form.typed.fields[f"{path}.mode"] = f"{name}.{kinds[0][0]}"
+    for key, kind in kinds:
+        form.read(step, path, f"{key}_s" if kind is seconds_of else key, f"{name}.{key}", kind)
+    steps.append(step)
+
+
+def _guards(form: _Form, chosen: Mapping[str, list[str]]) -> list[Json]:
+    guards: list[Json] = []
+    for metric in COMPARISONS:
+        if classes := chosen.get(f"{metric}.classes"):
+            guard, path = _guard(form, guards, metric, f"{metric}.worse")
+            guard["classes"] = classes
+            form.read(guard, path, "worse", f"{metric}.worse", share_of)
+            if metric != "slow":
+                form.read(guard, path, "fine", f"{metric}.fine", share_of)
+    for metric in COUNTS:
+        if form.text(f"{metric}.ratio"):
+            guard, path = _guard(form, guards, metric, f"{metric}.ratio")
+            form.read(guard, path, "ratio", f"{metric}.ratio", number_of)
+    if metric := form.text("pool.metric"):
+        guard, path = _guard(form, guards, metric, "pool.metric")
+        guard |= {"class": form.text("pool.class"), "does": form.text("pool.does")}
+        form.read(guard, path, "above", "pool.above", number_of)
+        form.read(guard, path, "for_s", "pool.for", seconds_of)
+    form.typed.fields["guards"] = "ttft.worse"
+    return guards
+
+
+def _guard(form: _Form, guards: list[Json], metric: str, name: str) -> tuple[Json, str]:
+    path = f"guards[{len(guards)}]"
+    form.typed.fields[path] = form.typed.fields[f"{path}.metric"] = name
+    guards.append({"metric": metric})
+    return guards[-1], path
+
+
+def _start(form: _Form) -> None:
+    form.typed.plan.pop("start", None)
+    if not form.text("start.at"):
+        return
+    start: Json = {"at": form.text("start.at")[:16], "zone": form.text("start.zone")}
+    form.typed.fields |= {"start": "start.at", "start.at": "start.at", "start.zone": "start.zone"}
+    form.read(start, "start", "latest_s", "start.latest", seconds_of)
+    form.typed.plan["start"] = start
+
+
+def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
+    """Problems of the plan by field of the form, and those that have none. A field that could not be read says that."""
+    errors, others = dict(found.errors), []
+    for problem in problems:
+        name = _nearest(problem.path, found.fields)
+        if name is None:
+            others.append(f"{problem.path}: {problem.text}" if problem.path else problem.text)
+        else:
+            errors.setdefault(name, _text_of(problem))
+    return errors, others
+
+
+def _text_of(problem: Problem) -> str:
+    """With limits in the unit of the field."""
+    key = problem.path.rpartition(".")[2]
+    limits = re.fullmatch(r"(?:more than )?([\d.e+-]+)(?: to|, up to) ([\d.e+-]+)", problem.allowed)
+    if limits is None or key not in (*PERCENT, *TEXTS, "latest_s"):
+        return problem.text
+    low, high = (_text(key, float(each)) for each in limits.groups())
+    unit = " %" if key in PERCENT else ""
+    return f"{problem.message}; allowed: {low} to {high}{unit}"
+
+
+def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
+    """steps[0].share, else steps[0], else steps."""
+    while path:
+        if path in fields:
+            return fields[path]
+        path = re.sub(r"(\.[^.\[\]]*|\[\d+\])$|^[^.\[\]]+$", "", path)
+    return None
+
+
+# Showing a plan
+
+
+def values(plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fields of the form; None when the form cannot show the plan, so that it is edited as JSON."""
+    fields: dict[str, Any] = {"pools": list(plan.get("pools", [])), "approvals": str(plan["approvals"]["needed"])}
+    for step in plan["steps"]:
+        name = _name_of(step["mode"], fields)
+        if name is None:
+            return None
+        fields |= _step_values(step, name)
+    for guard in plan["guards"]:
+        shown = _guard_values(guard)
+        if shown.keys() & fields.keys():
+            return None
+        fields |= shown
+    if start := plan.get("start"):
+        fields |= {"start.at": start["at"], "start.zone": start["zone"], "start.latest": words(start["latest_s"])}
+    return fields
+
+
+def _name_of(mode: str, fields: Mapping[str, Any]) -> str | None:
+    """The part of the form that the next step of this mode takes, in the order in which the form reads them."""
+    names = ["shadow", *(f"canary{number}" for number in range(1, CANARIES + 1)), "switchback", "full"]
+    taken = [n for n, name in enumerate(names) if FIRST.get(name, f"{name}.share") in fields]
+    after = names[max(taken, default=-1) + 1 :]
+    return next((name for name in after if name.rstrip("0123456789") == mode), None)
+
+
+FIRST = {"shadow": "shadow.for", "switchback": "switchback.pairs", "full": "full"}
+
+
+def _step_values(step: Mapping[str, Any], name: str) -> dict[str, str]:
+    shown = {f"{name}.{key.removesuffix('_s')}": _text(key, value) for key, value in step.items() if key in TEXTS}
+    if step.get("then") == "ask":
+        shown[f"{name}.ask"] = "on"
+    return {**shown, "full": "on"} if step["mode"] == "full" else shown
+
+
+PERCENT = ("sample", "share", "worse", "fine")
+TEXTS = ("sample", "share", "for_s", "max_s", "block_s", "washout_s", "pairs", "bake_s")
+
+
+def _text(key: str, value: float) -> str:
+    if key.endswith("_s"):
+        return words(value)
+    return percent(value) if key in PERCENT else f"{value:g}"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:g}"
+
+
+def _guard_values(guard: Mapping[str, Any]) -> dict[str, Any]:
+    metric = guard["metric"]
+    if metric in POOL_METRICS:
+        return {
+            "pool.metric": metric,
+            "pool.class": guard["class"],
+            "pool.above": f"{guard['above']:g}",
+            "pool.for": words(guard["for_s"]),
+            "pool.does": guard["does"],
+        }
+    if metric in COUNTS:
+        return {f"{metric}.ratio": f"{guard['ratio']:g}"}
+    shown: dict[str, Any] = {f"{metric}.classes": list(guard["classes"]), f"{metric}.worse": percent(guard["worse"])}
+    return {**shown, f"{metric}.fine": percent(guard["fine"])} if "fine" in guard else shown
+
+
+def defaults() -> dict[str, str]:
+    """What stands in fields whose part the plan leaves out, so that switching it on needs one value."""
+    return {
+        "shadow.sample": "100",
+        "switchback.block": "5 min",
+        "switchback.washout": "30 s",
+        "full.bake": "30 min",
+        "start.latest": "1 h",
+        "start.zone": "UTC",
+        "pool.class": CLASSES[0],
+        "pool.for": "30 s",
+        "pool.does": "pause",
+    }

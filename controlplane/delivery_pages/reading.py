@@ -1,0 +1,69 @@
+"""From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
+
+from datetime import datetime, timedelta
+
+from controlplane.audit.models import AuditEntry
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.judging import PAUSED_S
+from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.states import State
+from controlplane.delivery_pages.display.evidence import Finding, undecided
+from controlplane.delivery_pages.display.facts import Facts
+from controlplane.delivery_pages.display.timeline import Entry, entry
+from controlplane.delivery_pages.presentation import Shown, shown
+
+TIMELINE = 100  # entries on the page
+
+
+def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Facts:
+    plan, state = plans.stored(delivery.plan), State(delivery.state)
+    since = delivery.promoted_at if state is State.BAKING else None
+    return Facts(
+        candidate=delivery.candidate.label,
+        base=delivery.base.label,
+        plan=plan,
+        state=state,
+        step=delivery.step,
+        share=delivery.share,
+        shadow=delivery.shadow,
+        clock_s=(now - since).total_seconds() if since else clock_s(delivery, now),
+        now=now.timestamp(),
+        why=delivery.why,
+        undecided=undecided(findings),
+        holds=tuple(hold["text"] for hold in delivery.holds),
+        approvals_missing=max(0, plan.approvals_needed - delivery.approvals.count()),
+        ends_at=_ends_at(delivery, plan),
+    )
+
+
+def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
+    if delivery.state == State.PROPOSED:
+        return (delivery.proposed_at + timedelta(seconds=plan.approvals_expire_s)).timestamp()
+    if delivery.state == State.PAUSED:
+        return (delivery.state_at + timedelta(seconds=PAUSED_S)).timestamp()
+    return None
+
+
+def latest_look(delivery: Delivery) -> Look | None:
+    """Of the step in force: each step starts its figures anew. Of an ended delivery the last one."""
+    look = delivery.looks.first()
+    if look is None or not delivery.is_open or look.step == delivery.step:
+        return look
+    return None
+
+
+def shown_of(delivery: Delivery, now: datetime) -> Shown:
+    look = latest_look(delivery)
+    findings = list(look.findings) if look else []
+    return shown(facts_of(delivery, findings, now), findings)
+
+
+def timeline(delivery: Delivery) -> list[Entry]:
+    """Newest first."""
+    plan = plans.stored(delivery.plan)
+    entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
+    return [
+        entry(each.at, each.action, each.actor_name, each.reason, each.after or {}, plan) for each in entries[:TIMELINE]
+    ]

@@ -1,0 +1,54 @@
+"""Open deliveries in Redis as lines of text, for Live and the wall, which read nothing else."""
+
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from controlplane.deliveries import selectors
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.states import OPEN, State
+from controlplane.delivery_pages import reading
+from controlplane.delivery_pages.display import line, sentences
+from fleet.redis import connect
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryLine, DeliveryLines
+
+FAILED_SHOWN = timedelta(minutes=10)
+ENDED_SHOWN = timedelta(minutes=2)
+FAILED = (State.ABORTED, State.ROLLED_BACK)
+
+
+def report(now: datetime) -> DeliveryLines:
+    value = DeliveryLines(at=now.timestamp(), lines=tuple(_line(each, now) for each in shown(now)))
+    connect().set(redis_keys.DELIVERIES, codec.encode(value), ex=redis_keys.DELIVERIES_TTL_S)
+    return value
+
+
+def shown(now: datetime) -> list[Delivery]:
+    """Open ones, and those that ended a short while ago; of each policy the latest."""
+    recent = Q(state__in=FAILED, ended_at__gt=now - FAILED_SHOWN) | Q(ended_at__gt=now - ENDED_SHOWN)
+    found = selectors.deliveries().filter(Q(state__in=OPEN) | recent).order_by("policy__name", "-pk")
+    latest: dict[int, Delivery] = {}
+    for each in found:
+        latest.setdefault(each.policy_id, each)
+    return list(latest.values())
+
+
+def _line(delivery: Delivery, now: datetime) -> DeliveryLine:
+    look = reading.latest_look(delivery)
+    findings = list(look.findings) if look else []
+    facts = reading.facts_of(delivery, findings, now)
+    return DeliveryLine(
+        delivery=delivery.pk,
+        policy=delivery.policy.name,
+        pools=facts.plan.pools,
+        base=facts.base,
+        candidate=facts.candidate,
+        state=facts.state,
+        word=sentences.WORDS[facts.state][0],
+        step=line.step_words(facts),
+        figure=line.figure(findings),
+        next_at=line.next_at(facts),
+        since=delivery.state_at.timestamp(),
+        why=facts.why,
+    )

@@ -1,0 +1,101 @@
+"""Fields of the form of a plan, and what waits for a person, in the navigation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import template
+from django.core.exceptions import PermissionDenied
+from django.utils import timezone
+
+from controlplane.audit.services import actor_of
+from controlplane.deliveries import selectors, services
+from controlplane.deliveries.plan import CLASSES
+from controlplane.deliveries.states import State
+from controlplane.delivery_pages import reading
+from controlplane.delivery_pages.display import sentences
+from controlplane.delivery_pages.verbs import waiting_for
+from controlplane.policies.models import Policy, PolicyVersion
+
+register = template.Library()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a candidate."""
+
+    delivery: int
+    word: str
+    shape: str
+    went_live: bool
+
+
+def _field(context: Any, name: str, **more: Any) -> dict[str, Any]:
+    values, errors = context["values"], context["errors"]
+    return {
+        "name": name,
+        "id": name.replace(".", "-"),
+        "value": values.get(name, ""),
+        "error": errors.get(name, ""),
+        **more,
+    }
+
+
+@register.inclusion_tag("deliveries/_plan_field.html", takes_context=True)
+def plan_field(context: Any, name: str, label: str, unit: str = "", hint: str = "") -> dict[str, Any]:
+    return _field(context, name, label=label, unit=unit, hint=hint)
+
+
+@register.inclusion_tag("deliveries/_plan_classes.html", takes_context=True)
+def plan_classes(context: Any, name: str, label: str) -> dict[str, Any]:
+    return _field(context, name, label=label, choices=CLASSES)
+
+
+@register.simple_tag
+def open_delivery_of(policy: Policy) -> dict[str, Any] | None:
+    """The open delivery with its sentences, for the pages of its policy."""
+    held = selectors.open_delivery(policy)
+    if held is None:
+        return None
+    facts = reading.facts_of(held, [], timezone.now())
+    word, shape = sentences.WORDS[facts.state]
+    return {
+        "delivery": held,
+        "now": sentences.now(facts),
+        "word": word,
+        "shape": shape,
+        "is_live": facts.state is State.BAKING,
+    }
+
+
+@register.simple_tag(takes_context=True)
+def direct_refusal(context: Any, policy: Policy) -> str:
+    """Why this person cannot publish without a delivery; empty when they can."""
+    try:
+        services.check_direct(policy, actor_of(context["request"]))
+    except PermissionDenied as error:
+        return str(error)
+    return ""
+
+
+@register.simple_tag
+def outcomes_of(policy: Policy) -> dict[int, Outcome]:
+    """What became of candidates, by the number of their version."""
+    return {
+        number: Outcome(pk, *sentences.WORDS[State(state)], promoted is not None)
+        for number, pk, state, promoted in policy.deliveries.values_list(
+            "candidate__number", "pk", "state", "promoted_at"
+        )
+    }
+
+
+@register.filter
+def of_number(found: Mapping[int, Outcome], version: PolicyVersion) -> Outcome | None:
+    return found.get(version.number)
+
+
+@register.simple_tag(takes_context=True)
+def waiting_count(context: Any) -> int:
+    """Deliveries that wait for this person, for the navigation."""
+    user = context.get("user")
+    return len(waiting_for(user)) if getattr(user, "is_authenticated", False) else 0

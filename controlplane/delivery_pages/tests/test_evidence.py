@@ -1,0 +1,99 @@
+import pytest
+
+from controlplane.deliveries.states import State
+from controlplane.delivery_pages import presentation
+from controlplane.delivery_pages.display import evidence, line
+from controlplane.delivery_pages.display.interval import WIDTH, points_axis, ratio_axis
+from controlplane.delivery_pages.tests.values import NOW, facts, finding
+
+
+def test_a_comparison_shows_estimate_interval_limits_and_verdict():
+    row = evidence.rows([finding()])[0]
+    assert (row.title, row.estimate, row.interval) == ("heavy TTFT", "× 1.04", "0.97 to 1.12")
+    assert row.limits == "fails above +10 %, fine below +25 %"
+    assert (row.n, row.cells, row.verdict) == ("204", "31", "not decided yet")
+
+
+def test_a_guard_that_can_only_fail_has_found_nothing():
+    row = evidence.rows([finding("slow", verdict="inconclusive")])[0]
+    assert (row.verdict, row.estimate, row.limits) == ("nothing found", "+4 points", "fails above +10 points")
+
+
+def test_counts_show_both_rates():
+    row = evidence.rows([finding("errors", "", estimate=None, candidate=0.02, control=0.01, worse=1.5)])[0]
+    assert (row.title, row.estimate, row.limits, row.axis) == ("Errors", "2 % against 1 %", "fails above × 1.5", None)
+    assert row.text == "one sentence"
+
+
+def test_a_finding_without_numbers_says_its_sentence():
+    row = evidence.rows([finding(estimate=None, lower=None, upper=None, verdict="no_data")])[0]
+    assert (row.verdict, row.estimate, row.text, row.axis) == ("too few requests", "", "one sentence", None)
+
+
+def test_a_bound_without_end_is_said_and_cut():
+    row = evidence.rows([finding(lower=None, upper=None)])[0]
+    assert row.interval == "0.00 to any"
+    assert row.axis is not None
+    assert (row.axis.cut_low, row.axis.cut_high) == (True, True)
+
+
+def test_several_pools_are_told_apart():
+    rows = evidence.rows([finding(), finding(pool="code")])
+    assert [row.title for row in rows] == ["heavy TTFT, chat", "heavy TTFT, code"]
+
+
+def test_the_verdict_names_what_fails_first():
+    fine, open_, failed = finding(verdict="fine"), finding("tpot", "warm"), finding(verdict="fail")
+    assert evidence.verdict([fine, open_]) == "Nothing fails; heavy TTFT is fine; warm TPOT is not decided yet."
+    assert evidence.verdict([open_, failed]) == "Heavy TTFT fails."
+    assert evidence.verdict([]) == ""
+    assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
+
+
+def test_marks_and_interval_stand_in_order_on_the_axis():
+    axis = ratio_axis(1.04, 0.97, 1.12, 0.10, 0.25)
+    assert axis.worse is not None
+    assert axis.fine is not None
+    places = [float(x) for x in (axis.low, axis.same, axis.at, axis.worse.at, axis.high, axis.fine.at)]
+    assert places == sorted(places)
+    assert (axis.worse.anchor, axis.fine.anchor) == ("end", "start")
+    assert places[0] > 0
+    assert places[-1] < WIDTH
+
+
+def test_an_interval_that_leaves_the_axis_is_cut_at_its_edge():
+    axis = points_axis(0.2, -0.5, 0.9, 0.05)
+    assert (axis.cut_low, axis.cut_high) == (True, True)
+    assert 0 < float(axis.low) < float(axis.high) < WIDTH
+
+
+def test_the_line_of_the_wall():
+    now = facts(State.STEP, step=2, share=0.25, clock_s=650)
+    assert line.step_words(now) == "canary 25 %"
+    assert line.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy × 1.04 (0.97–1.12)"
+    assert line.figure([finding("tpot", "warm")]) == "warm TPOT × 1.04 (0.97–1.12)"
+    assert line.figure([finding("slow")]) == ""
+    assert line.next_at(now) == NOW + 250
+
+
+@pytest.mark.parametrize("state", [State.PAUSED, State.HOLDING, State.READY, State.ABORTED])
+def test_a_standing_clock_counts_nothing_down(state):
+    assert line.next_at(facts(state, step=2)) is None
+
+
+def test_the_whole_page_as_one_value():
+    shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
+    assert shown.bar == presentation.Bar("25.0", "25 %", "75 %")
+    assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", "250", "step 3 of 5")
+    assert shown.said.startswith("The delivery is running. v44 decides 25 %")
+    assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
+
+
+def test_what_keeps_it_from_going_on_is_a_notice():
+    assert presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice == "Paused: otto looks into it"
+    assert presentation.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
+    assert "asks whether to go on" in presentation.shown(facts(State.WAITING)).notice
+    assert presentation.shown(facts(State.ABORTED)).why == "No reason was given."
+    assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.Bar("100", "100 %", "0 %")
+    assert presentation.shown(facts(State.READY)).progress == "not started"
+    assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"

@@ -1,0 +1,93 @@
+"""What runs where, what happens next and when, and how to stop it: every state says it."""
+
+import pytest
+
+from controlplane.deliveries.states import State
+from controlplane.delivery_pages.display import sentences
+from controlplane.delivery_pages.tests.values import NOW, facts, plan
+
+
+def test_a_canary_says_both_shares():
+    said = sentences.now(facts(State.STEP, step=2, share=0.25))
+    assert said == "v44 decides 25 % of the requests of pool chat; v43 decides the other 75 %."
+
+
+def test_a_shadow_affects_nobody():
+    said = sentences.now(facts(State.STEP, shadow=1.0))
+    assert said == "v43 decides every request of pool chat; v44 only tries to decide each."
+
+
+def test_a_switchback_says_whose_block_it_is():
+    assert sentences.now(facts(State.STEP, step=3, share=1.0)).startswith("v44 decides every request")
+    assert sentences.now(facts(State.STEP, step=3, share=0.0)).startswith("v43 decides every request")
+
+
+def test_what_is_set_aside_decides_nothing():
+    assert "v44 is set aside" in sentences.now(facts(State.PAUSED, step=1))
+
+
+@pytest.mark.parametrize("state", [State.BAKING, State.DELIVERED])
+def test_a_candidate_that_is_live_decides_everything(state):
+    assert sentences.now(facts(state, step=4)) == "v44 decides every request of pool chat."
+
+
+@pytest.mark.parametrize("state", [State.PROPOSED, State.READY, State.ARMING, State.ABORTED, State.ROLLED_BACK])
+def test_otherwise_the_live_version_decides_everything(state):
+    assert sentences.now(facts(state)) == "v43 decides every request of pool chat."
+
+
+def test_a_step_says_what_follows_when_and_on_which_condition():
+    said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=350, undecided=("heavy TTFT",)))
+    assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is fine", "it pauses", NOW + 3600 - 350)
+
+
+def test_a_step_that_asks_says_so():
+    said = sentences.following(facts(State.STEP, step=2, share=0.25, clock_s=0, undecided=("a", "b")))
+    assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are fine")
+
+
+def test_a_step_whose_time_is_over_waits_for_what_is_undecided():
+    said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=700, undecided=("heavy TTFT",)))
+    assert (said.in_s, said.provided, said.otherwise) == (None, "as soon as heavy TTFT is fine", "it pauses")
+
+
+def test_a_shadow_passes_unless_a_guard_fails():
+    assert sentences.following(facts(State.STEP, shadow=1.0, clock_s=590)) == sentences.Next(
+        "Canary 5 %", 10, "if no guard fails"
+    )
+
+
+def test_a_plan_without_full_leaves_live_as_it_is():
+    only = plan({"mode": "shadow", "for_s": 60})
+    assert sentences.following(facts(State.STEP, plan=only)).what == "the plan ends and v43 stays live"
+
+
+def test_a_planned_start_says_its_time_and_zone():
+    timed = plan({"mode": "shadow", "for_s": 60}, start={"at": "2036-08-03T03:00", "zone": "Europe/Berlin"})
+    assert sentences.following(facts(State.READY, plan=timed)).what == (
+        "Shadow starts by itself on 2036-08-03 at 03:00 (Europe/Berlin)"
+    )
+    assert sentences.following(facts(State.READY)).what == "Shadow, when somebody presses Start"
+
+
+def test_a_proposal_says_what_is_missing_and_when_it_ends():
+    said = sentences.following(facts(State.PROPOSED, approvals_missing=2, ends_at=NOW + 60))
+    assert (said.what, said.otherwise, said.otherwise_at) == (
+        "Ready to start after 2 approvals",
+        "it expires",
+        NOW + 60,
+    )
+
+
+def test_a_bake_says_what_comes_back():
+    said = sentences.following(facts(State.BAKING, step=4, clock_s=110))
+    assert (said.what, said.in_s) == ("Delivered", 1690)
+    assert "otherwise v43 comes back" in said.provided
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_words_a_next_and_a_way_to_stop(state):
+    shown = facts(state, step=1)
+    assert sentences.WORDS[state][0]
+    assert sentences.following(shown).what
+    assert "Abort" in sentences.stopping(shown)

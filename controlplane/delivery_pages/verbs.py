@@ -1,0 +1,103 @@
+"""What a person can do with a delivery on its page, by state and permission."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.audit.services import Actor
+from controlplane.deliveries import selectors, services
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.states import TABLE, By, State, What
+from controlplane.permissions import Role, can_administer, can_operate
+
+Act = Callable[[Delivery, Actor, str, str | None], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    label: str
+    effect: str  # what happens, beside the button
+    act: Act
+    what: What | None = None  # None: `explain`, which is no transition
+    urgent: bool = False  # one press in the head of the page, no reason
+    danger: bool = False
+    primary: bool = False
+    role: Role = "operator"
+
+    def permits(self, user: Any) -> bool:
+        return can_administer(user) if self.role == "admin" else can_operate(user)
+
+
+def _with(service: Callable[..., Any]) -> Act:
+    return lambda delivery, actor, reason, etag: service(delivery, actor, reason, if_match=etag)
+
+
+VERBS: dict[str, Verb] = {
+    "pause": Verb("Pause", "The share stays, the step does not go on.", _with(services.pause), What.PAUSE, True),
+    "abort": Verb("Abort", "Every request back to the live version.", _with(services.abort), What.ABORT, True, True),
+    "approve": Verb(
+        "Approve", "For this document, plan and live version.", _with(services.approve), What.APPROVE, primary=True
+    ),
+    "reject": Verb("Reject", "Ends the delivery. Needs a reason.", _with(services.reject), What.REJECT),
+    "start": Verb("Start", "Begins the first step.", _with(services.start), What.START, primary=True),
+    "resume": Verb(
+        "Resume",
+        "Begins the step again, with new figures. Needs a reason.",
+        _with(services.resume),
+        What.RESUME,
+        primary=True,
+    ),
+    "advance": Verb(
+        "Advance",
+        "Goes on to the next step, whatever the guards say. Needs a reason.",
+        _with(services.advance),
+        What.ADVANCE,
+    ),
+    "set-aside": Verb(
+        "Set aside",
+        "Pauses and gives every request back to the live version; can be resumed.",
+        _with(services.set_aside),
+        What.SET_ASIDE,
+    ),
+    "withdraw": Verb(
+        "Withdraw", "Ends the delivery; its document is a draft again.", _with(services.withdraw), What.WITHDRAW
+    ),
+    "go-without": Verb(
+        "Go without approval",
+        "For an emergency. Needs a reason; everybody is told.",
+        _with(services.go_without),
+        What.APPROVE,
+        danger=True,
+        role="admin",
+    ),
+    "explain": Verb(
+        "Add the reason",
+        "Kept in the audit log and on this page.",
+        lambda delivery, actor, reason, _: services.explain(delivery, actor, reason),
+        primary=True,
+    ),
+}
+
+
+def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
+    """Whether the state has a use for it."""
+    if verb.what is None:
+        return delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == What.ABORT and not delivery.why
+    rule = TABLE.get((verb.what, State(delivery.state)))
+    return rule is not None and By.PERSON in rule.who
+
+
+def waiting_for(user: Any) -> list[Delivery]:
+    """Proposals that this person may approve, then what stands still until an operator decides."""
+    if not can_operate(user):
+        return []
+    return [*selectors.waiting_for(user.get_username()), *selectors.deliveries(states=(State.WAITING, State.PAUSED))]
+
+
+def refusal(name: str, delivery: Delivery, actor: Actor) -> str:
+    """Why this person cannot although the role may; empty when they can."""
+    if name == "approve":
+        return selectors.approval_refusal(delivery, actor.person)
+    if name == "withdraw" and actor.person != delivery.proposer and not actor.is_admin:
+        return f"Only {delivery.proposer}, who proposed it, or an administrator."
+    return ""

@@ -1,0 +1,151 @@
+"""Pages of deliveries: the list, one delivery and what a person does with it."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.decorators import RoleMissing
+from controlplane.audit.services import actor_of
+from controlplane.deliveries import selectors
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.states import What
+from controlplane.delivery_pages import reading
+from controlplane.delivery_pages.display import sentences
+from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
+from controlplane.permissions import operator_controls
+from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
+from controlplane.policies.views import changes, problems_for_page
+
+LISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    name: str
+    label: str
+    effect: str
+    danger: bool
+    primary: bool
+    allowed: bool
+    refused: str
+
+
+def find(number: int) -> Delivery:
+    try:
+        return selectors.delivery(number)
+    except NoSuchPolicy as error:
+        raise Http404(str(error)) from None
+
+
+@require_GET
+@never_cache
+def delivery_list(request: HttpRequest) -> HttpResponse:
+    context = {
+        "rows": [_row(each) for each in selectors.deliveries()[:LISTED]],
+        "waiting": [_row(each) for each in waiting_for(request.user)],
+        "limit": LISTED,
+    }
+    return render(request, "deliveries/list.html", context)
+
+
+def _row(delivery: Delivery) -> dict[str, Any]:
+    facts = reading.facts_of(delivery, [], timezone.now())
+    word, shape = sentences.WORDS[facts.state]
+    line = sentences.now(facts) if delivery.is_open else delivery.why
+    return {"delivery": delivery, "word": word, "shape": shape, "line": line, "next": sentences.following(facts).what}
+
+
+@require_GET
+@never_cache
+def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
+    return render(request, "deliveries/delivery.html", context_of(request, find(number)))
+
+
+@require_GET
+@never_cache
+def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
+    """The part that moves; with the buttons when the state is no longer the one that the page shows."""
+    delivery = find(number)
+    context = context_of(request, delivery)
+    context["oob"] = request.GET.get("etag") != delivery.etag
+    return render(request, "deliveries/_refreshed.html", context)
+
+
+def context_of(request: HttpRequest, delivery: Delivery, **more: Any) -> dict[str, Any]:
+    shown, look = reading.shown_of(delivery, timezone.now()), reading.latest_look(delivery)
+    buttons = _buttons(request, delivery)
+    return {
+        "delivery": delivery,
+        "policy": delivery.policy,
+        "number": str(delivery.pk),
+        "shown": shown,
+        "look": look,
+        "timeline": reading.timeline(delivery),
+        "approvals": list(delivery.approvals.all()),
+        "changes": changes(delivery.base.upgraded, delivery.candidate.upgraded),
+        "plan_json": json.dumps(delivery.plan, indent=2),
+        "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
+        "urgent": [button for button in buttons if VERBS[button.name].urgent],
+        "verbs": [button for button in buttons if not VERBS[button.name].urgent],
+        **_locked(request),
+        **more,
+    }
+
+
+def _locked(request: HttpRequest) -> dict[str, Any]:
+    controls = operator_controls(request.user)
+    return {**controls, "may_act": controls["may_edit"]}
+
+
+def _buttons(request: HttpRequest, delivery: Delivery) -> list[Button]:
+    return [
+        _button(request, name, verb, delivery)
+        for name, verb in VERBS.items()
+        if offered(name, verb, delivery) and (verb.role != "admin" or verb.permits(request.user))
+    ]
+
+
+def _button(request: HttpRequest, name: str, verb: Verb, delivery: Delivery) -> Button:
+    permitted = verb.permits(request.user)
+    why = refusal(name, delivery, actor_of(request)) if permitted else ""
+    primary = verb.primary or (name == "advance" and delivery.state == "waiting")
+    return Button(name, verb.label, verb.effect, verb.danger, primary, permitted and not why, why)
+
+
+@require_POST
+def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
+    delivery, wanted = find(number), VERBS.get(verb)
+    if wanted is None:
+        raise Http404(f"there is no action {verb[:20]}")
+    if not wanted.permits(request.user):
+        raise RoleMissing(wanted.role)
+    reason, etag = request.POST.get("reason", ""), request.POST.get("etag") or None
+    try:
+        # Pause and abort act on whatever state there is now.
+        wanted.act(delivery, actor_of(request), reason, None if wanted.urgent else etag)
+    except Conflict as error:
+        return _refused(request, delivery, {"said": f"Not done: {error}."}, 409)
+    except PermissionDenied as error:
+        return _refused(request, delivery, {"said": f"Not done: {error}."}, 403)
+    except PolicyInvalid as error:
+        found = problems_for_page(error)
+        return _refused(
+            request, delivery, {"said": "; ".join(found["said"]), "reason_error": found["reason_error"]}, 422
+        )
+    if wanted.what is What.ABORT:
+        messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
+    return redirect("delivery", number=number)
+
+
+def _refused(request: HttpRequest, delivery: Delivery, problems: dict[str, Any], status: int) -> HttpResponse:
+    context = context_of(request, find(delivery.pk), reason=request.POST.get("reason", ""), **problems)
+    return render(request, "deliveries/delivery.html", context, status=status)
