@@ -19,11 +19,12 @@ from django.urls import path  # noqa: E402
 from controlplane import migrated, urls  # noqa: E402, F401 - every page is imported before the first request
 from controlplane.api.sockets import Handshake, OwnOrigins  # noqa: E402
 from controlplane.dashboard.consumers import LiveConsumer  # noqa: E402
+from controlplane.web.bodies import BoundedBodies  # noqa: E402
 
 sockets = URLRouter([path("ws/live", LiveConsumer.as_asgi())])
 application = ProtocolTypeRouter(
     {
-        "http": http,
+        "http": BoundedBodies(http),
         "websocket": OwnOrigins(Handshake(sockets, AuthMiddlewareStack), settings.ALLOWED_HOSTS),
         "lifespan": migrated.lifespan,
     }

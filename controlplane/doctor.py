@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import redis
 from django.conf import settings
@@ -19,6 +18,7 @@ from controlplane.fleet_ops.checks import StartPreview, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
+from router.contract import secret_text
 
 FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
 SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")
@@ -36,10 +36,7 @@ def masked(name: str, value: str) -> str:
     """The value of a setting without secrets and without passwords in URLs."""
     if any(word in name for word in SECRET):
         return "(set)" if value else ""
-    parts = urlsplit(value)
-    if parts.password is None:
-        return value
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
+    return secret_text.masked(value)
 
 
 def environment(documented: tuple[str, ...]) -> dict[str, str]:

@@ -80,8 +80,11 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 def database(name: str, default: str) -> dict[str, object]:
     """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
-    url = text(name, default)
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(text(name, default))
+        port = str(parts.port or "")
+    except ValueError:  # its text may hold the password
+        raise BadSetting(f"{name}: not a URL with a port of 0 to 65535") from None
     if parts.scheme == "sqlite":
         return {
             "ENGINE": "django.db.backends.sqlite3",
@@ -100,7 +103,7 @@ def database(name: str, default: str) -> dict[str, object]:
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
             "HOST": parts.hostname or "",
-            "PORT": str(parts.port or ""),
+            "PORT": port,
             "CONN_HEALTH_CHECKS": True,
         }
     raise BadSetting(

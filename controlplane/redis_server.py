@@ -12,6 +12,8 @@ from pathlib import Path
 
 import redis
 
+from router.contract.secret_text import masked
+
 START_S = 10.0
 SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path
 
@@ -60,8 +62,11 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, t
     """Return when the server answers PING; NoRedis when it ends first or takes longer than `timeout_s`."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
-    except ValueError as error:
-        raise NoRedis(f"REDIS_URL: {error}") from None
+    except ValueError:  # its text may hold the password
+        raise NoRedis(
+            "REDIS_URL: not an address of Redis; allowed are redis://[:PASSWORD@]HOST[:PORT][/DB], rediss://… and "
+            "unix:///PATH"
+        ) from None
     end = time.monotonic() + timeout_s
     try:
         while time.monotonic() < end:
@@ -74,4 +79,4 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes] | None = None, t
                 time.sleep(0.02)
     finally:
         client.close()
-    raise NoRedis(f"no answer from Redis at {url} within {timeout_s:g} s")
+    raise NoRedis(f"no answer from Redis at {masked(url)} within {timeout_s:g} s")

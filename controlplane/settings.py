@@ -30,7 +30,6 @@ def _secret_key() -> str:
 SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = env.words("WEIR_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
-TRUSTED_PROXIES = env.words("WEIR_TRUSTED_PROXIES")
 # Behind TLS the origin differs from the host that Django sees: every allowed host may post to itself.
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS if host != "*"]
 

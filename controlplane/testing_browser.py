@@ -81,8 +81,7 @@ class Web:
 
     def start(self) -> None:
         log = (self.folder / "web.log").open("ab")
-        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(self.port)]
-        command += ["--lifespan", "off", "--ws", "websockets-sansio", "--log-level", "warning"]
+        command = [sys.executable, "-m", "controlplane.web", "--port", str(self.port)]
         process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
         log.close()
         self.processes["web"] = process

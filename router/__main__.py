@@ -11,13 +11,16 @@ import sys
 import uvloop
 
 from router.app import Router
+from router.contract.secret_text import MaskingFormatter
 from router.http.server import HttpServer, listen
 from router.options import arguments, source
 
 
 def main() -> int:
     options = arguments()
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    output = logging.StreamHandler()
+    output.setFormatter(MaskingFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
+    logging.basicConfig(level=options.log_level.upper(), handlers=[output])
     listeners = []
     wanted = [(options.port, False), *([(options.shared_port, True)] if options.shared_port else [])]
     for port, shared in wanted:

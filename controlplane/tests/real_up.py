@@ -19,7 +19,7 @@ from fleet.node import process
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 # What tells the command lines of its processes apart; workers and routers carry their names.
-MARKS = {"redis": "valkey-server", "web": "controlplane.asgi", "control": "control@", "experiments": "experiments@"}
+MARKS = {"redis": "valkey-server", "web": "controlplane.web", "control": "control@", "experiments": "experiments@"}
 
 
 def free_ports(count):

@@ -102,6 +102,13 @@ def test_systemd_takes_the_unit(unit, tmp_path):
 
 
 @pytest.mark.deploy
+def test_no_password_is_on_a_command_line():
+    for name, service in services().items():
+        commands = [*service.get("command", ()), *service.get("healthcheck", {}).get("test", ())]
+        assert "${REDIS_PASSWORD" not in str(commands), name
+        assert '-a "$$' not in str(commands), name
+
+
 def test_compose_takes_the_file(tmp_path):
     command = [installed("docker-compose", "docker-compose"), "-f", str(DEPLOY / "compose" / "compose.yaml")]
     command += ["--env-file", str(DEPLOY / "compose" / "secrets.example"), "config"]

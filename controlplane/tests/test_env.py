@@ -90,3 +90,11 @@ def test_networks_are_read_and_a_wrong_one_is_named(monkeypatch):
     monkeypatch.setenv("WEIR_NOTICE_NETWORKS", "10.0.0.1/8")
     with pytest.raises(env.BadSetting, match=r"WEIR_NOTICE_NETWORKS=10\.0\.0\.1/8: .+ allowed are networks such as"):
         env.networks("WEIR_NOTICE_NETWORKS")
+
+
+@pytest.mark.parametrize("url", ["postgresql://weir@s3cret:s3cret/weir", "postgresql://weir:s3@cret:99999/weir"])
+def test_a_database_url_with_a_bad_port_is_refused_without_its_password(monkeypatch, url):
+    monkeypatch.setenv("SOME_URL", url)
+    with pytest.raises(env.BadSetting) as refused:
+        env.database("SOME_URL", "")
+    assert str(refused.value) == "SOME_URL: not a URL with a port of 0 to 65535"

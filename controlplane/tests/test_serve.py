@@ -21,7 +21,7 @@ def became(monkeypatch):
 @pytest.mark.parametrize(
     ("process", "words"),
     [
-        ("web", ("-m", "uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port", "8000")),
+        ("web", ("-m", "controlplane.web", "--host", "127.0.0.1", "--port", "8000")),
         ("router", ("-m", "router", "--host", "127.0.0.1", "--port", "8080")),
         ("control", ("-m", "celery", "-Q", "control", "--with-beat")),
         ("experiments", ("-m", "celery", "-Q", "experiments")),

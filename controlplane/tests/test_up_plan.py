@@ -45,11 +45,9 @@ def test_a_single_router_has_the_port_to_itself():
     assert "--shared-port" not in argv
 
 
-def test_nobody_is_believed_about_addresses_unless_named():
-    assert "--no-proxy-headers" in named()["web"].argv
-    behind = named(around=replace(BUNDLED, trusted_proxies=("10.0.0.1", "10.0.0.2")))["web"].argv
-    assert behind[behind.index("--forwarded-allow-ips") + 1] == "10.0.0.1,10.0.0.2"
-    assert "--no-proxy-headers" not in behind
+def test_redis_password_is_in_no_command_line():
+    around = replace(BUNDLED, redis_url="redis://:s3cret@redis.example:6379/0", redis_command=())
+    assert "s3cret" not in str([process.argv for process in named(around=around).values()])
 
 
 def test_exactly_one_worker_carries_the_schedule():

@@ -50,7 +50,6 @@ class Surroundings:
     python: str  # path of the interpreter
     redis_url: str
     redis_command: tuple[str, ...] = ()  # empty: `redis_url` is a server that we do not start
-    trusted_proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,7 @@ def store(around: Surroundings) -> tuple[Process, ...]:
 
 
 def web(options: Options, around: Surroundings) -> Process:
-    # Without a proxy, X-Forwarded-For is ignored.
-    proxies = ("--proxy-headers", "--forwarded-allow-ips", ",".join(around.trusted_proxies))
-    argv = (
-        *(around.python, "-m", "uvicorn", "controlplane.asgi:application"),
-        *("--host", options.host, "--port", str(options.web_port), "--lifespan", "on", "--ws", "websockets-sansio"),
-        *("--no-access-log", "--log-level", "warning", "--no-server-header", "--timeout-graceful-shutdown", "1"),
-        *(proxies if around.trusted_proxies else ("--no-proxy-headers",)),
-    )
+    argv = (around.python, "-m", "controlplane.web", "--host", options.host, "--port", str(options.web_port))
     home = url(options.host, options.web_port)
     return Process("web", "servers", argv, Ready("http", f"{home}/healthz"), 2.5, home)
 
@@ -114,7 +106,7 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
     name, port = f"router-{number}", options.router_ports[number - 1]
     shared = ("--shared-port", str(options.router_port)) if options.routers > 1 else ()
     argv = (
-        *(around.python, "-m", "router", "--redis", around.redis_url),
+        *(around.python, "-m", "router"),  # REDIS_URL is in the environment: a command line would show its password
         *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),
         *shared,
     )

@@ -65,7 +65,7 @@ class Command(BaseCommand):
             web_port=given["port"] or standard.web_port,
             router_port=given["port"] or standard.router_port,
         )
-        around = Surroundings(sys.executable, settings.REDIS_URL, trusted_proxies=tuple(settings.TRUSTED_PROXIES))
+        around = Surroundings(sys.executable, settings.REDIS_URL)
         argv = PROCESSES[given["process"]](options, around)
         # exec keeps the pid that the supervisor knows.
         os.environ["REDIS_URL"] = settings.REDIS_URL

@@ -92,7 +92,7 @@ def surroundings() -> Surroundings:
     else:
         server = redis_server.find_server(prefer_system=env.flag("WEIR_SYSTEM_REDIS"))
         command = tuple(redis_server.arguments(server, settings.DATA_DIR / "run" / "redis.sock"))
-    return Surroundings(sys.executable, settings.REDIS_URL, command, tuple(settings.TRUSTED_PROXIES))
+    return Surroundings(sys.executable, settings.REDIS_URL, command)
 
 
 def environment(around: Surroundings) -> dict[str, str]:

@@ -1,0 +1,24 @@
+import pytest
+
+from controlplane import doctor
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("WEIR_SECRET_KEY", "abc", "(set)"),
+        ("WEIR_ADMIN_PASSWORD", "", ""),
+        ("REDIS_URL", "redis://:s3cret@h:1/0", "redis://:(hidden)@h:1/0"),
+        ("DATABASE_URL", "postgresql://u:s3cret@h/weir", "postgresql://u:(hidden)@h/weir"),
+        ("WEIR_DATA_DIR", "/var/lib/weir", "/var/lib/weir"),
+    ],
+)
+def test_the_settings_are_printed_without_secrets(name, value, shown):
+    assert doctor.masked(name, value) == shown
+
+
+def test_a_redis_that_is_away_is_named_without_its_password(settings):
+    settings.REDIS_URL = "redis://:s3cret@127.0.0.1:1/0"
+    finding = doctor.redis_server()
+    assert not finding.good
+    assert "s3cret" not in finding.text
