@@ -17,6 +17,11 @@ def main() -> None:
             from controlplane.management.commands.up import Command
 
             Command().run_from_argv(sys.argv)
+        elif sys.argv[1:2] == ["deliver"] and any(word.partition("=")[0] == "--stop" for word in sys.argv):
+            # Without Django's set-up: it needs Redis only, and not a second of imports.
+            from controlplane.deliveries.stop import main as stop
+
+            sys.exit(stop(sys.argv[2:]))
         else:
             execute_from_command_line(sys.argv)
     except BadSetting as error:

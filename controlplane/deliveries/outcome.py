@@ -1,0 +1,37 @@
+"""How a delivery ended, as an exit status of `manage.py deliver`. Pure."""
+
+from collections.abc import Mapping
+
+from controlplane.deliveries.states import CLOSED, State, What
+
+DELIVERED, REFUSED, GUARD, PERSON, NEEDS_PERSON, TIME = 0, 2, 3, 4, 5, 6
+MEANING: Mapping[int, str] = {
+    DELIVERED: "delivered",
+    REFUSED: "refused",
+    GUARD: "ended by a guard or a router",
+    PERSON: "ended by a person",
+    NEEDS_PERSON: "needs a person",
+    TIME: "out of time",
+}
+_BY_STATE = {
+    State.DELIVERED: DELIVERED,
+    State.FINISHED: DELIVERED,
+    State.REJECTED: PERSON,
+    State.WITHDRAWN: PERSON,
+    State.EXPIRED: TIME,
+    State.MISSED: TIME,
+    State.PROPOSED: NEEDS_PERSON,
+    State.WAITING: NEEDS_PERSON,
+    State.PAUSED: NEEDS_PERSON,
+}
+_BY_WHAT = {What.FAIL: GUARD, What.TRIP: GUARD, What.GIVE_UP: TIME}  # how it was aborted or rolled back
+
+
+def status(state: str, what: str) -> int | None:
+    """None while it goes on by itself. `what`: the latest transition."""
+    found = State(state)
+    if found in _BY_STATE:
+        return _BY_STATE[found]
+    if found in CLOSED:
+        return _BY_WHAT.get(What(what), PERSON)
+    return None

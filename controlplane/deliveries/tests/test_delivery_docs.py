@@ -1,0 +1,32 @@
+"""docs/delivery.md says what REST and the command do."""
+
+import re
+from pathlib import Path
+
+from controlplane.api.api import api
+from controlplane.deliveries import outcome
+from controlplane.permissions import ROLE_SCOPES
+
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "delivery.md").read_text()
+
+
+def test_each_scope_is_listed_with_its_role() -> None:
+    rows = re.findall(r"^\| `([a-z:]+)` \| (viewer|operator|admin) \|", TEXT, re.MULTILINE)
+    assert {"policy:publish", "policy:approve", "policy:abort", "freeze:write"} <= dict(rows).keys()
+    for scope, role in rows:
+        assert role == next(name for name, scopes in ROLE_SCOPES.items() if scope in scopes)
+
+
+def test_each_operation_on_deliveries_is_named() -> None:
+    paths = [
+        path.removeprefix("/api/v1")
+        for path, methods in api.get_openapi_schema()["paths"].items()
+        if any("deliveries" in operation["tags"] for operation in methods.values())
+    ]
+    assert len(paths) > 15
+    words = [re.sub(r"\{\w+\}", "ID", path).replace("/policies/ID", "BASE").split("/")[-1] for path in paths]
+    assert [word for word in words if f"{word}`" not in TEXT] == []
+
+
+def test_each_exit_status_is_explained() -> None:
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", TEXT, re.MULTILINE)} == outcome.MEANING.keys()

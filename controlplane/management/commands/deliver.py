@@ -1,0 +1,151 @@
+"""`manage.py deliver NAME`: propose a policy document as a delivery, start it and wait for its end."""
+
+import getpass
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, close_old_connections
+
+from controlplane.audit.services import Actor
+from controlplane.deliveries import outcome, selectors, services, stop
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.outcome import MEANING, REFUSED, TIME
+from controlplane.deliveries.states import State
+from controlplane.policies import selectors as policies
+from controlplane.policies.drafts import services as drafts
+from controlplane.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
+from controlplane.policies.models import Policy
+
+EVERY_S = 1.0
+DAY = 86_400
+
+
+class Command(BaseCommand):
+    help = (
+        "Propose a policy document as the candidate of a delivery, and start it when it needs no approval. Exit "
+        "status with --wait: " + ", ".join(f"{code} {text}" for code, text in MEANING.items()) + "."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", nargs="?", help="name of the policy")
+        parser.add_argument(
+            "--file", help="the policy document (JSON), - for standard input; left out: the open delivery"
+        )
+        parser.add_argument("--plan", help="the plan (JSON or YAML); left out: shadow, canaries of 5 and 25 %%, full")
+        parser.add_argument("--reason", default="", help="why")
+        parser.add_argument("--again", default="", help="why a document that failed before is tried again")
+        parser.add_argument("--wait", action="store_true", help="until it ends, or needs a person")
+        parser.add_argument("--timeout", type=float, default=DAY, metavar="S", help="longest wait, default a day")
+        parser.add_argument("--stop", metavar="POOL", help="every router back on the live version, with Redis alone")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["stop"]:
+            sys.exit(stop.run(options["stop"], options["reason"]))
+        if not options["name"]:
+            raise CommandError("name a policy, or --stop POOL", returncode=REFUSED)
+        try:
+            delivery = self._delivery(options)
+        except (PolicyError, PermissionDenied) as error:
+            raise CommandError(_said(error), returncode=REFUSED) from None
+        if delivery is not None and options["wait"]:
+            code = self._wait(delivery, options["timeout"])
+            self.stdout.write(f"{delivery.subject}: {MEANING[code]}")
+            sys.exit(code)
+
+    def _delivery(self, options: dict[str, Any]) -> Delivery | None:
+        """None when the document is live already."""
+        policy, actor = policies.policy(options["name"]), Actor("system", f"{getpass.getuser()} (manage.py)")
+        if options["file"] is None:
+            delivery = selectors.open_delivery(policy)
+            if delivery is None:
+                raise CommandError(f"policy {policy.name} has no open delivery; name a --file", returncode=REFUSED)
+        else:
+            try:
+                delivery = _propose(policy, actor, options)
+            except NothingToPublish as error:
+                self.stdout.write(str(error))
+                return None
+            self.stdout.write(f"{delivery.subject}: delivery {delivery.pk} is {delivery.state}")
+        if delivery.state == State.READY and delivery.starts_at is None:
+            delivery = services.start(delivery, actor, options["reason"])
+            self.stdout.write(_line(delivery))
+        return delivery
+
+    def _wait(self, delivery: Delivery, timeout_s: float) -> int:
+        end, shown = time.monotonic() + timeout_s, _line(delivery)
+        while (code := outcome.status(delivery.state, delivery.what)) is None:
+            if time.monotonic() >= end:
+                return TIME
+            time.sleep(min(EVERY_S, max(end - time.monotonic(), 0.0)))
+            delivery = self._again(delivery)
+            if _line(delivery) != shown:
+                shown = _line(delivery)
+                self.stdout.write(shown)
+                self.stdout.flush()
+        return code
+
+    def _again(self, delivery: Delivery) -> Delivery:
+        """The delivery goes on without this command, so a database that is away for a while ends nothing."""
+        try:
+            close_old_connections()
+            return selectors.delivery(delivery.pk)
+        except OperationalError as error:
+            self.stderr.write(f"the database does not answer: {error}")
+            return delivery
+
+
+def _propose(policy: Policy, actor: Actor, options: dict[str, Any]) -> Delivery:
+    document = drafts.check_document(_read(options["file"], json.loads))
+    names = [pool.name for pool in policies.pools_of(policy)]
+    plan = (
+        _read(options["plan"], yaml.safe_load)
+        if options["plan"]
+        else plans.default_plan(names, policy.approvals_needed)
+    )
+    drafts.check_reason(options["reason"])
+    if policies.live_version(policy).upgraded == document:
+        raise NothingToPublish(
+            f"v{policies.live_version(policy).number} of {policy.name} holds this document: delivered"
+        )
+    held = policies.open_draft(policy)
+    if held is not None and held.upgraded != document:
+        raise CommandError(
+            f"policy {policy.name} has an open draft of {held.updated_by}: publish or discard it", returncode=REFUSED
+        )
+    drafts.open_draft(policy, actor)
+    draft = drafts.save_draft(policy, document, actor)
+    try:
+        return services.propose(policy, plan, actor, options["reason"], if_match=draft.etag, again=options["again"])
+    except (PolicyError, PermissionDenied):
+        if held is None:  # this command opened it
+            drafts.discard_draft(policy, actor)
+        raise
+
+
+def _read(name: str, parse: Any) -> Any:
+    try:
+        return parse(sys.stdin.read() if name == "-" else Path(name).read_text())
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror}", returncode=REFUSED) from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise CommandError(f"{name} cannot be read: {error}", returncode=REFUSED) from None
+
+
+def _said(error: Exception) -> str:
+    problems = error.errors if isinstance(error, PolicyInvalid) else ()
+    return "\n".join((str(error), *(f"  {problem}" for problem in problems)))
+
+
+def _line(delivery: Delivery) -> str:
+    steps = f"step {delivery.step + 1} of {len(delivery.plan['steps'])}"
+    share = f", {delivery.share * 100:g} %" if delivery.share else ""
+    return f"{delivery.subject}: {delivery.state}, {steps}{share}{delivery.why and f': {delivery.why}'}"
