@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from router.contract.histogram import Histogram
 from router.pool import memory_limits
-from router.telemetry import prefix_metrics
+from router.telemetry import delivery_metrics, prefix_metrics
 from router.telemetry.recorder import Recorder
 from router.telemetry.tally import BOUNDS_MS
 
@@ -37,6 +37,7 @@ class RouterCollector(Collector):
         yield from self._pools_state()
         yield from prefix_metrics.metrics(self._pools.all())
         yield from memory_limits.metrics(self._pools.all())
+        yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()
         yield _single("tasks", "Tasks of the event loop: about one per request and a few permanent ones", _tasks())
         yield from self._source.metrics()

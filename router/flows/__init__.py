@@ -37,7 +37,7 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     """The connection with the answer; the caller releases it. Raises UpstreamError and ErrorResponse."""
     before = call.outcome.offload
     if before is None and not decision.prefill:
-        return await colocated.serve(call, endpoint, call.pool.policy)
+        return await colocated.serve(call, endpoint, call.rules)
     way = _again(call, endpoint, before) if before is not None else _offload(call, decision, endpoint)
     try:
         answering = await way
@@ -47,13 +47,13 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     if answering is not None and call.outcome.flow != "colocated":
         return answering
     lease.charge(decision.new_tokens)
-    return answering or await colocated.serve(call, endpoint, call.pool.policy)
+    return answering or await colocated.serve(call, endpoint, call.rules)
 
 
 def _give_up(call: Call, error: PrefillFailed) -> None:
     """Fall back to the decoder; ErrorResponse when the policy allows no fallback."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
-    if call.pool.policy["failure.offload_fallback"] == "local":
+    if call.rules["failure.offload_fallback"] == "local":
         call.outcome.offload.local("fallback", str(error))
         return
     call.outcome.offload.local("failed", str(error))

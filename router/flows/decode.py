@@ -22,7 +22,7 @@ async def decode(
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
     offload.transfer_bytes = _bytes_to_move(call, endpoint)
-    limit_s = call.pool.policy["failure.first_byte_timeout_s"]
+    limit_s = call.rules["failure.first_byte_timeout_s"]
     try:
         connection = await post(call, endpoint, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
     except ConnectFailed:
@@ -33,7 +33,7 @@ async def decode(
         return connection
     connection.release()
     why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_message(connection)}"
-    if call.pool.policy["failure.offload_fallback"] == "fail":
+    if call.rules["failure.offload_fallback"] == "fail":
         raise PrefillFailed(why)
     offload.local("fallback", why)
     return await post(call, endpoint, call.request.body, first_byte_timeout_s=limit_s)

@@ -13,6 +13,6 @@ async def post(
     return await endpoint.upstream.open(
         b"POST %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n%b"
         % (call.request.target, endpoint.upstream.authority, lines, len(body), body),
-        connect_timeout_s=call.pool.policy["failure.connect_timeout_s"],
+        connect_timeout_s=call.rules["failure.connect_timeout_s"],
         first_byte_timeout_s=first_byte_timeout_s,
     )

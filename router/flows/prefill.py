@@ -30,7 +30,7 @@ async def fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
 ) -> bytes:
     """As `prefill`, with the raw answer; `forwarded`: header lines instead of the client's."""
-    limit_s = call.pool.policy["failure.prefill_timeout_s"]
+    limit_s = call.rules["failure.prefill_timeout_s"]
     endpoint.breaker.begin()
     lease = endpoint.lease(tokens)
     offload.alone = endpoint.requests == 1

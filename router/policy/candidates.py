@@ -59,6 +59,10 @@ class Candidates(Sequence[Candidate]):
             self._made = tuple(self._make())
         return self._made
 
+    def situation(self) -> tuple[RoutingRequest, list[InstanceState], float]:
+        """The arguments of `decide` besides the policy."""
+        return self._request, self._instances, self._draw
+
     def inputs(self) -> dict[str, Any]:
         """The inputs of the decision besides the candidates, as a receipt keeps them."""
         return inputs(self._request, self._draw)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from random import random
+from time import perf_counter
 
 from router.contract.pools import is_ephemeral
-from router.contract.redis.codec import Unreadable
-from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
+from router.contract.redis.published import FleetValue, FullRollout, PolicyValue, PublishedInstance, Rollout
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
@@ -15,6 +15,7 @@ from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
 from router.pool.kv_event_state import KvEventState
+from router.pool.rollout import SplitState, read_candidate, read_version
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
@@ -29,6 +30,13 @@ class Pool:
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
+        self._sha256 = ""  # of the version's document
+        self._rollout: Rollout = FullRollout()
+        self.generation = 0  # of the rollout in force
+        self.split: SplitState | None = None  # while a delivery is under way
+        self._last_split: SplitState | None = None
+        self.trips = 0  # since the start
+        self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
@@ -65,19 +73,43 @@ class Pool:
         return found
 
     def take_policy(self, value: PolicyValue, now: float) -> bool:
-        """Put the published version into force; False when it is already. Raises Unreadable and keeps the old one."""
-        try:
-            policy = document.parse(value.document)
-        except document.InvalidDocument as error:
-            raise Unreadable(f"version {value.version}: {error}") from None
-        if document.sha256(value.document) != value.sha256:
-            raise Unreadable(f"version {value.version}: the document does not match its sha256")
-        if (value.policy, value.version, policy) == (self.policy_name, self.version, self.policy):
+        """Put the published version and its rollout into force; False when they are already.
+
+        Raises Unreadable: the old version stays, or the new one serves all requests without its candidate.
+        """
+        version = (value.policy, value.version, value.sha256)
+        is_new = version != (self.policy_name, self.version, self._sha256)
+        if is_new:
+            policy = read_version(value.version, value.sha256, value.document)
+            self.policy, self.acked_at = policy, now
+            self.policy_name, self.version, self._sha256 = version
+            self.queue.shares = _shares(policy)
+        elif value.rollout == self._rollout:
             return False
-        self.policy, self.policy_name, self.version, self.acked_at = policy, value.policy, value.version, now
-        self.queue.shares = _shares(policy)
-        self.queue.wake_all()
+        try:
+            self._take_rollout(value.rollout)
+        finally:
+            self.queue.wake_all()
+        self.acked_at = now
         return True
+
+    def _take_rollout(self, rollout: Rollout) -> None:
+        if isinstance(rollout, FullRollout):
+            self.split, self._rollout, self.generation = None, rollout, rollout.generation
+            return
+        self.split = SplitState(rollout, None)  # stays when the candidate cannot be read
+        split = self.split = SplitState(rollout, read_candidate(rollout.candidate, self.policy))
+        if self._last_split is not None:
+            split.follow(self._last_split, perf_counter())
+        self._last_split, self._rollout, self.generation = split, rollout, rollout.generation
+
+    def trip(self, why: str, request_id: str) -> None:
+        """The candidate could not decide a request: the live version serves all of them."""
+        if self.split is not None and self.split.stopped(0, why):
+            self.trips += 1
+            self.queue.wake_all()
+            if self.on_trip is not None:
+                self.on_trip(self, why, request_id)
 
     def take_fleet(self, value: FleetValue) -> None:
         """Replace the instances. Those that restarted or left lose their connections and index entries."""
@@ -119,10 +151,13 @@ class Pool:
             endpoint.upstream.close()
         self.queue.wake_all()
 
-    def decide(self, request: RoutingRequest, tried: Mapping[str, str], now: float) -> Decision:
-        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
+    def decide(
+        self, request: RoutingRequest, tried: Mapping[str, str], now: float, policy: Policy | None = None
+    ) -> Decision:
+        """`tried`: instances that failed this request, with the error; `now` is the loop's time. `policy`: a
+        candidate's; without one the live version's."""
         fleet = self.fleet_view.fleet(tried, now, self.policy["failure.breaker_open_s"])
-        return decide(request, fleet, self.policy, random())  # noqa: S311 - ties, no secret
+        return decide(request, fleet, policy or self.policy, random())  # noqa: S311 - ties, no secret
 
     def able(self, tried: Mapping[str, str], now: float) -> bool:
         """An instance could take the request if it had capacity."""

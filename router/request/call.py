@@ -5,11 +5,13 @@ Fields are grouped by the module that writes them.
 
 from array import array
 from dataclasses import dataclass, field
+from typing import Any
 
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS
-from router.policy.types import Decision
+from router.policy.types import Decision, Policy
 from router.pool.pool import Pool
+from router.pool.rollout import Assignment
 from router.request.outcome import Outcome
 from router.request.prediction import Prediction
 from router.request.request import NOT_READ, ProxiedRequest
@@ -37,6 +39,11 @@ class Call:
     # serving/sessions.py
     session_key: str | None = None  # hash of pool and session, for policies and receipts
     pause_s: float | None = None  # since the session's previous request
+    # serving/delivery.py
+    assigned: Assignment | None = None  # to an arm of the pool's delivery
+    candidate: Policy | None = None  # that decides; None: the live version does
+    # telemetry/shadow.py
+    shadow: dict[str, Any] | None = None  # a ShadowDecision
     # serving/proxy.py
     decision: Decision | None = None
     version: int = 0  # of the policy that decided
@@ -50,6 +57,11 @@ class Call:
     @property
     def instance(self) -> str:
         return self.decision.instance if self.decision is not None else ""
+
+    @property
+    def rules(self) -> Policy:
+        """The policy that the request follows over all its attempts."""
+        return self.candidate or self.pool.policy
 
     def end(self, now: float) -> None:
         """Compute the times and let go of what is large: the receipt is written later."""

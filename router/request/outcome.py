@@ -54,7 +54,8 @@ class Outcome:
     def end(self, started: float, now: float) -> None:
         self.label = self.label or "error"
         self.e2e_ms = (now - started) * 1000
-        if self.streamed and self.first_byte is not None:  # a whole answer's one byte time is not that of a first token
+        # The one byte time of a whole answer, or of one that another instance replaced, is not that of a first token
+        if self.streamed and self.begun and self.first_byte is not None:
             self.ttft_ms = (self.first_byte - started) * 1000
             self.tpot_ms = self._tpot_ms(self.first_byte)
 

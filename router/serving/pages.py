@@ -82,6 +82,7 @@ class Pages:
                 "model": pool.model,
                 "policy": pool.policy_name,
                 "version": pool.version,
+                "split": _split(pool),
                 "fleet_age_s": round(now - looked_at, 3) if looked_at is not None else None,
                 "fleet_at": pool.fleet_at,
                 "ready": pool.ready,
@@ -114,6 +115,21 @@ def _wrong(incoming: IncomingRequest, allow: str, pages: dict[str, Callable[[], 
         return ErrorResponse(405, "method_not_allowed", f"{path[:200]} takes {allow}, not {method}", allow=allow)
     known = ", ".join([*RENDERERS, *pages])
     return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {known}")
+
+
+def _split(pool: Pool) -> dict[str, Any] | None:
+    """How a delivery's split is in force here; None without a delivery."""
+    if pool.split is None:
+        return None
+    rollout = pool.split.rollout
+    return {
+        "state": pool.split.state(time.perf_counter()),
+        "delivery": rollout.delivery,
+        "generation": rollout.generation,
+        "candidate": rollout.candidate.version,
+        "share": rollout.share,
+        "shadow": rollout.shadow,
+    }
 
 
 def _described(model: str, pool: Pool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
 from router.request.outcome import Attempt
-from router.serving import admit, reading, relay
+from router.serving import admit, delivery, reading, relay
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.prepare import prepare
@@ -77,7 +77,9 @@ class Proxy:
         pool = call.pool
         admission = Admission(pool.queue, call.started, call.tenant, call.deadline)
         tried: dict[str, str] = {}
-        left: int = pool.policy["failure.retries"]
+        if pool.split is not None:
+            delivery.assign(call)
+        left: int = call.rules["failure.retries"]
         while True:
             decision = await self._admit(call, admission, tried)
             if await self._attempt(call, decision, tried, left, client):
@@ -90,7 +92,7 @@ class Proxy:
         refusal = admission.begin(time.perf_counter())
         while refusal is None:
             decision = self._decide(call, tried)
-            step = admission.decided(decision, call.pool.policy, time.perf_counter(), lambda: _able(call.pool, tried))
+            step = admission.decided(decision, call.rules, time.perf_counter(), lambda: _able(call.pool, tried))
             if isinstance(step, Decision):
                 return step
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
@@ -98,10 +100,14 @@ class Proxy:
 
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
-        decision = pool.decide(self._sessions.request(call), tried, asyncio.get_running_loop().time())
+        request, now = self._sessions.request(call), asyncio.get_running_loop().time()
+        if call.assigned is None:
+            decision, call.version = pool.decide(request, tried, now), pool.version
+        else:
+            decision = delivery.decide(call, call.assigned, request, tried, now)
         if call.decision is None:
             self._recorder.decided(call, decision)
-        call.decision, call.version, call.policy = decision, pool.version, pool.policy_name
+        call.decision, call.policy = decision, pool.policy_name
         return decision
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
@@ -125,7 +131,7 @@ class Proxy:
         try:
             connection = await serve(call, decision, endpoint, lease)
             attempt.status = connection.status
-            self.stalls.watch(connection, pool.policy["failure.stream_idle_timeout_s"])
+            self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"])
             answer = await relay.begin(connection)
             outcome.first_byte = time.perf_counter()
             lease.first_byte()

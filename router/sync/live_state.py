@@ -17,6 +17,7 @@ from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.sync.redis_link import FAILURES, RedisLink
+from router.sync.split_signals import SplitSignals
 
 log = logging.getLogger("weir.router")
 
@@ -35,10 +36,17 @@ class LiveState:
         self._raw: dict[str, str] = {}  # latest applied or rejected value by key
         self._confirmed: set[str] = set()  # pools seen since Redis was last lost
         self._bad: dict[str, str] = {}  # reason of rejection by key
-        self.unreadable = 0
+        self._to_acknowledge: dict[str, Pool] = {}
+        self.signals = SplitSignals(link)
+        self._unreadable = 0
         self.polled_at: float | None = None  # s, Unix
         self.on_version: Callable[[Pool], Awaitable[None]] | None = None
         self.on_removed: Callable[[str], None] | None = None
+
+    @property
+    def unreadable(self) -> int:
+        """Values, since the start."""
+        return self._unreadable + self.signals.unreadable
 
     @property
     def redis_up(self) -> bool:
@@ -52,11 +60,13 @@ class LiveState:
             reasons.append(
                 f"Redis has not answered for {since:.0f} s ({self._link.why}): serving on the last known state"
             )
-        reasons += self._bad.values()
+        reasons += [*self._bad.values(), *self.signals.bad.values()]
         now = time.time()
         for pool in self._pools.all():
             if not pool.version and redis_keys.policy_key(pool.name) not in self._bad:
                 reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
+            if pool.split is not None and (trouble := pool.split.trouble(time.perf_counter())):
+                reasons.append(f"pool {pool.name}: {trouble}")
             # Without Redis there are no samples; the reason above covers that.
             reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
         if self._link.up and (gone := self._unconfirmed()):
@@ -83,6 +93,15 @@ class LiveState:
                 self._confirmed.clear()
             await self._take(zip(keys, values, strict=True), listed)
             self.polled_at = time.time()
+            await self._look_at_splits(self._pools.all())
+
+    async def _look_at_splits(self, pools: Iterable[Pool]) -> None:
+        """Before acknowledging: an acknowledgement says whether the split is in force."""
+        await self.signals.look(pools)
+        for name, pool in list(self._to_acknowledge.items()):
+            if self.on_version is not None:
+                await self.on_version(pool)
+            del self._to_acknowledge[name]
 
     async def _listed(self) -> tuple[bool, set[str]]:
         """Whether Redis has lost its data since the last call, and its list of pools; read atomically."""
@@ -103,11 +122,16 @@ class LiveState:
     async def changed(self, key: str) -> None:
         """Handle a change message for the key; a missing fleet means that the pool was deleted."""
         async with self._lock:
+            if key.startswith((redis_keys.stop_key(""), redis_keys.watch_key(""))):
+                pool = self._pools.get(key.split(":", 2)[2])
+                await self._look_at_splits([pool] if pool is not None else [])
+                return
             raw = await self._link.get(key)
             if raw is None and key.startswith(redis_keys.fleet_key("")):
                 self._remove(key.removeprefix(redis_keys.fleet_key("")))
             else:
                 await self._take_key(key, raw)
+                await self._look_at_splits(self._to_acknowledge.values())
 
     async def samples(self) -> None:
         await self._pools.auth.give_back()
@@ -160,8 +184,10 @@ class LiveState:
         elif key.startswith(redis_keys.policy_key("")):
             policy = codec.read(PolicyValue, raw)
             pool = self._pools.get_or_add(key.removeprefix(redis_keys.policy_key("")))
-            if pool.take_policy(policy, time.time()) and self.on_version is not None:
-                await self.on_version(pool)
+            if pool.on_trip is None:
+                pool.on_trip = self.signals.tripped
+            if pool.take_policy(policy, time.time()):
+                self._to_acknowledge[pool.name] = pool
         elif key.startswith(redis_keys.fleet_key("")):
             fleet = codec.read(FleetValue, raw)
             self._pools.get_or_add(key.removeprefix(redis_keys.fleet_key(""))).take_fleet(fleet)
@@ -171,11 +197,12 @@ class LiveState:
         if self._bad.get(key) != why:
             log.warning("ignored: %s", why)
         self._bad[key] = why[:500]
-        self.unreadable += 1
+        self._unreadable += 1
 
     def _remove(self, name: str) -> None:
         self._pools.remove(name)
         self._confirmed.discard(name)
+        self._to_acknowledge.pop(name, None)
         for key in (redis_keys.policy_key(name), redis_keys.fleet_key(name)):
             self._raw.pop(key, None)
             self._bad.pop(key, None)

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
+from router.sync.delivery_reports import WRITE_S
 from router.sync.live_state import LiveState
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
@@ -58,6 +59,7 @@ class RedisSource:
             self.link.every(TAKE_UP_S, self.directory.take_up),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
+            self.link.every(WRITE_S, self.reporter.deliveries.write),
         ]
 
     def end(self) -> None:

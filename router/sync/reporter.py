@@ -9,16 +9,18 @@ from typing import Any
 import msgpack
 
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.published import PolicyAck
+from router.contract.redis.published import PolicyAck, Split
 from router.contract.redis.router_status import RouterStatus, ServedPool
 from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
+from router.sync.delivery_reports import DeliveryReports
 from router.sync.live_state import LiveState
 from router.sync.redis_link import RedisLink
 from router.telemetry.prefix_metrics import indexes
 from router.telemetry.receipts import encoded
 from router.telemetry.recorder import Recorder
+from router.telemetry.shadow import Shadow
 from router.telemetry.traffic import TrafficRecorder
 
 log = logging.getLogger("weir.router")
@@ -77,6 +79,9 @@ class Reporter:
         self._reporting = asyncio.Lock()
         self._rate = 0.0  # receipts per second over about the last minute
         self._flushed_at = time.monotonic()
+        self.life = os.urandom(8).hex()
+        self._shadow = Shadow()
+        self.deliveries = DeliveryReports(router_id, self.life, link, pools, recorder, self._shadow)
         live.on_version = self.acknowledge
         live.on_removed = recorder.forget_pool
 
@@ -98,7 +103,14 @@ class Reporter:
     async def acknowledge(self, pool: Pool) -> None:
         """Acknowledge an applied version at once, on the channel and in the router's status."""
         await self.report()
-        ack = PolicyAck(router=self._id, pool=pool.name, version=pool.version, at=pool.acked_at)
+        ack = PolicyAck(
+            router=self._id,
+            pool=pool.name,
+            version=pool.version,
+            at=pool.acked_at,
+            generation=pool.generation,
+            split=_split(pool),
+        )
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     def status(self, now: float) -> RouterStatus:
@@ -106,6 +118,7 @@ class Reporter:
             id=self._id,
             at=now,
             started_at=self._started_at,
+            life=self.life,
             pid=os.getpid(),
             url=self._url,
             pools={pool.name: _served(pool) for pool in self._pools.all()},
@@ -153,7 +166,7 @@ class Reporter:
         words: list[str | bytes] = []
         entries = 0
         for place, call in enumerate(list(batch)):
-            if place % SLICE == 0:
+            if place % SLICE == 0 or self._decided_again(call):
                 await asyncio.sleep(0)
             try:
                 entry, written = traffic.entry(call), encoded(call, self._id)
@@ -170,6 +183,13 @@ class Reporter:
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
 
+    def _decided_again(self, call: Call) -> bool:
+        """By the candidate of a delivery, which takes long in a large pool."""
+        if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
+            return False
+        self._shadow.decide(call, tallies.shadow, time.perf_counter())
+        return call.shadow is not None
+
     def _ttl_s(self, count: int) -> int:
         now = time.monotonic()
         elapsed = max(now - self._flushed_at, 0.001)
@@ -181,6 +201,7 @@ class Reporter:
     async def leave(self) -> None:
         """Write pending data and remove this router from the list of routers."""
         await self.flush()
+        await self.deliveries.write()
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.zrem(redis_keys.ROUTERS, self._id)
             pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))
@@ -188,4 +209,15 @@ class Reporter:
 
 
 def _served(pool: Pool) -> ServedPool:
-    return ServedPool(policy=pool.policy_name, version=pool.version, acked_at=pool.acked_at, fleet_at=pool.fleet_at)
+    return ServedPool(
+        policy=pool.policy_name,
+        version=pool.version,
+        acked_at=pool.acked_at,
+        fleet_at=pool.fleet_at,
+        generation=pool.generation,
+        split=_split(pool),
+    )
+
+
+def _split(pool: Pool) -> Split:
+    return pool.split.state(time.perf_counter()) if pool.split is not None else ""

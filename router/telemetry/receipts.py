@@ -68,6 +68,10 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
     }
+    if call.assigned is not None:
+        made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
+        if call.shadow is not None:
+            made["shadow"] = call.shadow
     return made if outcome.offload is None else made | _offload(outcome.offload)
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from router.contract.redis.router_status import Window
 from router.policy.types import Decision
+from router.pool.pool import Pool
 from router.request.call import Call
+from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.rates import RateEstimates
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
@@ -27,6 +29,7 @@ class Recorder:
         self.estimates: dict[str, RateEstimates] = {}  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
+        self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
 
     def _tally(self, pool: str, request_class: str) -> Tally:
         key = (pool, request_class)
@@ -43,12 +46,27 @@ class Recorder:
 
     def decided(self, call: Call, decision: Decision) -> None:
         self._tally(call.pool.name, _class(call, decision)).window.started(call.at)
+        if call.assigned is not None and (tallies := self.delivery(call.pool)) is not None:
+            tallies.decided(call, call.assigned)
+
+    def delivery(self, pool: Pool) -> DeliveryTallies | None:
+        """The tallies of the delivery that is under way there."""
+        split, tallies = pool.split, self.deliveries.get(pool.name)
+        if split is None:
+            self.deliveries.pop(pool.name, None)
+            return None
+        if tallies is None or tallies.identity != split.identity:
+            tallies = self.deliveries[pool.name] = DeliveryTallies(split)
+        tallies.split = split  # that of a republished generation
+        return tallies
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
         self._tally(pool, _class(call, decision)).ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
+        if call.assigned is not None and pool in self.deliveries:
+            self.deliveries[pool].ended(call, call.assigned)
         if pool:
             call.pool.rates = self._estimates(pool).ended(call)
         if outcome.offload is not None:
@@ -91,6 +109,7 @@ class Recorder:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]
         self.estimates.pop(pool, None)
+        self.deliveries.pop(pool, None)
 
 
 def _class(call: Call, decision: Decision | None) -> str:

@@ -64,6 +64,8 @@ class TrafficRecorder:
                 outcome=outcome.label,
                 policy=call.policy,
                 version=call.version,
+                delivery=call.assigned.delivery if call.assigned is not None else 0,
+                arm=call.assigned.arm if call.assigned is not None else "",
                 ttft_ms=outcome.ttft_ms,
                 tpot_ms=outcome.tpot_ms,
             )

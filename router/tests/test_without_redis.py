@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import redis
 
 from router.contract.redis import redis_keys
 from router.tests.conftest import Published, World, entry, running
+from router.tests.deliveries import put, rollout, watch
 from router.tests.engine import engine
 
 
@@ -133,3 +135,33 @@ async def test_receipts_are_bounded_while_redis_is_away(served, own_redis, monke
     assert len(served.router.recorder.pending) <= 3
     assert served.router.recorder.lost >= 3
     await asyncio.sleep(0)
+
+
+def splits(router):
+    split = router.pools.get("demo").split
+    return split.state(time.perf_counter()) if split is not None else ""
+
+
+async def test_without_redis_the_split_lasts_as_long_as_its_watch(own_redis):
+    own_redis.start()
+    async with engine() as made:
+        with own_redis.published() as published:
+            published.policy()
+            published.fleet(entry("demo-0", made.url))
+            async with running(own_redis.url) as (router, client):
+                watch(published.client, 1.5)
+                put(published.client, rollout(1, 1.0))
+                while splits(router) != "on":
+                    await asyncio.sleep(0.01)
+                own_redis.kill()
+                body = {"model": "llama", "prompt": "x"}
+                answers = []
+                end = time.perf_counter() + 2.0
+                while time.perf_counter() < end:
+                    answers.append((await client.post("/v1/completions", json=body)).headers["x-weir-policy"])
+                    await asyncio.sleep(0.05)
+                assert answers[0] == "44"
+                assert answers[-1] == "42"
+                assert sorted(answers, reverse=True) == answers  # once, and not back
+                assert splits(router) == "unwatched"
+                assert "delivery 7 has not been watched" in " ".join(router.source.degraded())

@@ -1,0 +1,156 @@
+"""The split of a pool's requests between the live version and a delivery's candidate. Pure: time is an argument.
+
+    off ── watched ──► on ── its watch ran out ──► unwatched
+     └──────────────────┴─────── stopped ────────► tripped
+
+The last two, and `unreadable` of a candidate that this router cannot read, end with the next generation only. In every
+state but `on` the live version serves all requests. A state is kept per pool: sessions, their homes and the KV caches
+belong to both versions, so nothing is lost on the way back.
+"""
+
+from dataclasses import dataclass, replace
+
+import xxhash
+
+from router.contract.redis.codec import Unreadable
+from router.contract.redis.delivery import CELLS, Arm
+from router.contract.redis.published import CandidateVersion, Split, SplitRollout
+from router.policy.schema import document
+from router.policy.types import Policy
+
+SHARES = 2**32
+# Parameters of the pool rather than of a request: the live version's hold for both arms
+OF_THE_POOL = (
+    *("admission.share_warm", "admission.share_medium", "admission.share_heavy"),
+    *("admission.max_queue_warm", "admission.max_queue_medium", "admission.max_queue_heavy"),
+    *("failure.breaker_failures", "failure.breaker_open_s", "affinity.ttl_s"),
+)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """A request's arm, for as long as the request lasts. All but the first line is for its tallies."""
+
+    delivery: int
+    generation: int
+    arm: Arm
+    cell: int
+    key: int  # hash of the session, else of the request
+    has_session: bool
+    request_class: str = ""  # by the live version's thresholds; empty before the first decision
+    log_tokens: float = 0.0  # ln of the prompt's tokens
+    counted: bool = False
+    considered: bool = False  # for a shadow decision
+
+
+def hashed(salt: str, name: str) -> int:
+    """64 bits. The upper half decides the arm, the lowest six bits the cell: independent of each other."""
+    return xxhash.xxh64_intdigest((salt + name).encode("utf-8", "surrogatepass"))
+
+
+def is_candidate(key: int, share: float) -> bool:
+    """Growing shares move nobody back."""
+    return (key >> 32) < share * SHARES
+
+
+def cell_of(key: int) -> int:
+    return key % CELLS
+
+
+class SplitState:
+    """One generation of a delivery, as this router serves it. Times are seconds of a monotonic clock."""
+
+    __slots__ = ("_state", "_watched_until", "candidate", "counts_from", "rollout", "why")
+
+    def __init__(self, rollout: SplitRollout, candidate: Policy | None) -> None:
+        """`candidate`: None when it cannot be read."""
+        self.rollout = rollout
+        self.candidate = candidate
+        self._state: Split = "unreadable" if candidate is None else "off"
+        self._watched_until = float("-inf")
+        self.counts_from = float("inf")  # arrival of the first request in the tallies
+        self.why = ""  # it was stopped
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.rollout.delivery, self.rollout.generation
+
+    def follow(self, before: "SplitState", now: float) -> None:
+        """Only a newer generation, or another delivery, begins anew. A watch is for all generations of a delivery."""
+        delivery, generation = before.identity
+        if delivery != self.rollout.delivery:
+            return
+        if generation >= self.rollout.generation:
+            self._state, self._watched_until = before._state, before._watched_until
+            self.counts_from, self.why = before.counts_from, before.why
+        elif before.state(now) == "on":
+            self.watched(delivery, before._watched_until, now)
+
+    def state(self, now: float) -> Split:
+        if self._state == "on" and now >= self._watched_until:
+            self._state = "unwatched"
+        return self._state
+
+    def watched(self, delivery: int, until: float, now: float) -> None:
+        """The judge has promised to look at the delivery until then."""
+        state = self.state(now)
+        if delivery != self.rollout.delivery or until <= now or state not in ("off", "on"):
+            return
+        if state == "off":
+            self._state, self.counts_from = "on", now + self.rollout.warmup_s
+        self._watched_until = max(self._watched_until, until)
+
+    def stopped(self, delivery: int, why: str) -> bool:
+        """Stop it if it is meant; True when that is new. 0 means any delivery."""
+        if delivery not in (0, self.rollout.delivery) or self._state in ("tripped", "unreadable"):
+            return False
+        self._state, self.why = "tripped", why
+        return True
+
+    def assign(self, session: str | None, request_id: str, now: float) -> Assignment | None:
+        """None while the live version serves all requests."""
+        if self.state(now) != "on":
+            return None
+        rollout = self.rollout
+        key = hashed(rollout.salt, session or request_id)
+        arm: Arm = "candidate" if is_candidate(key, rollout.share) else "control"
+        return Assignment(rollout.delivery, rollout.generation, arm, cell_of(key), key, session is not None)
+
+    def policy_of(self, assigned: Assignment, now: float) -> Policy | None:
+        """The candidate, if it is to decide the request: it may have been assigned in an earlier generation."""
+        mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
+        return self.candidate if mine and self.state(now) == "on" else None
+
+    def shadow_of(self, assigned: Assignment, now: float) -> Policy | None:
+        """The candidate, for a decision that has no effect on a request of the present generation."""
+        is_present = (assigned.delivery, assigned.generation) == self.identity
+        return self.candidate if is_present and self.state(now) == "on" else None
+
+    def trouble(self, now: float) -> str:
+        """Why a split that is published is not in force; empty while nothing is wrong."""
+        state, delivery = self.state(now), self.rollout.delivery
+        if state == "unwatched":
+            return f"delivery {delivery} has not been watched for too long: the live version serves all requests"
+        if state == "tripped":
+            return f"delivery {delivery} was stopped, the live version serves all requests: {self.why}"
+        return ""
+
+
+def read_version(version: int, sha256: str, made: dict[str, object]) -> Policy:
+    """The policy of a published document. Raises Unreadable."""
+    try:
+        policy = document.parse(made)
+    except document.InvalidDocument as error:
+        raise Unreadable(f"version {version}: {error}") from None
+    if document.sha256(made) != sha256:
+        raise Unreadable(f"version {version}: the document does not match its sha256")
+    return policy
+
+
+def read_candidate(candidate: CandidateVersion, live: Policy) -> Policy:
+    """The candidate with the pool's parameters of the live version. Raises Unreadable."""
+    try:
+        policy = read_version(candidate.version, candidate.sha256, candidate.document)
+    except Unreadable as error:
+        raise Unreadable(f"candidate {error}") from None
+    return replace(policy, values={**policy.values, **{path: live[path] for path in OF_THE_POOL}})

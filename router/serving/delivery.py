@@ -1,0 +1,52 @@
+"""Decides a request by the version of its arm while a delivery is under way (router/pool/rollout.py).
+
+A request keeps its arm over retries and in the admission queue. When the split ends, is stopped or changes meanwhile,
+its next decision is the live version's or the candidate's of the newest generation; its arm and its class stay.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from router.policy.rules.classify import classify
+from router.policy.types import Decision, RoutingRequest
+from router.pool.rollout import Assignment
+from router.request.call import Call
+
+log = logging.getLogger("weir.router")
+
+
+def assign(call: Call) -> None:
+    """Before the first attempt; the call's pool has a split."""
+    split = call.pool.split
+    if split is None:
+        return
+    now = time.perf_counter()
+    assigned = call.assigned = split.assign(call.session_key, call.id, now)
+    if assigned is not None:
+        call.candidate = split.policy_of(assigned, now)
+
+
+def decide(call: Call, assigned: Assignment, request: RoutingRequest, tried: Mapping[str, str], now: float) -> Decision:
+    """Sets the version and the policy that decide. `now` is the loop's time."""
+    pool, split = call.pool, call.pool.split
+    if not assigned.request_class:
+        held = request.held or {}
+        assigned.request_class = classify(request.prompt_tokens, max(held.values(), default=0), pool.policy)
+    call.candidate = None if split is None else split.policy_of(assigned, time.perf_counter())
+    if split is not None and call.candidate is not None:
+        try:
+            decision = pool.decide(request, tried, now, call.candidate)
+        except Exception as error:
+            log.exception("pool %s: version %d cannot decide", pool.name, split.rollout.candidate.version)
+            pool.trip(f"version {split.rollout.candidate.version} cannot decide: {_shown(error)}", call.id)
+            call.candidate = None
+        else:
+            call.version = split.rollout.candidate.version
+            return decision
+    call.version = pool.version
+    return pool.decide(request, tried, now)
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,65 @@
+"""Writes this router's tallies of deliveries to Redis, whole each time: writing twice counts once."""
+
+import asyncio
+import time
+
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
+from router.pool.pool import Pool
+from router.serving.pools import Pools
+from router.sync.redis_link import RedisLink
+from router.telemetry.delivery_tallies import DeliveryTallies
+from router.telemetry.recorder import Recorder
+from router.telemetry.shadow import Shadow
+
+WRITE_S = 5.0
+
+
+class DeliveryReports:
+    def __init__(
+        self, router_id: str, life: str, link: RedisLink, pools: Pools, recorder: Recorder, shadow: Shadow
+    ) -> None:
+        self._id = router_id
+        self._life = life
+        self._link = link
+        self._pools = pools
+        self._recorder = recorder
+        self._shadow = shadow
+
+    async def write(self) -> None:
+        """One step, every WRITE_S, and a last time when the router stops."""
+        for pool in list(self._pools.all()):
+            tallies = self._recorder.delivery(pool)
+            if tallies is not None:
+                await self._write(pool, tallies)
+
+    async def _write(self, pool: Pool, tallies: DeliveryTallies) -> None:
+        delivery, generation = tallies.identity
+        tallies.look(time.perf_counter())
+        cells = await self._cells(tallies)
+        tallies.written += 1
+        value = DeliveryTally(
+            delivery=delivery,
+            generation=generation,
+            pool=pool.name,
+            router=self._id,
+            life=self._life,
+            at=time.time(),
+            written=tallies.written,
+            cells=cells,
+            shadow=tallies.shadow.read(self._shadow.sample(tallies.split.rollout)),
+        )
+        key, field = redis_keys.delivery_key(delivery), redis_keys.delivery_field(pool.name, self._id, self._life)
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.hset(key, field, codec.encode(value))
+            pipe.expire(key, redis_keys.DELIVERY_TTL_S)
+            await pipe.execute()
+
+    @staticmethod
+    async def _cells(tallies: DeliveryTallies) -> dict[Arm, dict[str, dict[int, CellTally]]]:
+        """One arm and class at a time: all at once would hold up requests for milliseconds."""
+        cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}
+        for arm, name in tallies.requests():
+            cells.setdefault(arm, {})[name] = tallies.read(arm, name)
+            await asyncio.sleep(0)
+        return cells

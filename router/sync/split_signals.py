@@ -1,0 +1,91 @@
+"""What keeps a split going and what ends it: reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
+
+A watch counts from before it was asked for, by its TTL on the server: no clocks are compared.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import StopValue, WatchValue
+from router.pool.pool import Pool
+from router.sync.redis_link import FAILURES, RedisLink
+
+log = logging.getLogger("weir.router")
+
+COMMANDS = 3  # per pool
+
+
+class SplitSignals:
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._stops: dict[str, StopValue] = {}  # by pool, not yet written
+        self._sending: set[asyncio.Task[None]] = set()
+        self.bad: dict[str, str] = {}  # why a value cannot be read, by key
+        self.unreadable = 0
+
+    async def look(self, pools: Iterable[Pool]) -> None:
+        """Read what there is of the pools with a split."""
+        await self.send_stops()
+        split = [pool for pool in pools if pool.split is not None]
+        if not split:
+            return
+        asked_at = time.perf_counter()
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            for pool in split:
+                pipe.get(redis_keys.stop_key(pool.name))
+                pipe.get(redis_keys.watch_key(pool.name))
+                pipe.pttl(redis_keys.watch_key(pool.name))
+            answers = await pipe.execute()
+        for place, pool in enumerate(split):
+            self._take(pool, answers[COMMANDS * place : COMMANDS * (place + 1)], asked_at)
+
+    def _take(self, pool: Pool, answers: Sequence[Any], asked_at: float) -> None:
+        stop = self._read(StopValue, redis_keys.stop_key(pool.name), answers[0])
+        watch = self._read(WatchValue, redis_keys.watch_key(pool.name), answers[1])
+        split, ttl_ms = pool.split, answers[2]
+        if split is None:
+            return
+        if stop is not None and split.stopped(stop.delivery, stop.why):
+            log.warning("pool %s: delivery %d was stopped: %s", pool.name, split.rollout.delivery, stop.why)
+            pool.queue.wake_all()
+        if watch is not None:
+            ttl_s = ttl_ms / 1000 if ttl_ms >= 0 else redis_keys.WATCH_TTL_S * (ttl_ms == -1)
+            split.watched(watch.delivery, asked_at + ttl_s, time.perf_counter())
+
+    def _read(self, kind: type[codec.Value], key: str, raw: bytes | None) -> codec.Value | None:
+        try:
+            value = None if raw is None else codec.read(kind, raw)
+        except codec.Unreadable as error:
+            self.unreadable += 1
+            self.bad[key] = f"{key}: {error}"
+            return None
+        self.bad.pop(key, None)
+        return value
+
+    def tripped(self, pool: Pool, why: str, request_id: str) -> None:
+        """The candidate could not decide the request: tell the other routers at once."""
+        delivery = pool.split.rollout.delivery if pool.split is not None else 0
+        self._stops[pool.name] = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
+        task = asyncio.get_running_loop().create_task(self._send_now())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_now(self) -> None:
+        try:
+            await self.send_stops()
+        except FAILURES as error:  # the next look sends them
+            self._link.failed(error)
+
+    async def send_stops(self) -> None:
+        for name, stop in list(self._stops.items()):
+            key = redis_keys.stop_key(name)
+            async with self._link.client.pipeline(transaction=False) as pipe:
+                pipe.set(key, codec.encode(stop), ex=redis_keys.STOP_TTL_S)
+                pipe.publish(redis_keys.CHANGED, key)
+                await pipe.execute()
+            if self._stops.get(name) is stop:
+                del self._stops[name]

@@ -1,0 +1,219 @@
+"""Counts of one generation of a delivery, by arm, class and cell (router/contract/redis/delivery.py)."""
+
+import math
+from dataclasses import dataclass, field
+
+from router.contract.redis.delivery import Arm, CellTally, Moments, ShadowTally
+from router.contract.redis.receipt import ShadowDecision
+from router.pool.rollout import Assignment, SplitState
+from router.request.call import Call
+from router.tokenize.api_paths import UNCOMPUTED
+
+SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
+INSTANCES_KEPT = 50  # of a shadow's shares
+DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
+LEAST_MS = 0.001
+
+
+class _Sums:
+    __slots__ = ("n", "x", "xx", "xy", "y", "yy")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.y = self.yy = self.x = self.xx = self.xy = 0.0
+
+    def add(self, ms: float, log_tokens: float) -> None:
+        y = math.log(ms if ms > LEAST_MS else LEAST_MS)
+        self.n += 1
+        self.y += y
+        self.yy += y * y
+        self.x += log_tokens
+        self.xx += log_tokens * log_tokens
+        self.xy += log_tokens * y
+
+    def read(self) -> Moments:
+        short = _short
+        return Moments(self.n, short(self.y), short(self.yy), short(self.x), short(self.xx), short(self.xy))
+
+
+@dataclass(slots=True)
+class _Cell:
+    ttft: _Sums = field(default_factory=_Sums)
+    tpot: _Sums = field(default_factory=_Sums)
+    n: int = 0
+    errors: int = 0
+    refused: int = 0
+    slow: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    sessions: int = 0
+    streamed: int = 0
+    ended: int = 0
+    failed: int = 0
+    turned_away: int = 0
+
+    def read(self) -> CellTally:
+        return CellTally(
+            self.n,
+            self.ttft.read(),
+            self.tpot.read(),
+            self.errors,
+            self.refused,
+            self.slow,
+            self.cached_tokens,
+            self.prompt_tokens,
+            self.sessions,
+            self.streamed,
+            self.ended,
+            self.failed,
+            self.turned_away,
+        )
+
+
+class _Seen:
+    """Counts each session once."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: dict[int, None] = {}
+
+    def is_new(self, assigned: Assignment) -> bool:
+        """A request without a session is a session of its own."""
+        if not assigned.has_session:
+            return True
+        keys, key = self._keys, assigned.key
+        if key in keys:
+            return False
+        keys[key] = None
+        if len(keys) > SESSIONS_KEPT:
+            del keys[next(iter(keys))]
+        return True
+
+
+class ShadowCounts:
+    """Decisions made once more by the candidate (shadow.py)."""
+
+    def __init__(self) -> None:
+        self.n = self.changed = self.refused_more = self.raised = 0
+        self.to: dict[str, int] = {}
+        self.live_to: dict[str, int] = {}
+        self.cpu_s = 0.0
+
+    def add(self, live_to: str, shadow: ShadowDecision, cpu_s: float) -> None:
+        """`live_to`: the instance that the live version chose; empty when it refused."""
+        self.n += 1
+        self.cpu_s += cpu_s
+        self.raised += bool(shadow.error)
+        self.changed += shadow.changed
+        self.refused_more += shadow.refused and bool(live_to)
+        if live_to:
+            self.live_to[live_to] = self.live_to.get(live_to, 0) + 1
+        if shadow.instance:
+            self.to[shadow.instance] = self.to.get(shadow.instance, 0) + 1
+
+    def read(self, sample: float) -> ShadowTally:
+        listed = {*_most(self.to), *_most(self.live_to)}
+        return ShadowTally(
+            n=self.n,
+            changed=self.changed,
+            refused_more=self.refused_more,
+            raised=self.raised,
+            to={name: n for name, n in self.to.items() if name in listed},
+            live_to={name: n for name, n in self.live_to.items() if name in listed},
+            sample=sample,
+            cpu_s=round(self.cpu_s, 6),
+        )
+
+
+class DeliveryTallies:
+    """Times are seconds of the clock of `Call.started`."""
+
+    def __init__(self, split: SplitState) -> None:
+        self.split = split
+        self.identity = split.identity
+        self.written = 0  # times
+        self.shadow = ShadowCounts()
+        self._cells: dict[tuple[Arm, str], dict[int, _Cell]] = {}
+        self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
+        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until they have ended or are slow
+
+    def decided(self, call: Call, assigned: Assignment) -> None:
+        """Its first decision was made."""
+        is_early = call.started < self.split.counts_from
+        if is_early or call.api_path in UNCOMPUTED or (assigned.delivery, assigned.generation) != self.identity:
+            return
+        assigned.counted = True
+        assigned.log_tokens = math.log(max(call.prediction.prompt_tokens, 1))
+        cell = self._cell(assigned)
+        cell.n += 1
+        cell.sessions += self._sessions.is_new(assigned)
+        if call.request.prompt.stream:
+            cell.streamed += 1
+            self._under_way[id(call)] = call
+
+    def ended(self, call: Call, assigned: Assignment) -> None:
+        if not assigned.counted or (assigned.delivery, assigned.generation) != self.identity:
+            return
+        outcome, cell = call.outcome, self._cell(assigned)
+        cell.ended += 1
+        if self._under_way.pop(id(call), None) is not None:
+            self._look_at(call, assigned, outcome.e2e_ms if outcome.ttft_ms is None else outcome.ttft_ms)
+        if outcome.label == "ok":
+            self._served(call, assigned, cell)
+        elif outcome.label == "error":
+            cell.failed += 1
+            cell.errors += self._erred.is_new(assigned)
+        elif outcome.label == "refused":
+            cell.turned_away += 1
+            cell.refused += self._refused.is_new(assigned)
+
+    def _served(self, call: Call, assigned: Assignment, cell: _Cell) -> None:
+        outcome, usage = call.outcome, call.outcome.usage
+        if outcome.ttft_ms is not None:
+            cell.ttft.add(outcome.ttft_ms, assigned.log_tokens)
+        if outcome.tpot_ms is not None:
+            cell.tpot.add(outcome.tpot_ms, assigned.log_tokens)
+        if usage is not None and usage.cached_tokens is not None:
+            cell.cached_tokens += usage.cached_tokens
+            cell.prompt_tokens += usage.prompt_tokens or 0
+
+    def look(self, now: float) -> None:
+        """Count those under way that have waited too long already: some never end."""
+        for number, call in list(self._under_way.items()):
+            outcome, assigned = call.outcome, call.assigned
+            has_begun = outcome.begun and outcome.first_byte is not None
+            waited_s = (outcome.first_byte if has_begun and outcome.first_byte else now) - call.started
+            if assigned is None or self._look_at(call, assigned, waited_s * 1000) or has_begun:
+                del self._under_way[number]
+
+    def _look_at(self, call: Call, assigned: Assignment, waited_ms: float) -> bool:
+        line = self.split.rollout.slow.get(assigned.request_class)
+        if line is None or waited_ms <= math.exp(line[0] + line[1] * assigned.log_tokens + line[2]):
+            return False
+        self._cell(assigned).slow += 1
+        return True
+
+    def _cell(self, assigned: Assignment) -> _Cell:
+        cells = self._cells.get((assigned.arm, assigned.request_class))
+        if cells is None:
+            cells = self._cells[assigned.arm, assigned.request_class] = {}
+        cell = cells.get(assigned.cell)
+        if cell is None:
+            cell = cells[assigned.cell] = _Cell()
+        return cell
+
+    def requests(self) -> dict[tuple[Arm, str], int]:
+        """By arm and class."""
+        return {key: sum(cell.n for cell in cells.values()) for key, cells in self._cells.items()}
+
+    def read(self, arm: Arm, request_class: str) -> dict[int, CellTally]:
+        return {number: cell.read() for number, cell in self._cells[arm, request_class].items()}
+
+
+def _most(counts: dict[str, int]) -> list[str]:
+    return sorted(counts, key=counts.__getitem__, reverse=True)[:INSTANCES_KEPT]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
