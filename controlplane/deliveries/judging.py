@@ -12,7 +12,7 @@ from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import schedules, selectors
 from controlplane.deliveries.models import Delivery, Look
-from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.moving import Move, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
 from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Proposal, State, What
 from controlplane.policies import publication
@@ -34,14 +34,14 @@ ROUTER = Actor("system", "router")
 def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = None) -> Delivery:
     """Store the look and apply what it proposes, unless somebody else changed the delivery since the caller read it."""
     now = now or timezone.now()
-    wanted = _tempered(delivery, proposal, now)
+    wanted, generation = _tempered(delivery, proposal, now), delivery.generation
     try:
         with transaction.atomic():
             _store_look(delivery, proposal, now)
             delivery = _apply(delivery, wanted, proposal, now)
     except Conflict as error:
         return _lost(delivery, error)
-    if wanted.what is not What.STAY:
+    if delivery.generation != generation:
         publication.tell(delivery.policy)
     return delivery
 
@@ -99,12 +99,14 @@ def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) ->
     by = By.PERSON if person else By.ROUTER
     why = f"{stop.why} (request {stop.request})" if stop.request else stop.why
     actor = Actor("system", "stop without the database") if person else ROUTER
+    return _moved(delivery, Move(what, by, actor, why), now)
+
+
+def _moved(delivery: Delivery, wanted: Move, now: datetime | None) -> Delivery:
     try:
-        delivery = move(delivery, Move(what, by, actor, why), now)
+        return move_and_tell(delivery, wanted, now)
     except Conflict as error:
         return _lost(delivery, error)
-    publication.tell(delivery.policy)
-    return delivery
 
 
 # The clock
@@ -114,14 +116,7 @@ def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
     """What is due without looking at traffic: starts, acknowledgements, freezes, and the ends of all waiting."""
     now = now or timezone.now()
     wanted = _due(delivery, plans.stored(delivery.plan), now)
-    if wanted is None:
-        return delivery
-    try:
-        delivery = move(delivery, wanted, now)
-    except Conflict as error:
-        return _lost(delivery, error)
-    publication.tell(delivery.policy)
-    return delivery
+    return delivery if wanted is None else _moved(delivery, wanted, now)
 
 
 def _system(what: What, why: str) -> Move:

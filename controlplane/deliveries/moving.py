@@ -20,7 +20,7 @@ from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan import Plan, Switchback
 from controlplane.deliveries.states import CLOSED, By, Position, State, What
 from controlplane.notices.services import notify
-from controlplane.policies import versions
+from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Draft
 from router.policy.schema import document as documents
@@ -63,6 +63,15 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
         blocks=tuple(delivery.blocks),
         block=delivery.block,
     )
+
+
+def move_and_tell(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Delivery:
+    """Then Redis, when the transition changes what routers do."""
+    generation = delivery.generation
+    delivery = move(delivery, wanted, now)
+    if delivery.generation != generation:
+        publication.tell(delivery.policy)
+    return delivery
 
 
 def move(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Delivery:

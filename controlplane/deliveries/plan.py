@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal
 from zoneinfo import available_timezones
 
@@ -397,8 +398,13 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """`ZoneInfo` also opens paths and raises many things."""
-    return isinstance(value, str) and value in available_timezones()
+    """Not by asking `ZoneInfo`, which opens paths and raises many things."""
+    return isinstance(value, str) and value in _zones()
+
+
+@cache
+def _zones() -> set[str]:
+    return available_timezones()
 
 
 # What several fields must be together

@@ -14,11 +14,11 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import schedules, selectors
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
-from controlplane.deliveries.moving import Move, move, moved, tell
+from controlplane.deliveries.moving import Move, move, move_and_tell, moved, tell
 from controlplane.deliveries.plan import InvalidPlan, Plan, Start
 from controlplane.deliveries.states import By, State, What
-from controlplane.policies import publication, versions
 from controlplane.policies import selectors as policies
+from controlplane.policies import versions
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Direct, Draft, Policy, PolicyVersion
@@ -29,7 +29,8 @@ __all__ = [
     "abort",
     "advance",
     "approve",
-    "check_direct",
+    "check_again",
+    "check_publish",
     "explain",
     "go_without",
     "judge_step",
@@ -167,6 +168,15 @@ def _below_plan(problem: Problem) -> Problem:
 
 def _is_past(start: Start, now: datetime) -> bool:
     return schedules.instant(start.at, start.zone) + timedelta(seconds=start.latest_s) <= now
+
+
+def check_publish(policy: Policy, actor: Actor) -> None:
+    """Whether a draft may go live without a delivery, now and by this actor."""
+    check_direct(policy, actor)
+    needed = Policy.objects.values_list("approvals_needed", flat=True).get(pk=policy.pk)
+    if needed:
+        raise PermissionDenied(f"policy {policy.name} needs {needed} approvals: propose a delivery")
+    check_freeze(policy, timezone.now())
 
 
 def check_direct(policy: Policy, actor: Actor) -> None:
@@ -346,9 +356,7 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
 def _by_person(delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    done = move(delivery, Move(what, By.PERSON, actor, reason))
-    publication.tell(done.policy)
-    return done
+    return move_and_tell(delivery, Move(what, By.PERSON, actor, reason))
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

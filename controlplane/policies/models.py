@@ -1,5 +1,6 @@
 """A named policy, its immutable versions, and its one open draft."""
 
+from datetime import datetime
 from typing import Any, NoReturn
 
 from django.db import models
@@ -69,6 +70,12 @@ class PolicyVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.policy.name} v{self.number}"
+
+    @property
+    def live_since(self) -> datetime | None:
+        """None for a candidate that has not gone live."""
+        delivery = getattr(self, "delivery", None)  # only candidates have one
+        return self.published_at if delivery is None else delivery.promoted_at
 
     @property
     def upgraded(self) -> dict[str, Any]:

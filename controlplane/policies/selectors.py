@@ -42,13 +42,19 @@ def live_version(policy: Policy) -> PolicyVersion:
     return found
 
 
+def history(policy: Policy) -> QuerySet[PolicyVersion]:
+    """Every version, newest first, with candidates that never went live."""
+    return policy.versions.select_related("policy", "delivery").order_by("-number")
+
+
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Newest first, without candidates that never went live."""
+    """In the order of going live, latest first: while a candidate is on its way, no other version passes it."""
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 
-def history(policy: Policy) -> QuerySet[PolicyVersion]:
-    return policy.versions.order_by("-number")
+def before(version: PolicyVersion) -> PolicyVersion | None:
+    """The version that was live before this one, or is while this one is on its way."""
+    return once_live(version.policy).filter(number__lt=version.number).first()
 
 
 def version(policy: Policy, number: int) -> PolicyVersion:

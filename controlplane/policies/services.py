@@ -29,10 +29,11 @@ from controlplane.policies.drafts.services import (
     patch_draft,
     save_draft,
 )
-from controlplane.policies.errors import Conflict, NothingToPublish
+from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet.events import announce
+from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 __all__ = [
@@ -113,7 +114,7 @@ def publish(
     `abort_open`: end the open delivery, which is a conflict otherwise.
     """
     reason = check_reason(reason)
-    deliveries.check_direct(policy, actor)
+    deliveries.check_publish(policy, actor)
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, None)
@@ -145,6 +146,9 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
         )
     if target.upgraded == live.upgraded:
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
+    if target.live_since is None:
+        message = f"v{to_number} was never live: only a delivery brings it there"
+        raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     return _publish(policy, live, document, actor, reason, rollback_of=to_number)

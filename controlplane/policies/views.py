@@ -130,49 +130,27 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _history(policy: Policy) -> list[dict[str, Any]]:
-    """Versions, newest first, each with its changes and how long it was live, if it ever was."""
-    versions = list(selectors.history(policy).select_related("policy", "delivery")[: HISTORY + 1])
-    by_number = {version.number: version for version in versions}
-    ends = _ends(policy, versions)
-    rows = []
-    for older, version in zip([*versions[1:], None], versions, strict=True):
-        base = by_number.get(version.based_on or 0, older)  # a candidate that failed is nobody's base
-        rows.append(
-            {
-                "version": version,
-                "live_for": _live_for(version, ends),
-                "is_live": version.number == policy.live,
-                "changes": changes(base.upgraded, version.upgraded) if base else [],
-            }
-        )
-    return rows[:HISTORY]
-
-
-def _went_live(version: PolicyVersion) -> datetime | None:
-    delivery = getattr(version, "delivery", None)
-    return version.published_at if delivery is None else delivery.promoted_at
-
-
-def _ends(policy: Policy, versions: list[PolicyVersion]) -> dict[int, datetime]:
-    """When each version that was live stopped being so; now for the live one."""
-    ends, until = {}, timezone.now()
+    """Versions, newest first, each with its changes and how long it was live."""
+    versions = list(selectors.history(policy)[: HISTORY + 1])
+    rows: list[dict[str, Any]] = []
+    end: datetime | None = None
     for version in versions:
-        since = _went_live(version)
-        if since is not None:
-            ends[version.number], until = until, since
-    return ends
-
-
-def _live_for(version: PolicyVersion, ends: Mapping[int, datetime]) -> str:
-    since = _went_live(version)
-    return timesince(since, ends[version.number]) if since is not None else ""
+        since = version.live_since
+        live_for = timesince(since, end or timezone.now()) if since else ""
+        rows.append({"version": version, "live_for": live_for, "is_live": bool(since) and end is None, "changes": []})
+        end = since or end
+    older: PolicyVersion | None = None
+    for row, version in zip(reversed(rows), reversed(versions), strict=True):
+        row["changes"] = changes(older.upgraded, version.upgraded) if older else []
+        older = version if version.live_since else older
+    return rows[:HISTORY]
 
 
 @require_GET
 def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     policy = find(name)
     version, live = find_version(policy, number), selectors.live_version(policy)
-    before = selectors.once_live(policy).filter(number__lt=number).first()
+    before = selectors.before(version)
     scope = scope_of(policy)
     context = {
         "policy": policy,
@@ -220,7 +198,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
         "policy": policy,
         "old": old,
         "new": new,
-        "versions": selectors.history(policy).select_related("policy")[:HISTORY],
+        "versions": selectors.history(policy)[:HISTORY],
         "changes": changes(old.upgraded, new.upgraded),
         "raw": raw_diff(old.upgraded, new.upgraded, old.label, new.label),
     }
@@ -228,8 +206,8 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _before(version: PolicyVersion) -> int:
-    """The number of the version that was live before this one; its own when it is the first."""
-    older = selectors.once_live(version.policy).filter(number__lt=version.number).first()
+    """The number of the version before this one; its own when it is the first."""
+    older = selectors.before(version)
     return older.number if older else version.number
 
 

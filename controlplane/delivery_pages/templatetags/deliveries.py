@@ -15,6 +15,7 @@ from controlplane.deliveries.states import State
 from controlplane.delivery_pages import reading
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import waiting_for
+from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy, PolicyVersion
 
 register = template.Library()
@@ -72,8 +73,8 @@ def open_delivery_of(policy: Policy) -> dict[str, Any] | None:
 def direct_refusal(context: Any, policy: Policy) -> str:
     """Why this person cannot publish without a delivery; empty when they can."""
     try:
-        services.check_direct(policy, actor_of(context["request"]))
-    except PermissionDenied as error:
+        services.check_publish(policy, actor_of(context["request"]))
+    except (PermissionDenied, Conflict) as error:
         return str(error)
     return ""
 

@@ -229,7 +229,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
-    if error.kind in ("open", "state"):  # a delivery is in the way
+    if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
         said = [f"{error}."]
         return render(request, "policies/review.html", review_context(request, draft, said=said), status=409)
     if error.kind == "draft":  # somebody saved after the review: show their values

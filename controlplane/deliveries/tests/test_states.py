@@ -1,0 +1,252 @@
+"""Every transition of the table, and what holds for all of them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries import states
+from controlplane.deliveries.states import CLOSED, OPEN, TABLE, By, Position, Refused, State, What, next_position
+from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
+
+SWITCHBACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
+BLOCKS = (0, 1, 1, 0, 1, 0, 0, 1)
+HOLD = ({"code": "error", "text": "tallies are 20 s old"},)
+FREEZE = ({"code": "freeze", "text": "freeze Christmas"},)
+
+
+def parsed(*steps: dict) -> plans.Plan:
+    return plans.parse({"steps": list(steps or STEPS)}, pools=("demo",))
+
+
+PLAN = parsed(SHADOW, CANARY, {**CANARY, "share": 0.25, "then": "ask"}, SWITCHBACK, FULL)
+EVIDENCE = parsed(CANARY)
+DIRECT = parsed({"mode": "full", "bake_s": 0})
+AT = Position(State.STEP, step=1, generation=7, share=0.05, clock_s=30.0, blocks=BLOCKS)
+ASKS = replace(AT, step=2, share=0.25)
+SWITCHES = replace(AT, step=3, share=0.0)
+
+# start, what, plan → state, step, share, generation
+ROWS = [
+    (State.PROPOSED, What.APPROVE, State.READY),
+    (State.PROPOSED, What.REJECT, State.REJECTED),
+    (State.PROPOSED, What.EXPIRE, State.EXPIRED),
+    (State.PROPOSED, What.WITHDRAW, State.WITHDRAWN),
+    (State.READY, What.WITHDRAW, State.WITHDRAWN),
+    (State.READY, What.START, State.ARMING),
+    (State.READY, What.MISS, State.MISSED),
+    (State.ARMING, What.ARMED, State.STEP),
+    (State.ARMING, What.LATE, State.PAUSED),
+    (State.STEP, What.PASS, State.STEP),
+    (State.STEP, What.ADVANCE, State.STEP),
+    (State.HOLDING, What.ADVANCE, State.STEP),
+    (State.WAITING, What.ADVANCE, State.STEP),
+    (State.STEP, What.HOLD, State.HOLDING),
+    (State.HOLDING, What.HOLD, State.HOLDING),
+    (State.HOLDING, What.GOOD, State.HOLDING),
+    *((start, What.PAUSE, State.PAUSED) for start in (State.STEP, State.HOLDING, State.WAITING)),
+    *((start, What.SET_ASIDE, State.PAUSED) for start in (State.STEP, State.HOLDING, State.WAITING, State.PAUSED)),
+    (State.PAUSED, What.RESUME, State.ARMING),
+    (State.PAUSED, What.GIVE_UP, State.ABORTED),
+    (State.BAKING, What.DELIVER, State.DELIVERED),
+    *((start, What.ABORT, State.ABORTED) for start in sorted(OPEN - {State.BAKING})),
+    (State.BAKING, What.ABORT, State.ROLLED_BACK),
+    *((start, What.FAIL, State.ABORTED) for start in (State.STEP, State.HOLDING, State.WAITING, State.PAUSED)),
+    (State.BAKING, What.FAIL, State.ROLLED_BACK),
+    *((start, What.TRIP, State.ABORTED) for start in sorted(states.SPLIT)),
+    *((start, What.OVERTAKE, State.ABORTED) for start in sorted(OPEN)),
+    *((start, What.ROLL_BACK, State.ABORTED) for start in sorted(OPEN - {State.BAKING})),
+    (State.BAKING, What.ROLL_BACK, State.ROLLED_BACK),
+]
+SPECIAL = {(What.BLOCK, State.STEP)}  # needs a step that is a switchback
+
+
+@pytest.mark.parametrize(("start", "what", "end"), ROWS, ids=lambda value: str(value))
+def test_it_leads_where_the_table_says(start: State, what: What, end: State) -> None:
+    assert next_position(replace(AT, state=start), what, PLAN, holds=HOLD).state is end
+
+
+def test_the_rows_above_are_every_row_of_the_table() -> None:
+    assert {(what, start) for start, what, _ in ROWS} | SPECIAL == set(TABLE)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", What)
+def test_everything_else_is_refused_and_the_message_names_the_states_that_allow_it(state: State, what: What) -> None:
+    if (what, state) in TABLE:
+        return
+    with pytest.raises(Refused, match=f"the delivery is {state}"):
+        next_position(replace(AT, state=state), what, PLAN)
+
+
+def test_the_message_of_a_refusal_is_a_sentence() -> None:
+    with pytest.raises(Refused, match="the delivery is baking: set aside needs one that is holding or paused or step"):
+        next_position(replace(AT, state=State.BAKING), What.SET_ASIDE, PLAN)
+
+
+def test_a_plan_that_is_full_alone_goes_live_at_its_start() -> None:
+    assert next_position(Position(State.READY), What.START, DIRECT) == Position(State.BAKING, 0, 1)
+
+
+def test_arming_splits_nothing() -> None:
+    after = next_position(Position(State.READY, generation=3), What.START, PLAN)
+    assert (after.share, after.shadow, after.generation) == (0.0, 0.0, 4)
+
+
+@pytest.mark.parametrize(("step", "share", "shadow"), [(0, 0.0, 1.0), (1, 0.05, 0.0), (2, 0.25, 0.0), (3, 0.0, 0.0)])
+def test_a_step_begins_with_its_own_share_and_everything_counted_anew(step: int, share: float, shadow: float) -> None:
+    before = Position(State.ARMING, step, 7, clock_s=99.0, holds_in_step=2, good_looks=1, blocks=BLOCKS, block=3)
+    assert next_position(before, What.ARMED, PLAN) == Position(State.STEP, step, 8, share, shadow, blocks=BLOCKS)
+
+
+def test_a_step_that_asks_waits_at_its_share() -> None:
+    after = next_position(ASKS, What.PASS, PLAN)
+    assert (after.state, after.share, after.generation) == (State.WAITING, 0.25, 7)
+
+
+def test_a_person_who_advances_a_step_that_asks_is_not_asked() -> None:
+    assert next_position(ASKS, What.ADVANCE, PLAN).step == 3
+
+
+def test_the_last_step_before_full_makes_the_candidate_live() -> None:
+    after = next_position(SWITCHES, What.PASS, PLAN)
+    assert (after.state, after.step, after.share, after.generation) == (State.BAKING, 4, 0.0, 8)
+
+
+def test_without_full_the_last_step_finishes_and_everybody_is_back_on_live() -> None:
+    after = next_position(replace(AT, step=0), What.PASS, EVIDENCE)
+    assert (after.state, after.share, after.generation) == (State.FINISHED, 0.0, 8)
+
+
+def test_a_block_of_a_switchback_takes_the_share_that_was_drawn() -> None:
+    shares = []
+    at = SWITCHES
+    for _ in BLOCKS[1:]:
+        at = next_position(at, What.BLOCK, PLAN)
+        shares.append(at.share)
+    assert shares == [float(block) for block in BLOCKS[1:]]
+    assert at.generation == 7 + len(shares)
+    with pytest.raises(Refused, match="no further block"):
+        next_position(at, What.BLOCK, PLAN)
+
+
+def test_only_a_switchback_has_blocks() -> None:
+    with pytest.raises(Refused, match="step 2 is no switchback"):
+        next_position(AT, What.BLOCK, PLAN)
+
+
+def test_three_good_looks_in_a_row_end_a_hold() -> None:
+    at = next_position(AT, What.HOLD, PLAN, holds=HOLD)
+    for _ in range(2):
+        at = next_position(at, What.GOOD, PLAN)
+    at = next_position(at, What.HOLD, PLAN, holds=HOLD)
+    assert (at.state, at.good_looks) == (State.HOLDING, 0)
+    for _ in range(3):
+        assert at.state is State.HOLDING
+        at = next_position(at, What.GOOD, PLAN)
+    assert (at.state, at.holds, at.share, at.generation) == (State.STEP, (), 0.05, 7)
+
+
+def test_the_third_hold_of_a_step_pauses_it() -> None:
+    at = AT
+    for _ in range(2):
+        at = next_position(at, What.HOLD, PLAN, holds=HOLD)
+        assert at.state is State.HOLDING
+        for _ in range(3):
+            at = next_position(at, What.GOOD, PLAN)
+    assert next_position(at, What.HOLD, PLAN, holds=HOLD).state is State.PAUSED
+
+
+def test_freezes_are_no_flapping() -> None:
+    at = AT
+    for _ in range(5):
+        at = next_position(at, What.HOLD, PLAN, holds=FREEZE)
+        assert at.state is State.HOLDING
+        for _ in range(3):
+            at = next_position(at, What.GOOD, PLAN)
+    assert at.holds_in_step == 0
+
+
+@pytest.mark.parametrize("start", [State.STEP, State.HOLDING, State.WAITING, State.PAUSED])
+def test_setting_aside_ends_the_share_and_pausing_does_not(start: State) -> None:
+    aside = next_position(replace(AT, state=start), What.SET_ASIDE, PLAN)
+    assert (aside.share, aside.shadow, aside.generation) == (0.0, 0.0, 8)
+    if start is not State.PAUSED:
+        paused = next_position(replace(AT, state=start), What.PAUSE, PLAN)
+        assert (paused.share, paused.generation) == (0.05, 7)
+
+
+# For all of them
+
+POSITIONS = st.builds(
+    Position,
+    state=st.sampled_from(State),
+    step=st.integers(0, 3),
+    generation=st.integers(0, 1000),
+    share=st.sampled_from([0.0, 0.05, 0.25, 1.0]),
+    shadow=st.sampled_from([0.0, 1.0]),
+    clock_s=st.floats(0, 1e6),
+    holds_in_step=st.integers(0, 2),
+    good_looks=st.integers(0, 2),
+    blocks=st.just(BLOCKS),
+    block=st.integers(0, 6),
+)
+
+
+def led(at: Position, what: What) -> Position | None:
+    try:
+        return next_position(at, what, PLAN, holds=HOLD)
+    except Refused:
+        return None
+
+
+@given(POSITIONS, st.sampled_from(What))
+def test_nothing_leaves_a_closed_state(at: Position, what: What) -> None:
+    if at.state in CLOSED:
+        assert led(at, what) is None
+
+
+@given(POSITIONS, st.sampled_from(What))
+def test_whatever_changes_a_share_raises_the_generation_and_nothing_lowers_it(at: Position, what: What) -> None:
+    after = led(at, what)
+    if after is not None:
+        assert after.generation >= at.generation
+        if (after.share, after.shadow) != (at.share, at.shadow) and at.state in states.SPLIT:
+            assert after.generation > at.generation
+
+
+@given(POSITIONS, st.sampled_from([What.HOLD, What.GOOD, What.PAUSE, What.LATE, What.SET_ASIDE, What.RESUME]))
+def test_the_share_never_grows_on_a_hold_or_a_pause(at: Position, what: What) -> None:
+    after = led(at, what)
+    if after is not None:
+        assert (after.share, after.shadow) <= (at.share, at.shadow)
+
+
+@given(POSITIONS, st.sampled_from(What))
+def test_who_is_closed_or_live_for_all_splits_nothing(at: Position, what: What) -> None:
+    after = led(at, what)
+    if after is not None and at.state in states.SPLIT and after.state not in states.CARRIES:
+        assert (after.share, after.shadow) == (0.0, 0.0)
+
+
+@given(st.lists(st.sampled_from(sorted(set(What) - {What.ABORT, What.FAIL, What.TRIP})), max_size=60))
+def test_only_a_start_and_the_steps_of_the_plan_lead_to_live(whats: list[What]) -> None:
+    """From ready: whoever arrives at baking has started, and passed or advanced every step before."""
+    at, seen = replace(Position(State.READY), blocks=BLOCKS), []
+    for what in whats:
+        after = led(at, what)
+        if after is None:
+            continue
+        seen.append(what)
+        at = after
+        if at.state is State.BAKING:
+            assert What.START in seen
+            assert seen.count(What.PASS) + seen.count(What.ADVANCE) >= len(PLAN.steps) - 1
+            return
+
+
+def test_only_people_let_a_proposal_pass_and_only_the_judge_fails_one() -> None:
+    assert all(rule.who == {By.PERSON} for rule in states.RULES if rule.what in (What.APPROVE, What.ADVANCE))
+    assert all(rule.who == {By.JUDGE} for rule in states.RULES if rule.what in (What.FAIL, What.PASS))
