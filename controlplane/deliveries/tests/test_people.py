@@ -137,8 +137,11 @@ def test_rules_are_set_and_audited(policy):
 
 @pytest.mark.parametrize(
     ("rules", "path"),
-    [({"direct": "maybe", "approvals_needed": 0}, "direct"), ({"direct": "never", "approvals_needed": 11}, "approvals_needed")],
-)  # fmt: skip
+    [
+        ({"direct": "maybe", "approvals_needed": 0}, "direct"),
+        ({"direct": "never", "approvals_needed": 11}, "approvals_needed"),
+    ],
+)
 def test_rules_that_are_not_valid_are_refused(policy, rules, path):
     with pytest.raises(PolicyInvalid) as refused:
         services.set_rules(policy, ADA, WHY, **rules)
