@@ -13,11 +13,11 @@ from controlplane.deliveries.plan import is_local_time, is_zone
 from controlplane.deliveries.schedules import LOCAL, instant
 from router.contract.problem import Problem, shown
 
-AHEAD = timedelta(days=366)  # farther occurrences are not looked for
+HORIZON = timedelta(days=366)  # farther occurrences are not looked for
 LONGEST = timedelta(days=92)  # of one occurrence
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 PARTS = ("FREQ", "INTERVAL", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "BYYEARDAY", "BYWEEKNO", "BYSETPOS", "WKST")
-OCCURRENCES_MAX = 400  # within AHEAD and LONGEST; DAILY has 366 and some
+OCCURRENCES_MAX = 400  # within HORIZON and LONGEST; DAILY has 366 and some
 INTERVAL_MAX = 1_000
 EARLIEST = 2020  # year of the first occurrence: dateutil counts from there
 
@@ -86,7 +86,7 @@ def in_force(rules: Iterable[Rule], policy: str, now: datetime) -> tuple[Rule, O
 def upcoming(rules: Iterable[Rule], policy: str, now: datetime) -> list[tuple[Rule, Occurrence]]:
     """Those in force and to come within a year, by their start."""
     concerned = [rule for rule in rules if rule.concerns(policy)]
-    found = [(rule, each) for rule in concerned for each in occurrences(rule, now, now + AHEAD)]
+    found = [(rule, each) for rule in concerned for each in occurrences(rule, now, now + HORIZON)]
     return sorted(found, key=lambda pair: pair[1].start)
 
 
@@ -140,7 +140,7 @@ def _rule_problems(value: Mapping[str, Any], now: datetime) -> list[Problem]:
     if fault:
         return [_problem("rrule", text, fault, "FREQ=DAILY or longer; " + ", ".join(PARTS[1:]))]
     rule = Rule("", (), value["start"], value["end"], value["zone"], text, "hold")
-    if not occurrences(rule, now, now + AHEAD):
+    if not occurrences(rule, now, now + HORIZON):
         path = "rrule" if text else "end"
         return [_problem(path, text or value["end"], "the freeze has no time within a year from now")]
     return []

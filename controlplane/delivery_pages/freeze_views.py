@@ -67,7 +67,7 @@ def _context(request: HttpRequest, typed: dict[str, str], problems: dict[str, st
 
 def _row(freeze: Freeze) -> dict[str, Any]:
     now = timezone.now()
-    found = times.occurrences(selectors.rule_of(freeze), now, now + times.AHEAD)
+    found = times.occurrences(selectors.rule_of(freeze), now, now + times.HORIZON)
     return {"freeze": freeze, "now": bool(found) and found[0].start <= now, "next": found[:NEXT]}
 
 
