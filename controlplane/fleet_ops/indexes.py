@@ -1,6 +1,7 @@
-"""What each router knows of an instance's KV cache."""
+"""What each router knows of an instance's KV cache, and what of the instance's answers was refused."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import redis
@@ -9,6 +10,7 @@ from controlplane.policies.publication import live_routers
 from fleet.redis import values_of
 from router.contract.redis import redis_keys
 from router.contract.redis.router_status import IndexStatus, RouterStatus
+from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 
@@ -39,3 +41,18 @@ def indexes_of(instance: str) -> list[KnownIndex]:
     return [
         KnownIndex(name, router.indexes[instance]) for name, router in routers.items() if instance in router.indexes
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAnswers:
+    by: str  # the node, or a router
+    reason: str
+    n: int
+
+
+def refused_answers(node: str, sample: InstanceSample | None, indexes: Iterable[KnownIndex]) -> list[RefusedAnswers]:
+    """The most frequent first."""
+    counts = [(node, sample.refused if sample is not None else {})]
+    counts += [(known.router, known.status.refused) for known in indexes]
+    found = [RefusedAnswers(by, reason, n) for by, refused in counts for reason, n in refused.items()]
+    return sorted(found, key=lambda one: -one.n)

@@ -13,7 +13,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import start_of
-from controlplane.fleet_ops.indexes import indexes_of
+from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
@@ -112,13 +112,15 @@ def _find(name: str) -> Instance:
 
 def _instance_context(instance: Instance) -> dict[str, Any]:
     (row,) = instance_rows([instance])
+    indexes = indexes_of(instance.name)
     return {
         "row": row,
         "instance": instance,
         "command": process.command_line(masked_words(instance.command)),
         "ports": instance.ports.order_by("number"),
         "events": selectors.events(instance.name, EVENTS),
-        "indexes": indexes_of(instance.name),
+        "indexes": indexes,
+        "refused": refused_answers(instance.node, row.sample, indexes),
         "calibration": shown(instance),
         "lines": selectors.last_log_lines(instance, LOG_LINES),
         "verbs": verbs(row),

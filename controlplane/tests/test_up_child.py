@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from controlplane.up import CannotStart, ready, record
-from controlplane.up.child import Child, trim
+from controlplane.up.child import Child
 from controlplane.up.plan import Process, Ready
 from fleet.node import process as launch
 
@@ -41,6 +41,13 @@ async def test_what_it_says_goes_to_its_log(make):
     await child.start()
     assert await child.ended() == 0
     assert child.last_line() == "trouble"
+
+
+async def test_its_last_line_cannot_move_the_operators_cursor(make):
+    child = make(r"print('\x1b[2J\x1b]0;title\x07all is \x08well\u202e')")
+    await child.start()
+    await child.ended()
+    assert child.last_line() == "all is \ufffdwell\ufffd"
 
 
 async def test_it_has_a_session_of_its_own(make):
@@ -103,13 +110,3 @@ def test_a_pid_that_now_belongs_to_another_process_is_left_alone(tmp_path):
 def test_an_unreadable_record_leaves_nothing_to_end(tmp_path, text):
     (tmp_path / "processes.json").write_text(text)
     assert record.leftovers(tmp_path / "processes.json") == {}
-
-
-def test_a_log_beyond_its_limit_is_set_aside_once(tmp_path):
-    log = tmp_path / "web.log"
-    log.write_text("x" * 100)
-    trim(log, limit=50)
-    assert (log.read_text(), (tmp_path / "web.log.1").read_text()) == ("", "x" * 100)
-    log.write_text("y")
-    trim(log, limit=50)
-    assert log.read_text() == "y"

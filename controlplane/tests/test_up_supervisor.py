@@ -5,7 +5,6 @@ import contextlib
 import errno
 import io
 import os
-import resource
 import signal
 import sqlite3
 import sys
@@ -14,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from controlplane.up import CannotStart, console, database, record, supervisor, weir
-from controlplane.up.child import Child, open_log, trim
+from controlplane.up.child import Child, open_log
 from controlplane.up.plan import Process, Ready
 from controlplane.up.supervisor import Hooks, Supervisor, cause
 
@@ -223,20 +222,6 @@ async def test_without_a_place_for_its_log_a_process_runs_without_one(supervise,
         assert weir.children[0].last_line() == "no output"
     with open_log(tmp_path / "logs" / "web.log") as log:
         assert log.name == os.devnull
-
-
-def test_half_a_copy_of_a_log_is_removed_where_the_rest_does_not_fit(tmp_path):
-    log = tmp_path / "web.log"
-    log.write_bytes(bytes(100_000))
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-    try:
-        trim(log, limit=80_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert not log.with_suffix(".log.1").exists()
-    assert log.stat().st_size == 100_000
 
 
 @pytest.mark.django_db(transaction=True)

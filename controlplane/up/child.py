@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from controlplane.up.plan import Process
+from fleet.node.logs import plain, trim
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
-LOG_LIMIT_BYTES = 20_000_000
 _libc = ctypes.CDLL(None)
 
 
@@ -95,7 +95,7 @@ class Child:
 
     def last_line(self) -> str:
         lines = tail(self.log).splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        return next((plain(line.strip()) for line in reversed(lines) if line.strip()), "no output")
 
 
 def open_log(log: Path) -> IO[bytes]:
@@ -113,16 +113,3 @@ def tail(log: Path, size: int = 4096) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def trim(log: Path, limit: int = LOG_LIMIT_BYTES) -> None:
-    """Move a log above `limit` bytes to .log.1. Its writers append, so it can be emptied under them."""
-    aside = log.with_suffix(".log.1")
-    try:
-        if log.stat().st_size > limit:
-            aside.write_bytes(log.read_bytes())
-            os.truncate(log, 0)
-    except OSError:
-        # On a full disk half a copy is of no use, and it holds the space that others need.
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)

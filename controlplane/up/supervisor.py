@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.up import CannotStart, record
-from controlplane.up.child import Child, trim
+from controlplane.up.child import Child
 from controlplane.up.console import complain, say
 from controlplane.up.plan import STOP_ORDER, Process, Stage, failures_after, restart_delay_s
 from controlplane.up.ready import wait
+from fleet.node.logs import trim
 
 TRIM_EVERY_S = 60.0
 ENGINES_S = 3.0  # limit for stopping the engines

@@ -1,13 +1,17 @@
 """Facts that an engine reports: its KV capacity, longest request, running requests and time scale."""
 
+import asyncio
 import re
 from dataclasses import dataclass
 
 import httpx
+import orjson
 
-from fleet.calibration.streamed_request import not_answered
-from router.contract.engine_metrics import Scrape, parse_metrics
+from fleet.calibration.streamed_request import PLAIN, NotAnswered, not_answered
+from router.contract.engine_metrics import LARGEST, Scrape, parse_metrics
 
+ANSWER_S = 10.0
+LARGEST_WINDOW = 2**31 - 1  # tokens
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 
 
@@ -28,27 +32,49 @@ async def engine_facts(
     client: httpx.AsyncClient, model: str, models_path: str, metrics_path: str, names: Scrape
 ) -> EngineFacts:
     """NotAnswered."""
-    try:
-        listed = await client.get(models_path)
-        page = (await client.get(metrics_path)).content
-    except httpx.HTTPError as error:
-        raise not_answered(client, error) from None
+    listed = await _get(client, models_path)
+    page = await _get(client, metrics_path)
     read = parse_metrics(page, names)
     active = None if read.running is None else round(read.running + (read.waiting or 0))
-    scale = _SCALE.search(page)
     return EngineFacts(
         window=_window(listed, model),
         kv_blocks=read.kv_blocks,
         block_size=read.block_size,
         active=active,
         prompt_tokens=read.prompt_tokens_total,
-        time_scale=float(scale[1]) if scale is not None else 1.0,
+        time_scale=_time_scale(page),
     )
 
 
-def _window(listed: httpx.Response, model: str) -> int | None:
+async def _get(client: httpx.AsyncClient, path: str) -> bytes:
+    """The whole answer, of an engine that may send too much or a byte at a time."""
+    body = bytearray()
     try:
-        found = [entry.get("max_model_len") for entry in listed.json()["data"] if entry["id"] == model]
+        async with asyncio.timeout(ANSWER_S), client.stream("GET", path, headers=PLAIN) as answer:
+            async for piece in answer.aiter_raw():
+                body += piece
+                if len(body) > LARGEST:
+                    raise NotAnswered(f"{client.base_url}: GET {path} answers with more than {LARGEST} bytes")
+    except TimeoutError:
+        raise NotAnswered(f"{client.base_url}: GET {path} took longer than {ANSWER_S:g} s") from None
+    except httpx.HTTPError as error:
+        raise not_answered(client, error) from None
+    return bytes(body)
+
+
+def _time_scale(page: bytes) -> float:
+    found = _SCALE.search(page)
+    try:
+        scale = float(found[1]) if found is not None else 1.0
+    except ValueError:
+        return 1.0
+    return scale if 0.001 <= scale <= 1e6 else 1.0
+
+
+def _window(listed: bytes, model: str) -> int | None:
+    try:
+        found = [entry.get("max_model_len") for entry in orjson.loads(listed)["data"] if entry["id"] == model]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    return int(found[0]) if found and found[0] else None
+    window = found[0] if found else None
+    return window if type(window) is int and 0 < window <= LARGEST_WINDOW else None

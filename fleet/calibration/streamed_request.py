@@ -13,6 +13,9 @@ from typing import Any
 import httpx
 import orjson
 
+PLAIN = {"accept-encoding": "identity"}  # a few compressed bytes may hold a gigabyte
+LONGEST_EVENT = 1024 * 1024  # bytes
+LARGEST = 1_000_000_000  # tokens
 _DATA = b"data:"
 
 
@@ -52,7 +55,7 @@ async def stream_completion(client: httpx.AsyncClient, model: str, prompt: str, 
     }
     sent_at = time.monotonic()
     try:
-        async with client.stream("POST", "/v1/completions", json=body) as answer:
+        async with client.stream("POST", "/v1/completions", json=body, headers=PLAIN) as answer:
             await _check(answer)
             return await _read(answer, sent_at)
     except httpx.HTTPError as error:
@@ -65,28 +68,36 @@ def not_answered(client: httpx.AsyncClient, error: httpx.HTTPError) -> NotAnswer
 
 async def _check(answer: httpx.Response) -> None:
     if answer.status_code != 200:
-        text = (await answer.aread()).decode(errors="replace")
+        text = (await anext(answer.aiter_raw(200), b"")).decode(errors="replace")
         raise NotAnswered(f"POST /v1/completions answers {answer.status_code}: {text[:200]}")
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         raise NotStreamed("the engine does not stream: its response is not text/event-stream")
 
 
 async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
-    prompt, tokens, marks = 0, 0, []
+    prompt, tokens = 0, 0
+    marks: list[tuple[float, int]] = []
     async for at, event in _events(answer):
         if "error" in event:
             raise NotAnswered(f"the stream failed: {str(event['error'])[:200]}")
 
         usage = event.get("usage")
         if usage:
-            prompt = usage["prompt_tokens"]
+            prompt = _count(usage, "prompt_tokens")
         if event.get("choices"):
             # Without a count in each chunk, a chunk is a token.
-            tokens = usage["completion_tokens"] if usage else tokens + 1
+            tokens = _count(usage, "completion_tokens") if usage else tokens + 1
             marks.append((at, tokens))
     if not marks or not prompt:
         raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
     return TokenTimes(sent_at, prompt, tuple(marks))
+
+
+def _count(usage: object, key: str) -> int:
+    value = usage.get(key) if isinstance(usage, dict) else None
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise NotStreamed(f"usage.{key} is {str(value)[:40]}; allowed: 0 to {LARGEST}")
+    return value
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str, Any]]]:
@@ -95,7 +106,19 @@ async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str
     async for piece in answer.aiter_raw():
         at = time.monotonic()
         *whole, rest = (rest + piece).split(b"\n\n")
+        if len(rest) > LONGEST_EVENT:
+            raise NotStreamed(f"an event of the stream is longer than {LONGEST_EVENT} bytes")
         for event in whole:
             data = event[len(_DATA) :].strip() if event.startswith(_DATA) else b""
             if data and data != b"[DONE]":
-                yield at, orjson.loads(data)
+                yield at, _parsed(data)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        event = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        event = None
+    if not isinstance(event, dict):
+        raise NotStreamed(f"an event of the stream is no JSON object: {data[:100].decode(errors='replace')}")
+    return event

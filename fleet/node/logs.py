@@ -1,7 +1,9 @@
 """The output of each instance: one file, and the one before it, in the data folder of its node."""
 
+import contextlib
 import datetime as dt
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +13,12 @@ from router.contract.secret_text import masked
 
 TAIL = 200  # lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
+LONGEST_LINE = 2000  # characters
 _TAIL_BYTES = 64 * 1024
+# Colours and cursor movements; titles and links, which end with BEL or ESC \; and the two-character ones.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# Characters that move the cursor, or turn the direction of what follows.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def folder() -> Path:
@@ -31,8 +38,30 @@ def prepare(instance_name: str) -> Path:
     return path
 
 
+def trim(path: Path, limit: int = ROTATE_BYTES) -> None:
+    """Move the end of a log above `limit` bytes to .log.1 and empty it: its writers append, so they go on.
+
+    Where the copy fails, as on a full disk, it is emptied all the same, since it may be what fills the disk.
+    """
+    aside = path.with_suffix(".log.1")
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= limit:
+            return
+        try:
+            aside.write_bytes(_end_of(path, limit))
+        except OSError:
+            aside.unlink(missing_ok=True)
+        os.truncate(path, 0)
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-size, os.SEEK_END)
+        return file.read(size)
+
+
 def tail(path: Path, lines: int, start: int = 0) -> list[str]:
-    """The last lines after byte `start`, secrets masked; [] when there is no such file."""
+    """The last lines after byte `start`, secrets masked, without control characters; [] when there is no such file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -42,9 +71,15 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
     except FileNotFoundError:
         return []
     found = masked(text).splitlines()
-    if begin > start:
+    if begin > start and len(found) > 1:
         found = found[1:]  # a partial line
-    return found[-lines:]
+    return [plain(line) for line in found[-lines:]]
+
+
+def plain(line: str) -> str:
+    """A line that an engine wrote, for pages and terminals: no escape sequences, at most LONGEST_LINE characters."""
+    shown = line if len(line) <= LONGEST_LINE else "…" + line[-LONGEST_LINE:]
+    return _CONTROL.sub("\ufffd", _ESCAPE.sub("", shown))
 
 
 _HEADER = "== weir: epoch "

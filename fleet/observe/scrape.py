@@ -7,6 +7,7 @@ import asyncio
 import datetime as dt
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.models import Instance, State
+from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
@@ -32,16 +34,20 @@ from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
+from router.contract.engine_metrics import LARGEST as METRICS_LARGEST
 from router.contract.engine_metrics import parse_metrics
-from router.contract.probe import ProbeError, Prober, Slow
+from router.contract.probe import AnswerRefused, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.sample import EngineMetrics, sample_of
+from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
+MODELS_LARGEST = 1024 * 1024  # bytes
+MOST_REASONS = 20  # of refused answers, per instance
 HEARTBEAT_S = 5.0
+TRIM_EVERY_S = 20.0  # the logs of running instances
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
 log = logging.getLogger(__name__)
 
@@ -56,6 +62,8 @@ class InstanceMemory:
     disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
     history: History = field(default_factory=History)
+    metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
+    refused: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class ScrapedAnswer:
     serves_model: bool
     metrics: EngineMetrics | None
     error: str
+    refused: Counter[str] = field(default_factory=Counter)
 
 
 class Scraper:
@@ -76,6 +85,7 @@ class Scraper:
         self._launcher = current()
         self._fence = Fence(self._launcher.fence)
         self._seen_at: dict[str, float] = {}  # node → last written heartbeat, monotonic
+        self._trimmed_at = -TRIM_EVERY_S  # monotonic
 
     def close(self) -> None:
         self._prober.keep_only(set())
@@ -92,6 +102,7 @@ class Scraper:
         answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
+        self._keep_logs_short(rows)
         self._write(rows, answers, at)
         moved = [row for row in rows if self._advance(row, statuses[row.name], answers.get(row.name), at)]
         for pool in sorted({row.pool.name for row in moved}):
@@ -104,6 +115,12 @@ class Scraper:
         nodes.record_heartbeat(node, now)
         self._seen_at[node] = time.monotonic()
 
+    def _keep_logs_short(self, rows: list[Instance]) -> None:
+        if time.monotonic() - self._trimmed_at >= TRIM_EVERY_S:
+            self._trimmed_at = time.monotonic()
+            for row in rows:
+                logs.trim(logs.path_of(row.name))
+
     def _to_be_asked(self, rows: Iterable[Instance], statuses: Mapping[str, ProcessStatus]) -> list[Instance]:
         return [row for row in rows if statuses[row.name].alive and row.state in _PROBED and row.url]
 
@@ -112,13 +129,13 @@ class Scraper:
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
     async def _ask_one(self, row: Instance, suspended_why: bool) -> ScrapedAnswer:
-        kind = KINDS[row.pool.kind]
+        kind, refused = KINDS[row.pool.kind], Counter[str]()
         lost = row.state == State.UNREACHABLE or suspended_why
-        (health, error), record = await asyncio.gather(
-            self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S)
+        (health, error), metrics = await asyncio.gather(
+            self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
         )
-        serves = await self._serves_model(row, kind) if health == "ok" else False
-        return ScrapedAnswer(health, serves, record, error)
+        serves = await self._serves_model(row, kind, refused) if health == "ok" else False
+        return ScrapedAnswer(health, serves, metrics, error, refused)
 
     async def _health(self, row: Instance, kind: Kind, lost: bool) -> tuple[Health, str]:
         found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
@@ -133,23 +150,29 @@ class Scraper:
             return ("slow" if isinstance(error, Slow) else "refused"), str(error)
         return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
 
-    async def _metrics(self, row: Instance, kind: Kind, timeout_s: float) -> EngineMetrics | None:
-        try:
-            status, page = await self._prober.get(row.url + kind.metrics_path, timeout_s)
-        except ProbeError:
-            return None
-        return parse_metrics(page, kind.scrape) if status == 200 else None
+    async def _metrics(
+        self, row: Instance, kind: Kind, timeout_s: float, refused: Counter[str]
+    ) -> EngineMetrics | None:
+        page = await self._page(row.url + kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
+        return parse_metrics(page, kind.scrape, refused) if page is not None else None
 
-    async def _serves_model(self, row: Instance, kind: Kind) -> bool:
+    async def _serves_model(self, row: Instance, kind: Kind, refused: Counter[str]) -> bool:
         """Asked until true once per epoch: the models of an engine do not change while it runs."""
         known = self._memory.get(row.name)
         if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
             return True
+        body = await self._page(row.url + kind.models_path, PROBE_S, MODELS_LARGEST, refused)
+        return body is not None and row.pool.model in _model_ids(body)
+
+    async def _page(self, url: str, timeout_s: float, largest: int, refused: Counter[str]) -> bytes | None:
         try:
-            status, body = await self._prober.get(row.url + kind.models_path, PROBE_S)
+            status, body = await self._prober.get(url, timeout_s, largest)
+        except AnswerRefused as error:
+            refused[str(error)] += 1
+            return None
         except ProbeError:
-            return False
-        return status == 200 and row.pool.model in _model_ids(body)
+            return None
+        return body if status == 200 else None
 
     def _remember(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         previous = self._memory
@@ -158,7 +181,7 @@ class Scraper:
         for row in rows:
             known = previous.get(row.name)
             if known is None or known.epoch != row.epoch:
-                known = InstanceMemory(row.epoch, at, volume_of(row))
+                known = InstanceMemory(row.epoch, at, volume_of(row), metrics_at=at)
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
             urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
@@ -173,28 +196,35 @@ class Scraper:
             known.answered_at = at
         if answer.metrics is not None:
             known.history.add(at, answer.metrics)
+            known.metrics_at = at
+        note_refused(known, answer.refused)
 
     def _write(self, rows: list[Instance], answers: dict[str, ScrapedAnswer], at: float) -> None:
         try:
             pipe = connect().pipeline(transaction=False)
             for row in rows:
                 answer = answers.get(row.name)
-                if answer is not None and answer.metrics is not None:
-                    known = self._memory[row.name]
-                    sample = sample_of(
-                        answer.metrics,
-                        id=row.name,
-                        pool=row.pool.name,
-                        epoch=row.epoch,
-                        at=at,
-                        hit_rate=known.history.hit_rate(),
-                        transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
-                        disk=known.disk,
-                    )
+                if answer is not None and (answer.metrics is not None or self._memory[row.name].refused):
+                    sample = self._sample(row, answer.metrics or EngineMetrics())
                     pipe.set(redis_keys.instance_key(row.name), codec.encode(sample), ex=SAMPLE_TTL_S)
             pipe.execute()
         except redis.RedisError as error:
             log.warning("samples not written: %s", error)
+
+    def _sample(self, row: Instance, metrics: EngineMetrics) -> InstanceSample:
+        """Its time is that of the latest metrics, so it goes stale when they are refused."""
+        known = self._memory[row.name]
+        return sample_of(
+            metrics,
+            id=row.name,
+            pool=row.pool.name,
+            epoch=row.epoch,
+            at=known.metrics_at,
+            hit_rate=known.history.hit_rate(),
+            transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
+            disk=known.disk,
+            refused=dict(known.refused),
+        )
 
     def _advance(self, row: Instance, status: ProcessStatus, answer: ScrapedAnswer | None, at: float) -> bool:
         record = record_of(row)
@@ -209,6 +239,13 @@ class Scraper:
         return False
 
 
+def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
+    """A reason names a page or a figure, so there are few; a flaw in that must not become a leak."""
+    for reason, count in refused.items():
+        kept = reason in known.refused or len(known.refused) < MOST_REASONS
+        known.refused[reason if kept else "other"] += count
+
+
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
     return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | ~Q(pod="") | Q(pool__kind__in=elsewhere))
@@ -221,7 +258,7 @@ def _paths(kind: Kind) -> tuple[str, ...]:
 def _model_ids(body: bytes) -> set[str]:
     try:
         return {str(model["id"]) for model in orjson.loads(body)["data"]}
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, LookupError, TypeError):
         return set()
 
 

@@ -27,11 +27,12 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(behaviour["health"], "")
         elif self.path == "/metrics":
             time.sleep(behaviour["metrics_delay_s"])
-            self.answer(200, METRICS.format(**behaviour))
+            self.answer(200, METRICS.format(**behaviour) + behaviour.get("more", "") * behaviour.get("times", 1))
         elif self.path == "/is_sleeping":
             self.answer(200, json.dumps({"is_sleeping": behaviour.get("asleep", False)}))
         else:
-            self.answer(200, json.dumps({"data": [{"id": options.model}]}))
+            names = [f"{options.model}-{n}" for n in range(behaviour.get("models", 0))]
+            self.answer(200, json.dumps({"data": [{"id": name} for name in (*names, options.model)]}))
 
     def do_POST(self) -> None:
         if self.path.startswith(("/sleep", "/wake_up")):

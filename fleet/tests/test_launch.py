@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+import resource
 import signal
 import sys
 import time
@@ -9,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.node import logs, process
 from fleet.plan.failure import failure_cause
@@ -182,6 +186,62 @@ def test_the_tail_of_a_log_is_whole_lines(log: Path) -> None:
     assert everything[0].startswith("line ")
     assert len(everything) < 20_000
     assert logs.tail(log.with_name("none"), 5) == []
+
+
+def test_a_line_without_an_end_is_shown_from_its_end(log: Path) -> None:
+    log.write_text("x" * 1_000_000 + "the end")
+    (line,) = logs.tail(log, 5)
+    assert line == "…" + "x" * (logs.LONGEST_LINE - 7) + "the end"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[31;1mred\x1b[0m", "red"),
+        ("\x1b]0;a title\x07after", "after"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x1b]52;c;never ended", ""),
+        ("\x1bcreset", "\ufffdcreset"),
+        ("bell\x07 null\0 back\x08", "bell\ufffd null\ufffd back\ufffd"),
+        ("turned \u202eround", "turned \ufffdround"),
+        ("\x9b31m one byte", "\ufffd31m one byte"),
+        ("tab\tstays, and ünïcode", "tab\tstays, and ünïcode"),
+    ],
+)
+def test_a_line_reaches_pages_and_terminals_without_what_steers_them(line: str, shown: str) -> None:
+    assert logs.plain(line) == shown
+
+
+@given(st.text())
+def test_no_line_keeps_a_control_character(line: str) -> None:
+    assert not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", logs.plain(line))
+
+
+def test_a_log_beyond_its_limit_is_set_aside_once(log: Path) -> None:
+    log.write_text("x" * 60 + "y" * 40)
+    logs.trim(log, limit=50)
+    assert (log.read_text(), log.with_suffix(".log.1").read_text()) == ("", "x" * 10 + "y" * 40)
+    log.write_text("z")
+    logs.trim(log, limit=50)
+    assert log.read_text() == "z"
+
+
+def test_a_log_is_emptied_where_there_is_no_room_for_its_copy(log: Path) -> None:
+    log.write_bytes(bytes(100_000))
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        logs.trim(log, limit=80_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not log.with_suffix(".log.1").exists()
+    assert log.read_bytes() == b""
+
+
+def test_a_log_that_is_not_there_needs_no_trimming(log: Path) -> None:
+    logs.trim(log)
+    assert not log.exists()
 
 
 def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: Path) -> None:

@@ -63,11 +63,13 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         generation_tokens_total=6, preemptions_total=7, cached_by_source={"device": 1}, block_size=16, kv_blocks=1024,
         tiers={"host": (3.0, 4.0)}, prompt_by_source={"host": 8}, transfers={"n": 9},
     )  # fmt: skip
-    made = sample_of(metrics, id="p-0", pool="p", epoch=2, at=1000.0, hit_rate=0.5, disk=(10, 20))
+    of_instance = {"id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "hit_rate": 0.5, "disk": (10, 20)}
+    made = sample_of(metrics, **of_instance, refused={"running: not a number": 2})
     assert json.loads(encode(made)) == {
         "schema": 1, "id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "kv_usage": 0.3, "kv_blocks": 1024,
         "block_size": 16, "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4,
         "hit_rate": 0.5, "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
         "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
+        "refused": {"running: not a number": 2},
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 The router's requests to engines, probes and replays share it. A subclass takes the body (`on_body`) and names its
 errors: `lost` when the connection ends too early, `invalid` when the answer is not HTTP.
+
+An answer is bounded: its head and its trailers together by MAX_HEAD and MAX_HEADERS; trailers are dropped.
 """
 
 import asyncio
@@ -10,6 +12,8 @@ from typing import cast
 import httptools
 
 Headers = list[tuple[bytes, bytes]]  # names in lower case
+MAX_HEAD = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
+MAX_HEADERS = 256
 
 
 class HttpClientProtocol(asyncio.Protocol):
@@ -26,6 +30,8 @@ class HttpClientProtocol(asyncio.Protocol):
     def _reset(self) -> None:
         self.status = 0
         self.headers: Headers = []
+        self._header_bytes = 0
+        self._header_count = 0
         self._complete = False
         self._keep_alive = False
         self._until_close = False  # the answer has no length: it ends with the connection
@@ -137,7 +143,13 @@ class HttpClientProtocol(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._complete:
             raise ValueError("an answer to nothing")
-        self.headers.append((name.lower(), value))
+        self._header_count += 1
+        self._header_bytes += len(name) + len(value)
+        if self._header_count > MAX_HEADERS or self._header_bytes > MAX_HEAD:
+            self._fail(self.invalid(f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"))
+            raise ValueError("too much of a head")
+        if not self.status:  # a trailer else
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()

@@ -4,15 +4,15 @@ With eight instances httpx takes six times as long, with a hundred it does not f
 
 ProbeError
 ├── Slow                no whole answer in time
-└── ConnectionRefused   no connection, or it broke
+├── ConnectionRefused   no connection, or it broke
+└── AnswerRefused       the answer is larger than allowed, or not HTTP
 """
 
 import asyncio
-import contextlib
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
-from router.contract.http_client import HttpClientProtocol
+from router.contract.http_client import MAX_HEAD, HttpClientProtocol
 
 
 class ProbeError(Exception):
@@ -27,26 +27,45 @@ class ConnectionRefused(ProbeError):
     pass
 
 
+class AnswerRefused(ConnectionRefused):
+    """Refused by us, so asking again on a new connection would not help."""
+
+
+LARGEST = 64 * 1024  # bytes of an answer, unless the caller allows more
+
+
 class _ProbeConnection(HttpClientProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
+        self._left = 0  # bytes that the answer may still have
         super().__init__(loop)
 
     def lost(self, exc: Exception | None) -> ConnectionRefused:
         return ConnectionRefused(f"the connection broke{f': {exc}' if exc else ''}")
 
-    def invalid(self, why: str) -> ConnectionRefused:
-        return ConnectionRefused(f"not HTTP: {why}")
+    def invalid(self, why: str) -> AnswerRefused:
+        return AnswerRefused(f"not HTTP: {why}")
 
-    async def get(self, path: str, host: str) -> tuple[int, bytes]:
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self.busy and self._left < 0:
+            self._fail(AnswerRefused(f"larger than {self._largest} bytes"))
+            self.abort()
+            return
+        super().data_received(data)
+
+    async def get(self, path: str, host: str, largest: int) -> tuple[int, bytes]:
         self._parts.clear()
+        self._largest = largest
+        self._left = largest + MAX_HEAD
         self.send(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         try:
             await self.whole()
+            return self.status, b"".join(self._parts)
         finally:
             self.finish()
-        return self.status, b"".join(self._parts)
+            self._parts.clear()
 
 
 class Prober:
@@ -55,26 +74,35 @@ class Prober:
     def __init__(self) -> None:
         self._kept: dict[str, _ProbeConnection] = {}
 
-    async def get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
-        """(status, body). Slow or ConnectionRefused when there is no answer; the connection is then closed."""
+    async def get(self, url: str, timeout_s: float, largest: int = LARGEST) -> tuple[int, bytes]:
+        """(status, body). ProbeError when there is no answer; the connection is then closed.
+
+        `timeout_s` is for the whole answer, so one that comes a byte at a time is slow. `largest`: bytes.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._get(url)
+                return await self._get(url, largest)
+        except AnswerRefused as error:
+            raise AnswerRefused(f"GET {url}: {error}") from None
         except TimeoutError:
             self.forget(url)
             raise Slow(f"GET {url} took longer than {timeout_s:g} s") from None
         except OSError as error:
             raise ConnectionRefused(f"GET {url}: {error.strerror or error}") from None
 
-    async def _get(self, url: str) -> tuple[int, bytes]:
+    async def _get(self, url: str, largest: int) -> tuple[int, bytes]:
         parts = urlsplit(url)
         kept = self._kept.get(url)
         if kept is not None and not kept.closed:
-            with contextlib.suppress(ConnectionRefused):  # a server may close a kept connection at any time
-                return await kept.get(parts.path, parts.netloc)
+            try:
+                return await kept.get(parts.path, parts.netloc, largest)
+            except AnswerRefused:
+                raise
+            except ConnectionRefused:  # a server may close a kept connection at any time
+                pass
         connection = await self._connect(parts)
         self._kept[url] = connection
-        return await connection.get(parts.path, parts.netloc)
+        return await connection.get(parts.path, parts.netloc, largest)
 
     async def _connect(self, parts: SplitResult) -> _ProbeConnection:
         secure = ssl.create_default_context() if parts.scheme == "https" else None

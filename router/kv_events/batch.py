@@ -1,6 +1,9 @@
 """Decodes vLLM's KV events: msgpack `[time, [event, …], rank]`; an event is a map with `type`, or an array. Pure.
 
 A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped.
+
+The payload is bounded by the connection (inbox.py); its parts are bounded here, since a few bytes can claim a large
+array, and arrays can be nested a thousand deep.
 """
 
 import sys
@@ -25,6 +28,11 @@ _STORED = (
     "extra_keys",
 )
 _REMOVED = ("block_hashes", "medium")
+LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
+LARGEST_MAP = 64  # fields of an event
+LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
+LARGEST_BLOCK = 65_536  # tokens
+LATEST = 2.0**33  # s, Unix
 _MEDIA = {"GPU": DEVICE, "CPU": HOST}  # all others are slower: STORAGE, DISK, FS …
 # Groups of full attention, whose blocks every later token needs. Others have a sliding window or a state.
 _WHOLE = (None, "full_attention", "mla_attention")
@@ -72,10 +80,20 @@ class KvEventBatch:
 def decode(payload: bytes) -> KvEventBatch:
     """Raises Undecodable."""
     try:
-        at, events, *_ = msgpack.unpackb(payload, strict_map_key=False)
+        at, events, *_ = msgpack.unpackb(
+            payload,
+            strict_map_key=False,
+            max_array_len=LONGEST_ARRAY,
+            max_map_len=LARGEST_MAP,
+            max_str_len=LONGEST_TEXT,
+            max_bin_len=LONGEST_TEXT,
+            max_ext_len=0,
+        )
+        if not 0 <= float(at) <= LATEST:
+            raise ValueError(f"the time {at!r:.40} is out of range")
         read = [_event(event) for event in events]
         return KvEventBatch(float(at), [event for event in read if event is not None])
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, msgpack.UnpackException) as error:
         raise Undecodable(f"not a batch of KV events: {type(error).__name__} {error}"[:300]) from None
 
 
@@ -94,7 +112,7 @@ def _stored(raw: dict[str, Any]) -> BlocksStored:
     names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
-    if size < 1 or (tokens and len(tokens) < 4 * size * len(names)):
+    if not 1 <= size <= LARGEST_BLOCK or (tokens and len(tokens) < 4 * size * len(names)):
         raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
     return BlocksStored(
         names=names,

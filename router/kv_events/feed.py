@@ -2,13 +2,14 @@
 
 The engine is asked every few seconds for batches after its last one, which distinguishes an idle engine from lost
 events. An unrecoverable loss (a gap that the engine cannot replay, a broken connection) clears the instance's part of
-the index.
+the index. An engine whose events are refused too often is left alone for LONGEST_RETRY_S.
 """
 
 import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import zmq
@@ -27,8 +28,15 @@ BEHIND_S = 1.0  # events applied later than this describe an outdated cache
 ANSWER_S = 5.0  # time-out of a replay request
 RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
+MOST_REFUSED = 10  # batches and messages of one connection
+MOST_BLOCKS = 4_000_000  # of one engine: the index has room for four times as many
+NUMBER_BYTES = 8  # of a sequence number
 
 Discover = Callable[[], Awaitable[KvEventSource]]
+
+
+class EventsRefused(Exception):
+    """The engine's events are not followed for a while; the message has the reason."""
 
 
 class Feed:
@@ -58,6 +66,8 @@ class Feed:
         self.purges = 0
         self.batches = 0
         self._gaps = self._replayed = 0  # counts of earlier connections
+        self.refused: Counter[str] = Counter()  # reason → how often
+        self._refused_here = 0  # on this connection
 
     @property
     def trouble(self) -> str:
@@ -90,7 +100,7 @@ class Feed:
                 self._stop(str(why))
             except zmq.ZMQError as error:
                 self._stop(f"cannot subscribe to its events: {error.strerror}")
-            except IndexFull as error:
+            except (IndexFull, EventsRefused) as error:
                 self._stop(str(error))
                 pause_s = LONGEST_RETRY_S
             except asyncio.CancelledError:
@@ -108,6 +118,7 @@ class Feed:
         self._group_known = False
         self._quickest_s, self.behind_s = math.inf, 0.0
         self._failure: Exception | None = None
+        self._refused_here = 0
         self._lost.clear()
         self._empty()
         self.complete = True
@@ -128,6 +139,9 @@ class Feed:
                 self._check(time.monotonic())
         if self._failure is not None:
             raise self._failure
+        if any(inbox is not None and inbox.overrun for inbox in (self._events, self._replay)):
+            self.refused["KV events that came faster than they could be read"] += 1
+            raise EventsRefused("its KV events came faster than they could be read")
         self._stop("the connection to its events was lost")
 
     def _check(self, now: float) -> None:
@@ -144,7 +158,8 @@ class Feed:
             self.confirmed_at = time.time()  # the connection answers heartbeats, so no event is long under way
 
     def _live(self, frames: list[bytes]) -> None:
-        if len(frames) != 3:
+        if len(frames) != 3 or len(frames[1]) != NUMBER_BYTES:
+            self._refuse("KV event messages of another form", "a message of another form")
             return
         number = int.from_bytes(frames[1], "big")
         if not self._sequence.live(number, frames[2]):
@@ -168,7 +183,8 @@ class Feed:
             self._gone()
 
     def _replayed_frame(self, frames: list[bytes]) -> None:
-        if len(frames) < 3:
+        if len(frames) < 3 or len(frames[-2]) != NUMBER_BYTES:
+            self._refuse("KV event messages of another form", "a message of another form")
             return
         number = int.from_bytes(frames[-2], "big", signed=True)
         if number >= 0:
@@ -193,7 +209,7 @@ class Feed:
             batch = decode(payload)
             self._tell(batch)
         except Undecodable as why:
-            log.warning("%s: %s", self.instance, why)
+            self._refuse("KV event batches that cannot be decoded", str(why))
             self._lose()
         except IndexFull as error:
             self._failure = error
@@ -204,6 +220,15 @@ class Feed:
         else:
             self.event_at = batch.at
             self.batches += 1
+
+    def _refuse(self, kind: str, why: str) -> None:
+        self.refused[kind] += 1
+        self._refused_here += 1
+        if self._refused_here == 1:
+            log.warning("%s: %s", self.instance, why)
+        if self._refused_here > MOST_REFUSED:
+            self._failure = EventsRefused(f"its KV events are refused: {why}")
+            self._lost.set()
 
     def _tell(self, batch: KvEventBatch) -> None:
         index, instance = self._index, self.instance
@@ -217,8 +242,14 @@ class Feed:
                     index.store(
                         instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
                     )
+                    self._check_size()
             elif event.group == self._group:
                 index.drop(instance, event.names, event.tier)
+
+    def _check_size(self) -> None:
+        if sum(self._index.blocks(self.instance)) > MOST_BLOCKS:
+            self.refused["KV events of more blocks than an engine may have"] += 1
+            raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
 
     def _counts(self, event: BlocksStored) -> bool:
         """Whether the event belongs to the followed group, the first with full attention."""

@@ -1,14 +1,26 @@
-"""A ZMQ socket on the event loop: `take` gets each message, a few per loop iteration so other tasks can run."""
+"""A ZMQ socket on the event loop: `take` gets each message, a few per loop iteration so other tasks can run.
+
+Messages are taken from ZMQ as soon as they arrive, because its queues are bounded in messages and not in bytes. An
+engine that sends more than WAITING_BYTES ahead of what a share of the loop's time can apply is cut off.
+"""
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-SLICE_S = 0.002  # time limit of one batch of reads
+SLICE_S = 0.002  # of work between two pauses
+PAUSE_S = 0.006  # so one engine takes a quarter of the loop's time at most
 
+LARGEST = 4 * 1024 * 1024  # bytes of a frame: ZMQ ends the connection on a larger one. 131,072 tokens take 1.6 MB
+MOST_FRAMES = 8
+TAKEN_AT_ONCE = 1000  # messages
+TAKEN_BYTES = 16 * 1024 * 1024
+WAITING_BYTES = 256 * 1024 * 1024
+MESSAGE_BYTES = 256  # that a message takes besides its frames
 HIGH_WATER_MARK = 10_000  # messages; a dropped one shows as a gap and is requested again
 HEARTBEAT_MS = 1_000
 SILENCE_MS = 3_000  # the connection is closed without an answer to heartbeats
@@ -29,10 +41,14 @@ class ZmqSubscription:
         self._take = take
         self._gone = gone
         self._again: asyncio.Handle | None = None
+        self._waiting: deque[tuple[list[bytes], int]] = deque()  # messages and their sizes
+        self._waiting_bytes = 0
+        self.overrun = False  # it sent more than WAITING_BYTES ahead
         self.connected = False
         self._socket = context.socket(kind)
         self._socket.linger = 0
         self._socket.set_hwm(HIGH_WATER_MARK)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, LARGEST)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
         if "[" in endpoint:
@@ -61,9 +77,10 @@ class ZmqSubscription:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
             return  # not connected: the caller's wait times out
-        self._later()  # sending may have consumed the signal of a new message
+        self._loop.call_soon(self._read)  # sending may have consumed the signal of a new message
 
     def close(self) -> None:
+        self._forget()
         if self._socket.closed:
             return
         if self._again is not None:
@@ -78,25 +95,51 @@ class ZmqSubscription:
         self._socket.close()
 
     def _read(self) -> None:
-        """Read until nothing is left: the file descriptor does not signal remaining messages again."""
-        until = time.perf_counter() + SLICE_S
-        while not self._socket.closed:
+        pausing = self._again is not None
+        self._fetch()
+        if not pausing:
+            self._work()
+
+    def _fetch(self) -> None:
+        """Take what ZMQ has: its file descriptor does not signal remaining messages again."""
+        limit = self._waiting_bytes + TAKEN_BYTES
+        for _ in range(TAKEN_AT_ONCE):
+            if self._socket.closed or self.overrun or self._waiting_bytes > limit:
+                break
             try:
-                message = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._take(message)
+            size = sum(map(len, frames)) + MESSAGE_BYTES
+            self._waiting.append((frames if len(frames) <= MOST_FRAMES else [], size))
+            self._waiting_bytes += size
+            if self._waiting_bytes > WAITING_BYTES:
+                self.overrun = True
+                self._forget()
+                self._gone()
+        self._later()
+
+    def _work(self) -> None:
+        until = time.perf_counter() + SLICE_S
+        while self._waiting and not self._socket.closed:
+            frames, size = self._waiting.popleft()
+            self._waiting_bytes -= size
+            self._take(frames)
             if time.perf_counter() > until:
                 self._later()
                 return
 
     def _later(self) -> None:
         if self._again is None and not self._socket.closed:
-            self._again = self._loop.call_soon(self._read_again)
+            self._again = self._loop.call_later(PAUSE_S, self._read_again)
 
     def _read_again(self) -> None:
         self._again = None
         self._read()
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _watch(self) -> None:
         while not self._socket.closed:

@@ -7,6 +7,7 @@ be filled: the state before the gap is then unreliable.
 from collections.abc import Callable
 
 KEPT = 20_000  # batches held back while missing ones are requested
+KEPT_BYTES = 8 * 1024 * 1024  # of them: they are applied in one go
 
 
 class Sequence:
@@ -16,6 +17,7 @@ class Sequence:
         self._lose = lose
         self._ask = ask
         self._early: dict[int, bytes] = {}
+        self._early_bytes = 0
         self._asking = False
         self._again = False  # the gap appeared after the pending replay request
         self.next = 0
@@ -75,10 +77,12 @@ class Sequence:
         if not self._early:
             self.gaps += 1
             self._again = self._asking
-        self._early[number] = payload
+        if number not in self._early:
+            self._early[number] = payload
+            self._early_bytes += len(payload)
         if not self._asking:
             self._asking = self._ask(self.next)
-        if not self._asking or len(self._early) > KEPT:
+        if not self._asking or len(self._early) > KEPT or self._early_bytes > KEPT_BYTES:
             self._again = False
             self.replay_ended()
 
@@ -88,10 +92,10 @@ class Sequence:
         self._lose()
 
     def _take(self, payload: bytes) -> None:
-        self._early.pop(self.next, None)  # received live and by replay
+        self._early_bytes -= len(self._early.pop(self.next, b""))  # received live and by replay
         self.next += 1
         self._apply(payload)
 
     def _take_early(self) -> None:
-        while (payload := self._early.pop(self.next, None)) is not None:
+        while (payload := self._early.get(self.next)) is not None:
             self._take(payload)

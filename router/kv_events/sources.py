@@ -3,6 +3,7 @@
 The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,10 @@ from urllib.parse import urlsplit
 import orjson
 
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
+
+_TCP = re.compile(r"tcp://([\w.*-]{0,253}|\[[0-9a-fA-F:.]{0,45}\]):[0-9]{1,5}", re.ASCII)
+_IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path has room for 107 bytes
+LONGEST_TOPIC = 256  # characters
 
 
 class NoEvents(Exception):
@@ -48,13 +53,15 @@ def _source(given: dict[str, Any], host: str) -> KvEventSource:
     return KvEventSource(
         endpoint=_reachable(endpoint, host),
         replay=_reachable(replay, host) if isinstance(replay, str) and replay else None,
-        topic=topic if isinstance(topic, str) else "",
+        topic=topic[:LONGEST_TOPIC] if isinstance(topic, str) else "",
     )
 
 
 def _reachable(endpoint: str, host: str) -> str:
-    if not endpoint.startswith("tcp://"):
+    if _IPC.fullmatch(endpoint):
         return endpoint
+    if not _TCP.fullmatch(endpoint):
+        raise NoEvents(f"its /kv_event_sources names {endpoint[:100]!r}; allowed: tcp://HOST:PORT and ipc:///PATH")
     address, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     named = f"[{host}]" if ":" in host else host
     return f"tcp://{named if address in _EVERYWHERE else address}:{port}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.engine_metrics import LARGEST, VLLM_SCRAPE, parse_metrics
 from router.contract.probe import ProbeError, Prober, Slow
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
@@ -16,6 +16,10 @@ from router.serving.pools import Pools
 from router.standalone.files import Listed
 
 TIMEOUT_S = 1.0
+MODELS_LARGEST = 1024 * 1024  # bytes
+MOST_MODELS = 1000
+LONGEST_NAME = 256  # characters
+NAMES_SHOWN = 5
 FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed requests are retried elsewhere
 
 
@@ -88,7 +92,8 @@ def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
     if not model:
         return "loading", "GET /v1/models names no model, and no --model was given"
     if models is not None and model not in models:
-        return "failed", f"it serves {', '.join(models) or 'no model'}, not {model}"
+        more = f" and {len(models) - NAMES_SHOWN} more" if len(models) > NAMES_SHOWN else ""
+        return "failed", f"it serves {', '.join(models[:NAMES_SHOWN]) or 'no model'}{more}, not {model}"
     return "ready", ""
 
 
@@ -157,17 +162,17 @@ class InstanceWatch:
 
     async def _metrics(self, url: str) -> EngineMetrics | None:
         try:
-            status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S)
+            status, page = await self._prober.get(f"{url}/metrics", TIMEOUT_S, LARGEST)
         except ProbeError:
             return None
         return parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
 
     async def _models(self, url: str) -> tuple[str, ...] | None:
         try:
-            status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S)
+            status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S, MODELS_LARGEST)
             found = orjson.loads(body)["data"] if status == 200 else None
-            return tuple(str(each["id"]) for each in found) if found is not None else None
-        except (ProbeError, ValueError, KeyError, TypeError):
+            return tuple(str(each["id"])[:LONGEST_NAME] for each in found[:MOST_MODELS]) if found is not None else None
+        except (ProbeError, ValueError, LookupError, TypeError):
             return None
 
     def close(self) -> None:

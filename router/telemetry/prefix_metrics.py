@@ -47,6 +47,7 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
         gaps=feed.gaps,
         replayed=feed.replayed,
         purges=feed.purges,
+        refused=dict(feed.refused),
     )
 
 

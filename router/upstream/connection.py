@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from router.contract.http_client import HttpClientProtocol
+from router.contract.http_client import MAX_HEAD, HttpClientProtocol
 from router.timers import Deadlines
 from router.upstream import host_liveness
 from router.upstream.errors import (
@@ -17,7 +17,6 @@ from router.upstream.errors import (
 )
 
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a client that is slower than its engine
-MAX_HEAD = 64 * 1024  # bytes of a response's status line and headers
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
 EventSink = Callable[[bytes], bool | None]  # for a chunk with its framing; None: send it to the other sink, unframed
@@ -54,7 +53,7 @@ class Connection(HttpClientProtocol):
 
     def _expect_body(self) -> None:
         self._chunks.clear()
-        self._head_bytes = 0
+        self._bare_bytes = 0  # that came since the last byte of the body
         self._at_chunk = False  # the next byte is the first of a chunk
         self._heard = True
         self._quiet_s = 0.0
@@ -127,6 +126,7 @@ class Connection(HttpClientProtocol):
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
+        self._bare_bytes = 0
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float) -> None:
@@ -201,28 +201,39 @@ class Connection(HttpClientProtocol):
             return
         self._silent = False
         self._heard = True
-        if self._event_sink is not None and self._at_chunk and data.endswith(b"\n\n\r\n"):
-            size_end = data.find(b"\r\n", 0, 8)
-            if data[:size_end].lower() == b"%x" % (len(data) - size_end - 4):  # exactly one chunk
-                full = self._event_sink(data)
-                if full:
-                    self._hold()
-                if full is not None:
-                    return  # the parser stands between two chunks and need not see this one
+        if self._event_sink is not None and self._at_chunk and self._took_event(self._event_sink, data):
+            return
+        before = len(self._chunks)
         self._feed(data)
         self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
+        if len(self._chunks) == before and not self._complete:
+            self._count_bare(len(data))
         if self._sink is None or self._complete:
-            self._came(len(data))
+            self._came()
         elif self._chunks and self._sink(self._taken()):
             self._hold()
 
-    def _came(self, size: int) -> None:
+    def _took_event(self, event_sink: EventSink, data: bytes) -> bool:
+        """Whether the sink took these bytes; they must be exactly one chunk, which the parser need not see."""
+        if not data.endswith(b"\n\n\r\n"):
+            return False
+        size_end = data.find(b"\r\n", 0, 8)
+        if data[:size_end].lower() != b"%x" % (len(data) - size_end - 4):
+            return False
+        full = event_sink(data)
+        if full:
+            self._hold()
+        return full is not None
+
+    def _count_bare(self, size: int) -> None:
+        """The parser keeps an unfinished header or trailer, so it must end some time."""
+        self._bare_bytes += size
+        if self._bare_bytes > MAX_HEAD:
+            self._reject(f"its head is larger than {MAX_HEAD} bytes" if not self.status else "no body, only framing")
+
+    def _came(self) -> None:
         """Take note of bytes that no sink takes."""
-        if not self.status:
-            self._head_bytes += size
-            if self._head_bytes > MAX_HEAD:
-                self._reject(f"its head is larger than {MAX_HEAD} bytes")
-        elif self._chunks or self._complete:
+        if self.status and (self._chunks or self._complete):
             if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()
             self._wake()

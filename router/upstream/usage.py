@@ -10,6 +10,7 @@ from router.policy.value import value
 
 TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
 LONGEST = 4096  # bytes of a usage object
+TRIES = 16  # last keys "usage" in a part of a response that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
 LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums of it would fit no field
 
@@ -33,7 +34,10 @@ class Usage:
 def find(data: bytes) -> Usage | None:
     """The last usage object in a part of a response of any API."""
     end = len(data)
-    while (start := data.rfind(b'"usage"', 0, end)) >= 0:
+    for _ in range(TRIES):
+        start = data.rfind(b'"usage"', 0, end)
+        if start < 0:
+            return None
         raw = _object_after(data, start)
         if raw is not None:
             return parse(raw)
@@ -91,7 +95,7 @@ def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
         return found
     try:
         value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -138,9 +142,12 @@ class Strip:
 
 
 def _without_usage(data: bytes) -> bytes:
-    """Looks only at events with a usage key: usually one, near the end."""
+    """Looks only at the last TRIES events with a usage key: usually there is one."""
     end = len(data)
-    while (key := data.rfind(b'"usage"', 0, end)) >= 0:
+    for _ in range(TRIES):
+        key = data.rfind(b'"usage"', 0, end)
+        if key < 0:
+            break
         start, stop = _event_around(data, key)
         if _is_usage_chunk(data[start:stop]):
             data = data[:start] + data[stop:]

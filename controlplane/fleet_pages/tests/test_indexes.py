@@ -43,3 +43,15 @@ def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Re
 
 def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
     assert "No router has an index yet" in text_of(viewer.get("/fleet/instances/p-0/"))
+
+
+def test_what_was_refused_of_an_engine_is_told_with_who_refused_it(
+    viewer: Client, fleet: World, live_redis: redis.Redis
+) -> None:
+    assert "Refused answers" not in text_of(viewer.get("/fleet/instances/p-0/"))
+    fleet.tell(running="-1")
+    fleet.tick()
+    says(live_redis, "router-1", {"p-0": {**EXACT, "refused": {"KV event batches that cannot be decoded": 1_234}}})
+    said = text_of(viewer.get("/fleet/instances/p-0/"))
+    assert "Reason Refused by Times KV event batches that cannot be decoded router-1 1,234" in said
+    assert "vllm:num_requests_running: out of range (0 to 2^53) local 1" in said

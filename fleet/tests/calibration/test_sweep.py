@@ -8,6 +8,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from fleet.calibration.engine_facts import EngineFacts, engine_facts
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
 from fleet.calibration.plan import SweepLoad, plan_loads
 from fleet.calibration.streamed_request import NotAnswered, NotStreamed, TokenTimes, stream_completion
@@ -16,6 +17,7 @@ from fleet.engine.law import API_S, law_of
 from fleet.engine.profiles import profile
 from fleet.kinds.sim import SIM, SimSpec
 from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
+from router.contract.engine_metrics import VLLM_SCRAPE
 
 TARGET = Target("chat-0", URL, "m", SIM, SimSpec())
 QUIET = lambda text: None  # noqa: E731
@@ -160,6 +162,18 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
         (200, "application/json", b'{"choices":[]}', NotStreamed, "does not stream"),
         (200, "text/event-stream", b"data: [DONE]\n\n", NotStreamed, "no tokens"),
         (200, "text/event-stream", b'data: {"error":{"message":"worn out"}}\n\n', NotAnswered, "failed: .*worn out"),
+        (500, "text/plain", b"x" * 10_000_000, NotAnswered, "answers 500: x{200}$"),
+        (200, "text/event-stream", b"data: " + b"x" * 2_000_000, NotStreamed, "longer than 1048576 bytes"),
+        (200, "text/event-stream", b"data: {\n\n", NotStreamed, "no JSON object: {"),
+        (200, "text/event-stream", b"data: [1]\n\n", NotStreamed, "no JSON object"),
+        (
+            200,
+            "text/event-stream",
+            b'data: {"usage":{"prompt_tokens":1e300}}\n\n',
+            NotStreamed,
+            "allowed: 0 to 1000000000",
+        ),
+        (200, "text/event-stream", b'data: {"usage":[1]}\n\n', NotStreamed, "usage.prompt_tokens is None"),
     ],
 )
 async def test_what_is_no_stream_of_tokens_says_so(
@@ -186,3 +200,44 @@ async def test_an_engine_that_is_away_says_so() -> None:
             await stream_completion(client, "m", "hello", 4)
     with pytest.raises(NotAnswered, match=re.escape(says)):
         await measure(replace(TARGET, url="http://127.0.0.1:1"), 5, QUIET, anyway=False)
+
+
+def pages(models: bytes, metrics: bytes, drip: bool = False) -> InProcess:
+    async def app(scope: dict[str, object], receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[operator]
+        body = models if scope["path"] == "/v1/models" else metrics
+        while drip:
+            await send({"type": "http.response.body", "body": b" ", "more_body": True})  # type: ignore[operator]
+            await asyncio.sleep(0.02)
+        await send({"type": "http.response.body", "body": body})  # type: ignore[operator]
+
+    return InProcess(app)
+
+
+async def facts(transport: httpx.AsyncBaseTransport) -> EngineFacts:
+    async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+        return await engine_facts(client, "m", "/v1/models", "/metrics", VLLM_SCRAPE)
+
+
+@pytest.mark.parametrize("window", [b"-1", b"1e999", b'"many"', b"true", b"99999999999999999999999", b"null", b"[]"])
+async def test_a_window_that_cannot_be_is_not_known(window: bytes) -> None:
+    found = await facts(pages(b'{"data":[{"id":"m","max_model_len":%b}]}' % window, b""))
+    assert found.window is None
+
+
+@pytest.mark.parametrize("models", [b"", b"{", b"[]", b'{"data":{}}', b'{"data":[1]}', b"[" * 100_000])
+async def test_models_that_cannot_be_read_name_no_window(models: bytes) -> None:
+    assert (await facts(pages(models, b""))).window is None
+
+
+@pytest.mark.parametrize("scale", [b"0", b"-1", b"1.2.3", b"e", b"1e999"])
+async def test_a_time_scale_that_cannot_be_is_real_time(scale: bytes) -> None:
+    assert (await facts(pages(b"{}", b"weir_sim_time_scale %b\n" % scale))).time_scale == 1.0
+
+
+async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotAnswered, match="GET /metrics answers with more than 4194304 bytes"):
+        await facts(pages(b"{}", b"x" * 5_000_000))
+    monkeypatch.setattr("fleet.calibration.engine_facts.ANSWER_S", 0.2)
+    with pytest.raises(NotAnswered, match=r"GET /v1/models took longer than 0\.2 s"):
+        await facts(pages(b"{}", b"", drip=True))

@@ -61,6 +61,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     gaps: int | None = None
     replayed: int | None = None  # batches
     purges: int | None = None
+    refused: dict[str, int] = {}  # reason → how often messages of KV events, or parts of them, were refused
 
 
 class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -49,6 +49,11 @@ def test_why_an_instance_is_out_is_said():
     assert watched(REFUSED).reason == "connection refused"
 
 
+def test_of_many_models_the_reason_names_a_few():
+    names = tuple(f"m{number}" for number in range(1000))
+    assert watched(WatchedAnswer(models=names)).reason == "it serves m0, m1, m2, m3, m4 and 995 more, not llama"
+
+
 def test_counters_that_fall_begin_a_new_epoch():
     one, two, fallen = (WatchedAnswer(metrics=seen(count), models=("llama",)) for count in (5, 9, 0))
     assert watched(one, two).epoch == 1
@@ -110,4 +115,22 @@ async def test_until_the_model_is_known_every_name_waits_for_it(watch):
         pool = pools.pick(None, "anything")
         assert (pool.name, pool.ready) == ("default", 0)
         assert "answers 503" in pool.endpoints["e0"].refusal(0, 1)
+        made.close()
+
+
+async def test_names_without_number_are_cut_off(watch):
+    names = ("llama", *(f"m{number}" for number in range(2000)), "x" * 1000)
+    async with engine(plain(models=names)) as one:
+        made, _ = watch(one)
+        await made.step()
+        assert len(made.watched[0].models) == 1000
+        made.close()
+
+
+async def test_a_page_of_models_without_end_is_not_read(watch):
+    async with engine(plain(models=("x" * 2_000_000,))) as one:
+        made, _ = watch(one, model="llama")
+        await made.step()
+        assert made.watched[0].models is None
+        assert made.watched[0].state == "ready"  # as an engine that has no such page
         made.close()

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from router.contract.probe import ConnectionRefused, Prober, Slow
+from router.contract.http_client import MAX_HEADERS
+from router.contract.probe import AnswerRefused, ConnectionRefused, Prober, Slow
 
 Serve = Callable[[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]], Awaitable[str]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -155,3 +156,72 @@ async def test_connections_to_what_is_no_longer_asked_are_closed(serve: Serve, p
     await prober.get(await serve(handler), 1)
     prober.keep_only(set())
     await asyncio.wait_for(closed.wait(), 5)
+
+
+def flood(begin: bytes, piece: bytes = b"x" * 65_536) -> Callable[..., Awaitable[None]]:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(begin)
+        while not writer.is_closing():
+            writer.write(piece)
+            await writer.drain()
+
+    return handler
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (HEAD + b"\r\n", b"vllm:num_requests_running 1\n" * 2000),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"3\r\nabc\r\n" * 2000),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ", b"y" * 65_536),
+        (HEAD + b"x: ", b"y" * 65_536),
+        (b"HTTP/1.1 ", b"2" * 65_536),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    ],
+    ids=["a page", "chunks", "trailers", "a header", "a status line", "continue"],
+)
+async def test_an_answer_without_end_is_refused_at_its_limit(
+    serve: Serve, prober: Prober, begin: bytes, piece: bytes
+) -> None:
+    url = await serve(flood(begin, piece))
+    with pytest.raises(AnswerRefused, match=f"GET {url}: (larger than 100000 bytes|not HTTP)"):
+        await prober.get(url, 10, 100_000)
+
+
+async def test_an_answer_of_the_allowed_size_is_taken_and_a_byte_more_is_not(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await head(reader):
+            writer.write(HEAD + b"content-length: 200000\r\n\r\n" + bytes(200_000))
+
+    url = await serve(handler)
+    assert await prober.get(url, 10, 200_000) == (200, bytes(200_000))
+    with pytest.raises(AnswerRefused, match="larger than 100000 bytes"):
+        await prober.get(url, 10, 100_000)
+    assert await prober.get(url, 10, 200_000) == (200, bytes(200_000))
+
+
+async def test_an_answer_that_comes_a_byte_at_a_time_is_slow(serve: Serve, prober: Prober) -> None:
+    """However steadily it comes: the limit is for the whole."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(HEAD + b"content-length: 1000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+
+    with pytest.raises(Slow, match=r"longer than 0\.2 s"):
+        await prober.get(await serve(handler), 0.2)
+
+
+async def test_a_head_of_too_many_headers_is_refused(serve: Serve, prober: Prober) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(HEAD + b"x: y\r\n" * (MAX_HEADERS + 1) + b"content-length: 0\r\n\r\n")
+
+    with pytest.raises(AnswerRefused, match=f"or {MAX_HEADERS} headers"):
+        await prober.get(await serve(handler), 5)

@@ -1,0 +1,133 @@
+"""An engine whose pages mean harm: its node leaves them out, counts them, and goes on."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fleet.calibration import engine_facts, streamed_request
+from fleet.models import Instance, State
+from fleet.node import logs, process
+from fleet.observe import scrape
+from fleet.redis import connect
+from fleet.tests.world import World
+from router.contract import engine_metrics, http_client, probe
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.sample import InstanceSample
+from router.kv_events import batch, discovery, feed, inbox, sequence
+from router.upstream import usage
+
+
+def sample(world: World) -> InstanceSample:
+    world.tick()
+    raw = connect().get(redis_keys.instance_key("p-0"))
+    return codec.read(InstanceSample, raw)
+
+
+@pytest.fixture
+def engine(world: World) -> World:
+    world.apply(1)
+    world.until_ready(1)
+    return world
+
+
+def test_figures_that_cannot_be_are_unknown_and_the_rest_is_read(engine: World) -> None:
+    engine.tell(running="-5", waiting="1e300")
+    first, second = sample(engine), sample(engine)
+    assert (first.running, first.waiting, first.kv_usage) == (None, None, 0.25)
+    out = "out of range (0 to 2^53)"
+    names = {f"vllm:num_requests_running: {out}", f"vllm:num_requests_waiting: {out}"}
+    assert first.refused == dict.fromkeys(names, 1)
+    assert second.refused == dict.fromkeys(names, 2)
+    assert engine.one().state == State.READY
+
+
+def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: World) -> None:
+    good = sample(engine)
+    engine.tell(more="x" * 1000 + "\n", times=engine_metrics.LARGEST // 500)
+    bad = sample(engine)
+    assert (bad.at, bad.kv_usage) == (good.at, None)
+    ((reason, count),) = bad.refused.items()
+    assert (reason.endswith("/metrics: larger than 4194304 bytes"), count) == (True, 1)
+    assert engine.one().state == State.READY
+    engine.tell(more="")
+    later = sample(engine)
+    assert later.at > good.at
+    assert later.refused == bad.refused
+
+
+def test_a_million_models_are_not_read(world: World) -> None:
+    world.apply(1)
+    world.until(world.is_in(State.LOADING))
+    world.until(lambda: bool(world.one().url))
+    wait_for(world)
+    world.tell(models=100_000)
+    world.tick()
+    assert world.one().state == State.LOADING
+    assert any(reason.endswith("/v1/models: larger than 1048576 bytes") for reason in sample(world).refused)
+    world.tell(models=10)
+    world.until_ready(1)
+
+
+def wait_for(world: World) -> None:
+    world.until(lambda: answers(world))
+
+
+def answers(world: World) -> bool:
+    try:
+        world.tell(models=100_000)
+    except OSError:
+        return False
+    return True
+
+
+def test_reasons_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "MOST_REASONS", 2)
+    known = scrape.InstanceMemory(epoch=1, answered_at=0.0)
+    for number in range(5):
+        scrape.note_refused(known, {f"reason {number}": 2})
+    scrape.note_refused(known, {"reason 0": 1})
+    assert known.refused == {"reason 0": 3, "reason 1": 2, "other": 6}
+
+
+def test_the_log_of_a_running_engine_is_kept_short(engine: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "TRIM_EVERY_S", 0.0)
+    path = logs.path_of("p-0")
+    with path.open("ab") as log:
+        log.write(b"x" * (logs.ROTATE_BYTES + 1))
+    engine.tick()
+    assert path.stat().st_size < 1000
+    assert path.with_suffix(".log.1").stat().st_size == logs.ROTATE_BYTES
+
+
+def test_what_an_engine_writes_cannot_steer_a_terminal(engine: World) -> None:
+    with logs.path_of("p-0").open("a") as log:
+        log.write("\x1b[2J\x1b[31mRuntimeError: out of \x07memory\n")
+    row = engine.one()
+    os.kill(row.pid, signal.SIGKILL)
+    engine.until(lambda: engine.one().failures > 0)
+    assert not process.is_alive(row.pid, row.pid_started)
+    assert "\x1b" not in Instance.objects.get().reason
+
+
+def test_the_documented_bounds_are_those_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    table = page[page.index("## What an engine may send") :]
+    for bound in (
+        f"{http_client.MAX_HEAD:,} bytes, {http_client.MAX_HEADERS} headers",
+        f"the last {usage.TRIES} mentions in {usage.TAIL // 1024} KiB",
+        f"metrics page | {engine_metrics.LARGEST >> 20} MiB, {scrape.PROBE_S:g} s in all",
+        f"lines of {engine_metrics.LONGEST_LINE >> 10} KiB, {engine_metrics.MOST_SERIES:,} series",
+        f"`/v1/models` | {scrape.MODELS_LARGEST >> 20} MiB",
+        f"health page | {probe.LARGEST >> 10} KiB",
+        f"`/kv_event_sources` | {discovery.LONGEST >> 20} MiB, {discovery.TIMEOUT_S:g} s in all",
+        f"frames of {inbox.LARGEST >> 20} MiB, arrays of {batch.LONGEST_ARRAY:,}, maps of {batch.LARGEST_MAP},",
+        f"after {feed.MOST_REFUSED} refusals the engine is left alone for {feed.LONGEST_RETRY_S:g} s",
+        f"{inbox.WAITING_BYTES >> 20} MiB waiting, {sequence.KEPT_BYTES >> 20} MiB held back",
+        f"{feed.MOST_BLOCKS:,} per engine",
+        f"{logs.ROTATE_BYTES >> 20} MiB and the",
+        f"{logs.LONGEST_LINE:,} characters",
+        f"in {engine_facts.ANSWER_S:g} s; events of {streamed_request.LONGEST_EVENT >> 20} MiB",
+    ):
+        assert bound in table

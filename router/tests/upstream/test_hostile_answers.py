@@ -1,0 +1,170 @@
+"""Answers of an engine that means harm: bounded in memory and time, the fault of that engine alone."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import time
+import tracemalloc
+
+import pytest
+
+from router.contract.http_client import MAX_HEAD, MAX_HEADERS
+from router.tests.engine import events, reply, stream
+from router.upstream import usage
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+BODY = b"2\r\n{}\r\n"
+PIECE = b"x" * 16_384
+
+
+def endless(begin, piece=PIECE, pieces=10_000):
+    """160 MB, or until the router hangs up."""
+
+    async def behave(engine, request, writer):
+        writer.write(begin)
+        for _ in range(pieces):
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+    return behave
+
+
+HOSTILE = {
+    "a status line without end": endless(b"HTTP/1.1 200 "),
+    "garbage instead of a status line": endless(b"\x00\xff\r\n" * 100),
+    "a version that does not exist": endless(b"HTTP/9.9 200 OK\r\n\r\n"),
+    "a header without end": endless(b"HTTP/1.1 200 OK\r\nx: "),
+    "a header's name without end": endless(b"HTTP/1.1 200 OK\r\n"),
+    "headers without end": endless(b"HTTP/1.1 200 OK\r\n", b"".join(b"x-%d: y\r\n" % n for n in range(1000))),
+    "early hints without end": endless(b"", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 500),
+    "a chunk's extension without end": endless(CHUNKED + b"2;a="),
+    "a length beyond all numbers": endless(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n"),
+    "two lengths": endless(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}"),
+    "another protocol": endless(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("behaviour", HOSTILE.values(), ids=HOSTILE)
+async def test_what_no_client_could_use_is_answered_by_another_engine(world, behaviour):
+    w = await world(behaviour, reply())
+    for _ in range(2):
+        assert (await w.ask()).status_code == 200
+    assert w.engines[0].received, "the hostile one was asked"
+
+
+TRAILERS = {
+    "a trailer without end": endless(CHUNKED + BODY + b"0\r\nx: "),
+    "trailers without end": endless(CHUNKED + BODY + b"0\r\n", b"x: y\r\n" * 1000),
+}
+
+
+@pytest.mark.parametrize("behaviour", TRAILERS.values(), ids=TRAILERS)
+async def test_trailers_without_end_take_no_memory(world, behaviour):
+    w = await world(behaviour, reply())
+    await w.ask()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        assert (await w.ask()).status_code == 200
+        assert (await w.ask()).status_code == 200
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10_000_000
+
+
+async def test_trailers_reach_nobody(world):
+    async def behave(engine, request, writer):
+        writer.write(CHUNKED + BODY + b"0\r\nset-cookie: a=b\r\nx-weir-instance: other\r\n\r\n")
+        await writer.drain()
+
+    w = await world(behave)
+    response = await w.ask()
+    assert (response.status_code, response.content) == (200, b"{}")
+    assert "set-cookie" not in response.headers
+    assert response.headers["x-weir-instance"] == "demo-0"
+
+
+async def test_a_head_within_its_limits_is_passed_on(world):
+    extra = [f"x-{n}: y" for n in range(MAX_HEADERS - 10)]
+    w = await world(reply(None, 200, *extra, f"x-long: {'z' * (MAX_HEAD // 2)}"))
+    response = await w.ask()
+    assert response.status_code == 200
+    assert len(response.headers["x-long"]) == MAX_HEAD // 2
+
+
+async def test_an_event_without_end_passes_with_bounded_memory(world):
+    """The client gets it as it comes; nothing waits for its end."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: "
+    w = await world(endless(head, pieces=2_000))
+    size = 0
+    async with w.client.stream(
+        "POST", "/v1/completions", json={"model": "llama", "prompt": "x", "stream": True}
+    ) as response:
+        tracemalloc.start()
+        try:
+            async for piece in response.aiter_raw():
+                size += len(piece)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert size > 2_000 * len(PIECE)
+    assert most < 20_000_000
+
+
+USAGES = {
+    "nested without end": b'"usage": ' + b'{"a":' * 800,
+    "nested arrays": b'"usage": {"a":' + b"[" * 4000,
+    "absurd": b'"usage": {"prompt_tokens": 1' + b"0" * 40 + b', "completion_tokens": 1e999}',
+    "negative": b'"usage": {"prompt_tokens": -1, "completion_tokens": true}',
+    "a thousand of them": b'"usage": {' * 1000,
+}
+
+
+@pytest.mark.parametrize("end", USAGES.values(), ids=USAGES)
+async def test_a_usage_of_no_use_is_no_usage(world, end):
+    body = b'{"object": "x", ' + end + b"}"
+
+    async def behave(engine, request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        await writer.drain()
+
+    w = await world(behave)
+    response = await w.ask()
+    assert (response.status_code, response.content) == (200, body)
+    receipt = await w.receipt(response)
+    assert (receipt["actual_prompt_tokens"], receipt["output_tokens"]) == (None, None)
+
+
+def test_a_part_of_nothing_but_usage_keys_costs_little_time():
+    for event in (b'"usage"\n\n', b'"usage"\r\n\r\n', b'data: {"choices":[],"usage":{}}\n\n', b'"usage":{'):
+        data = event * (2_000_000 // len(event)) + b"\n\n"
+        with deadline(0.5):
+            usage.Strip().feed(data)
+            usage.find(data[-usage.TAIL :])
+
+
+@contextlib.contextmanager
+def deadline(seconds):
+    """Fails when the code within takes longer on the processor."""
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < seconds
+
+
+async def test_the_usage_chunk_behind_many_other_keys_is_still_taken_out(world):
+    noise = [b'data: {"choices":[{"usage":null}]}\n\n'] * 50
+    w = await world(stream([*noise, *events()]))
+    response = await w.ask(stream=True)
+    assert response.content.count(b'"usage":null') == 50
+    assert b"prompt_tokens" not in response.content
+
+
+async def test_engines_that_harm_and_one_that_serves_share_a_router(world):
+    """Round robin sends to each; every request is served."""
+    w = await world(*itertools.islice(HOSTILE.values(), 5), reply(), failure__retries=5)
+    answers = await asyncio.gather(*(w.ask() for _ in range(12)))
+    assert {answer.status_code for answer in answers} == {200}
