@@ -5,7 +5,7 @@ import resource
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import redis
@@ -18,6 +18,7 @@ from controlplane.fleet_ops.checks import StartPreview, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
+from fleet.spec import allow_lists
 from router.contract import secret_text
 
 FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
@@ -135,6 +136,17 @@ def kubernetes() -> list[DoctorFinding]:
     return [DoctorFinding("Kubernetes", not missing, text, "grant the role in docs/kubernetes.md")]
 
 
+def operators() -> DoctorFinding:
+    """What an operator can do on this host by a fleet document."""
+    unset = [
+        f"WEIR_ALLOWED_{name.upper()}" for name, listed in asdict(allow_lists.configured()).items() if listed is None
+    ]
+    if not unset:
+        return DoctorFinding("operators", True, "programs, folders, variables and arguments of engines are listed")
+    text = f"an operator can run programs of their choice on this host (not set: {', '.join(unset)})"
+    return DoctorFinding("operators", True, text)
+
+
 def engines() -> list[DoctorFinding]:
     """For each pool on this host, the requirements that are missing."""
     try:
@@ -160,5 +172,6 @@ CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     redis_server,
     ports,
     open_files,
+    operators,
     chromium,
 )

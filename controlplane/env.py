@@ -41,6 +41,20 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def allowed(name: str) -> tuple[str, ...] | None:
+    """A comma-separated list; None when it is not set: everything is allowed."""
+    return tuple(words(name)) or None
+
+
+def folders(name: str) -> tuple[str, ...] | None:
+    """Like `allowed`, of absolute paths."""
+    found = allowed(name)
+    for folder in found or ():
+        if not folder.startswith("/"):
+            raise BadSetting(f"{name}={folder}: allowed are absolute paths with commas between them")
+    return found
+
+
 def pairs(name: str) -> list[tuple[str, str]]:
     """key=value,key=value"""
     found = [word.partition("=") for word in words(name)]

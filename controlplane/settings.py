@@ -115,6 +115,11 @@ NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresse
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
+# What a fleet document may name (fleet/spec/allow_lists.py).
+ALLOWED_PROGRAMS = env.allowed("WEIR_ALLOWED_PROGRAMS")
+ALLOWED_FOLDERS = env.folders("WEIR_ALLOWED_FOLDERS")
+ALLOWED_VARIABLES = env.allowed("WEIR_ALLOWED_VARIABLES")
+ALLOWED_ARGUMENTS = env.allowed("WEIR_ALLOWED_ARGUMENTS")
 # A node that is a namespace of a Kubernetes cluster; empty: the node is this host.
 KUBERNETES_NAMESPACE = env.text("WEIR_KUBERNETES_NAMESPACE")
 KUBERNETES_CONTEXT = env.text("WEIR_KUBERNETES_CONTEXT")

@@ -23,8 +23,8 @@ from fleet.kinds.option import build
 from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
 from fleet.snapshot import pool_spec as pool_spec
+from fleet.spec import allow_lists, masking, versions
 from fleet.spec import document as documents
-from fleet.spec import masking, versions
 from fleet.spec.changes import FleetChange, changes, describe_change
 from fleet.spec.fleet_spec import (
     FleetSpec,
@@ -67,6 +67,13 @@ class Applied:
         return any(change.kind != "unlisted" for change in self.changes)
 
 
+def read_fleet(document: object) -> FleetSpec:
+    """The parsed document, which may be applied here. InvalidFleet."""
+    spec = parse_fleet(document)
+    allow_lists.check_fleet(spec)
+    return spec
+
+
 def apply_fleet(
     document: Mapping[str, Any] | str,
     actor: str,
@@ -76,7 +83,7 @@ def apply_fleet(
     reason: str = "",
 ) -> Applied:
     """Make the document the desired state; FleetChanged unless the fleet still has the digest `expected`."""
-    spec = parse_fleet(documents.load(document) if isinstance(document, str) else document)
+    spec = read_fleet(documents.load(document) if isinstance(document, str) else document)
     with transaction.atomic():
         if expected is not None and expected != digest():
             raise FleetChanged("the fleet has changed since it was read; read it again and apply to that")
@@ -263,7 +270,9 @@ def create_ephemeral_pool(
     if Pool.objects.filter(name=name).exists():
         raise NotPossible(f"{name}: the pool exists already")
     engine = {**like.engine, **(engine_overrides or {})}
-    problems = check_engine(KINDS[like.kind], engine, "engine")
+    kind = KINDS[like.kind]
+    problems = check_engine(kind, engine, "engine")
+    problems = problems or allow_lists.refusals(allow_lists.configured(), kind, like.model, engine, "pool")
     if problems:
         raise InvalidFleet(problems)
     return Pool.objects.create(

@@ -16,7 +16,7 @@ from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config
 from router.contract.problem import Problem
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {
@@ -46,7 +46,7 @@ def apply(
 ) -> Applied:
     """UnreadableDocument, InvalidFleet or FleetChanged; nothing is written in these cases or in a dry run."""
     read = documents.load(document) if isinstance(document, str) else document
-    _check_policies(parse_fleet(read))
+    _check_policies(services.read_fleet(read))
     with transaction.atomic():
         before = services.export()
         applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)

@@ -1,5 +1,6 @@
 """A pool as a form: fields from the options of its kind, and the input as a pool of a fleet document. Pure."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from fleet.kinds.kind import Kind
 from fleet.kinds.option import Option, options_of
 from fleet.spec.sections import MAX_REPLICAS
-from router.contract.problem import Problem, by_path
+from router.contract.problem import Problem
 
 POOL_FIELDS = (
     Option(
@@ -157,7 +158,18 @@ _OURS = tuple(one.name for one in POOL_FIELDS)
 
 def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], list[Problem]]:
     """(field → text, the problems that belong to no field of this pool)."""
-    path = f"spec.pools[{index}]."
-    ours = [problem for problem in problems if problem.path.startswith(path)]
-    errors = {field.removeprefix(path): text for field, text in by_path(ours).items()}
-    return errors, [problem for problem in problems if problem not in ours]
+    errors: dict[str, list[str]] = {}
+    others = []
+    for problem in problems:
+        field = _field_of(problem.path, f"spec.pools[{index}].")
+        if field:
+            errors.setdefault(field, []).append(problem.text)
+        else:
+            others.append(problem)
+    return {field: "; ".join(dict.fromkeys(texts)) for field, texts in errors.items()}, others
+
+
+def _field_of(path: str, pool: str) -> str:
+    """`engine.environment` for a fault of one variable; empty when the form has no such field."""
+    found = re.match(r"(engine\.)?\w+", path.removeprefix(pool)) if path.startswith(pool) else None
+    return found[0] if found and (found[1] or found[0] in _OURS) else ""

@@ -98,3 +98,17 @@ def test_a_database_url_with_a_bad_port_is_refused_without_its_password(monkeypa
     with pytest.raises(env.BadSetting) as refused:
         env.database("SOME_URL", "")
     assert str(refused.value) == "SOME_URL: not a URL with a port of 0 to 65535"
+
+
+@pytest.mark.parametrize(("given", "found"), [("", None), (" , ", None), ("a, b*", ("a", "b*"))])
+def test_a_list_that_is_not_set_is_no_list(monkeypatch, given, found):
+    monkeypatch.setenv("WEIR_LIST", given)
+    assert env.allowed("WEIR_LIST") == found
+
+
+def test_folders_are_absolute(monkeypatch):
+    monkeypatch.setenv("WEIR_LIST", "/models,/data")
+    assert env.folders("WEIR_LIST") == ("/models", "/data")
+    monkeypatch.setenv("WEIR_LIST", "/models,data")
+    with pytest.raises(env.BadSetting, match="WEIR_LIST=data: allowed are absolute paths"):
+        env.folders("WEIR_LIST")

@@ -71,7 +71,7 @@ def _apply_fleet(options: Options) -> None:
 def check_fleet(path: Path) -> None:
     """CannotStart when the document cannot be applied."""
     try:
-        fleet_spec.parse_fleet(document.load(path.read_text()))
+        services.read_fleet(document.load(path.read_text()))
     except (OSError, UnicodeDecodeError, document.UnreadableDocument, fleet_spec.InvalidFleet) as error:
         raise CannotStart(f"--fleet {path}: {' '.join(str(error).split())}") from None
 

@@ -5,6 +5,7 @@ instance never has two processes.
 """
 
 import datetime as dt
+import os
 
 from django.utils import timezone
 
@@ -14,10 +15,11 @@ from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.node import process
-from fleet.node.launcher import Launcher, ProcessStatus, StartDeferred, StartedInstance
+from fleet.node.launcher import Launcher, LaunchFailed, ProcessStatus, StartDeferred, StartedInstance
 from fleet.node.ports import NoPort
 from fleet.node.prepare import DependencyNotReady, peers_of, prepare
 from fleet.plan.failure import failure_fields
+from fleet.spec import allow_lists
 from fleet.transitions import move
 
 
@@ -52,6 +54,7 @@ def _claimed(name: str, epoch: int) -> Instance | None:
 
 
 def _launch(instance: Instance, launcher: Launcher) -> bool:
+    _check_allowed(instance)
     started = launcher.start(instance) if launched(instance) else _elsewhere(instance)
     try:
         recorded = _record(instance, started)
@@ -84,6 +87,15 @@ def _record(instance: Instance, started: StartedInstance) -> bool:
         kv_blocks=None,
         block_size=None,
     )
+
+
+def _check_allowed(instance: Instance) -> None:
+    """By the lists of this node, which may be narrower than those where the document was applied."""
+    kind, config = KINDS[instance.config["kind"]], instance.config
+    lists = allow_lists.configured()
+    found = allow_lists.refusals(lists, kind, config["model"], config["engine"], instance.pool.name, os.path.realpath)
+    if found:
+        raise LaunchFailed("; ".join(map(str, found)))
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:

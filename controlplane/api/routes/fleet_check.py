@@ -10,8 +10,9 @@ from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
 from controlplane.api.routes.fleet_schemas import StartOut
 from controlplane.fleet_ops import checks
+from fleet import services
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
+from fleet.spec.fleet_spec import InvalidFleet
 
 router = Router(tags=["fleet"])
 
@@ -26,7 +27,7 @@ router = Router(tags=["fleet"])
 )
 def check_fleet(request: HttpRequest) -> Any:
     try:
-        return checks.check_all(parse_fleet(read_document(request)))
+        return checks.check_all(services.read_fleet(read_document(request)))
     except UnreadableDocument as error:
         raise ApiProblem(400, detail=str(error)) from None
     except InvalidFleet as error:

@@ -1,0 +1,148 @@
+"""Lists of what a fleet document may name, by which administrators narrow what an operator can run on a host.
+
+A document is checked where it is applied, and each start again on its node, by the lists of that node. A list that is
+not set allows everything.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.conf import settings
+
+from fleet.kinds import KINDS
+from fleet.kinds.common_options import IMAGE
+from fleet.kinds.kind import Kind
+from fleet.kinds.option import Option, build, options_of
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
+from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
+from router.contract.problem import Problem
+
+PROGRAMS = ("program", "python", IMAGE)
+_WORDS = re.compile(r"[\"'=,\s{}\[\]]+")
+
+Patterns = tuple[str, ...] | None  # None: no list, everything is allowed
+Resolve = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowLists:
+    programs: Patterns = None  # of the options program, python and image
+    folders: Patterns = None  # absolute; of every path in options and arguments
+    variables: Patterns = None  # of names in `environment`
+    arguments: Patterns = None  # of flags in `arguments`
+
+
+def configured() -> AllowLists:
+    return AllowLists(
+        settings.ALLOWED_PROGRAMS, settings.ALLOWED_FOLDERS, settings.ALLOWED_VARIABLES, settings.ALLOWED_ARGUMENTS
+    )
+
+
+def check_fleet(spec: FleetSpec) -> None:
+    """InvalidFleet with every option that the lists refuse."""
+    lists, found = configured(), []
+    for index, pool in enumerate(spec.pools):
+        found += refusals(lists, KINDS[pool.kind], pool.model, pool.engine, f"spec.pools[{index}]")
+    if found:
+        raise InvalidFleet(found)
+
+
+def refusals(
+    lists: AllowLists,
+    kind: Kind,
+    model: str,
+    engine: Mapping[str, Any],
+    path: str,
+    resolve: Resolve = os.path.normpath,
+) -> list[Problem]:
+    """`resolve`: of a path to the one that is compared with the folders; a node follows links."""
+    if not kind.launched:
+        return []
+    values, found = vars(build(kind.spec, engine)), []
+    for option in options_of(kind.spec):
+        found += _of_option(lists, option, values[option.name], f"{path}.engine.{option.name}", resolve)
+    if "model" in values and not values["model"]:
+        found += _paths(lists, model, f"{path}.model", resolve)
+    return found
+
+
+def _of_option(lists: AllowLists, option: Option, value: Any, path: str, resolve: Resolve) -> list[Problem]:
+    if not value:
+        return []
+    if option.name in PROGRAMS:
+        return _program(lists, value, path)
+    if option.name == ENVIRONMENT:
+        return list(_variables(lists, value, path, resolve))
+    if option.name == ARGUMENTS:
+        return list(_arguments(lists, value, path, resolve))
+    texts = value if isinstance(value, tuple) else (value,)
+    return [one for text in texts if isinstance(text, str) for one in _paths(lists, text, path, resolve)]
+
+
+def _program(lists: AllowLists, value: str, path: str) -> list[Problem]:
+    """Links are not followed: the python of a virtual environment is one."""
+    is_path = value.startswith(("/", ".", "~")) or "/.." in value  # an image has slashes, too
+    named = os.path.normpath(_absolute(value)) if is_path else value
+    return [] if _fits(named, lists.programs) else [_refused(path, value, "program", lists.programs)]
+
+
+def _variables(lists: AllowLists, given: Mapping[str, str], path: str, resolve: Resolve) -> Iterator[Problem]:
+    for name, text in given.items():
+        if not _fits(name, lists.variables):
+            yield _refused(f"{path}.{name}", name, "variable", lists.variables)
+        yield from _paths(lists, text, f"{path}.{name}", resolve)
+
+
+def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Resolve) -> Iterator[Problem]:
+    """A word without a dash must be the value of the flag before it."""
+    free = False  # the word before was a flag without a value
+    for index, word in enumerate(words):
+        where, is_flag = f"{path}[{index}]", word.startswith("-") and not _is_number(word)
+        flag, equals, _ = word.partition("=")
+        if (is_flag or not free) and not _fits(flag if is_flag else word, lists.arguments):
+            yield _refused(where, word, "argument", lists.arguments)
+        free = is_flag and not equals
+        yield from _paths(lists, word, where, resolve)
+
+
+def _paths(lists: AllowLists, text: str, path: str, resolve: Resolve) -> list[Problem]:
+    """Of each path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
+    if lists.folders is None:
+        return []
+    allowed = [resolve(folder) for folder in lists.folders]
+    return [
+        _refused(path, word, "folder", lists.folders)
+        for word in _WORDS.split(text)
+        if _is_path(word) and not any(_inside(resolve(_absolute(word)), folder) for folder in allowed)
+    ]
+
+
+def _is_path(word: str) -> bool:
+    if "://" in word and not word.startswith("file:"):
+        return False
+    return word.startswith(("/", ".", "~", "file:")) or "/.." in word or ":/" in word or word.count("/") > 1
+
+
+def _absolute(word: str) -> str:
+    return os.path.join(settings.BASE_DIR, os.path.expanduser(word.removeprefix("file://").removeprefix("file:")))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_number(word: str) -> bool:
+    return bool(re.fullmatch(r"-\d+(\.\d+)?", word))
+
+
+def _fits(name: str, patterns: Patterns) -> bool:
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _refused(path: str, value: str, what: str, patterns: Patterns) -> Problem:
+    setting = f"WEIR_ALLOWED_{what.upper()}S"
+    return Problem(path, value, f"the administrators do not allow this {what} ({setting})", ", ".join(patterns or ()))
