@@ -51,16 +51,16 @@ def _instances(columns: Json) -> Iterator[Metric]:
         status.add_metric((*key, word), 1)
     yield status
     for column, (name, text) in INSTANCE_FIGURES.items():
-        yield _gauge(name, text, INSTANCE, zip(keys, columns[column], strict=True))
+        yield gauge(name, text, INSTANCE, zip(keys, columns[column], strict=True))
 
 
 def _pools(frame: Json) -> Iterator[Metric]:
     columns = frame["instances"]
     wanted = [((pool,), figures["wanted"]) for pool, figures in frame["pools"].items()]
-    yield _gauge("weir_pool_instances", "Desired instances", ("pool",), wanted)
+    yield gauge("weir_pool_instances", "Desired instances", ("pool",), wanted)
     ready = Counter(pool for pool, state in zip(columns["pool"], columns["state"], strict=True) if state == "ready")
     counted = [((pool,), ready[pool]) for pool in frame["pools"]]
-    yield _gauge("weir_pool_ready_instances", "Instances that take requests", ("pool",), counted)
+    yield gauge("weir_pool_ready_instances", "Instances that take requests", ("pool",), counted)
 
 
 def _classes(classes: Json) -> Iterator[Metric]:
@@ -72,14 +72,14 @@ def _classes(classes: Json) -> Iterator[Metric]:
         if figures is not None
     ]
     for column, (name, text) in CLASS_COUNTS.items():
-        yield _gauge(name, text, ("pool", "class"), [(key, figures[column]) for key, figures in rows])
+        yield gauge(name, text, ("pool", "class"), [(key, figures[column]) for key, figures in rows])
     for metric in latency.LATENCIES:
         values = [
             ((*key, str(quantile)), None if ms is None else ms / 1000)
             for key, figures in rows
             for quantile, ms in zip(latency.PERCENTILES.values(), figures[metric.key], strict=True)
         ]
-        yield _gauge(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
+        yield gauge(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
 
 
 def _policies(policies: Json) -> Iterator[Metric]:
@@ -90,7 +90,7 @@ def _policies(policies: Json) -> Iterator[Metric]:
         ("weir_policy_routers", "Routers that serve the pool", "routers"),
         ("weir_policy_routers_current", "Routers that run the published version", "acknowledged"),
     ):
-        yield _gauge(name, text, labels, [(key, live[field]) for key, live in rows])
+        yield gauge(name, text, labels, [(key, live[field]) for key, live in rows])
 
 
 def _health(frame: Json) -> Iterator[Metric]:
@@ -101,14 +101,14 @@ def _health(frame: Json) -> Iterator[Metric]:
         ("weir_control_worker_age_seconds", "Time since the control worker last ran", "control_age_s"),
         ("weir_samples_age_seconds", "Time since the latest sample of a ready instance", "samples_age_s"),
     ):
-        yield _gauge(name, text, (), [((), health[field])])
+        yield gauge(name, text, (), [((), health[field])])
     counted = Counter((str(item["severity"]), item["rule"]) for item in frame["attention"])
-    yield _gauge(
+    yield gauge(
         "weir_attention", "Entries of Needs attention; severity 3: act now", ("severity", "rule"), counted.items()
     )
 
 
-def _gauge(
+def gauge(
     name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float | None]]
 ) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)

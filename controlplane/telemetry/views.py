@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from controlplane.api.auth import principal_of
 from controlplane.dashboard import step
 from controlplane.experiments.models import Experiment
+from controlplane.telemetry.deliveries import of_deliveries, of_notices
 from controlplane.telemetry.families import of_frame
 from fleet.models import Instance, Node
 from fleet.redis import connect
@@ -48,6 +49,8 @@ def _of_database(now: float) -> Iterator[Metric]:
     for status, count in Experiment.objects.order_by("status").values_list("status").annotate(Count("pk")):
         experiments.add_metric((status,), count)
     yield experiments
+    yield from of_deliveries(now)
+    yield from of_notices(now)
 
 
 @login_not_required  # a scraper has a token and expects 401 instead of a sign-in page

@@ -14,6 +14,12 @@ from fleet.models import Node
 DOCUMENTATION = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
 
 
+def undocumented(names):
+    """The parser takes `_total` off counters."""
+    told = DOCUMENTATION.read_text()
+    return [name for name in names if f"| `{name}` |" not in told and f"| `{name}_total` |" not in told]
+
+
 def page(user):
     answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(user).token}"})
     assert answer.status_code == 200
@@ -80,5 +86,4 @@ def test_a_token_without_the_scope_is_told_which_it_lacks(vera):
 
 def test_every_metric_is_documented(fleet, vera):
     Node.objects.update_or_create(name="gpu-1", defaults={"last_seen": "2026-01-01T00:00:00Z"})
-    told = DOCUMENTATION.read_text()
-    assert [name for name in page(vera) if f"| `{name}` |" not in told] == []
+    assert undocumented(page(vera)) == []
