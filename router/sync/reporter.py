@@ -166,7 +166,7 @@ class Reporter:
         words: list[str | bytes] = []
         entries = 0
         for place, call in enumerate(list(batch)):
-            if place % SLICE == 0 or self._decided_again(call):
+            if self._decided_again(call) or place % SLICE == 0:
                 await asyncio.sleep(0)
             try:
                 entry, written = traffic.entry(call), encoded(call, self._id)

@@ -10,7 +10,7 @@ from router.request.call import Call
 from router.tokenize.api_paths import UNCOMPUTED
 
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
-INSTANCES_KEPT = 50  # of a shadow's shares
+INSTANCES_KEPT = 20  # of a shadow's shares
 DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
 LEAST_MS = 0.001
 
@@ -216,4 +216,5 @@ def _most(counts: dict[str, int]) -> list[str]:
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded  # without .0
