@@ -1,7 +1,6 @@
 """Exception handlers: every error under /api/ is problem+json."""
 
 import functools
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +18,17 @@ from controlplane.api.problems import ApiProblem, response
 from controlplane.notices.errors import InvalidChannel
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.conflicts import disputes
-from router.contract.problem import as_json
+from router.contract.problem import Problem
 
 log = structlog.get_logger(__name__)
+
+
+class InvalidFields(ValidationError):
+    """Ninja's error, with its fields as problems."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__([])
+        self.problems = problems
 
 
 class WeirApi(NinjaAPI):
@@ -30,7 +37,7 @@ class WeirApi(NinjaAPI):
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
-        return ValidationError([_field(error, context.model) for context in error_contexts for error in _raw(context)])
+        return InvalidFields([_field(error, context.model) for context in error_contexts for error in _raw(context)])
 
     def get_openapi_schema(self, **kwargs: Any) -> Any:
         return self._described
@@ -60,16 +67,15 @@ def _raw(context: ValidationErrorContext[Any]) -> list[Any]:
     return context.pydantic_validation_error.errors(include_url=False, include_context=False)
 
 
-def _field(error: dict[str, Any], model: Any) -> dict[str, Any]:
+def _field(error: dict[str, Any], model: Any) -> Problem:
     """Pydantic's locations become dotted paths: ("payload", "arms", 0, "name") → arms.0.name."""
     known = model.__ninja_flatten_map_reverse__
     location = [str(part) for part in known.get(error["loc"], error["loc"])]
     # The location of a whole body starts with the parameter's name.
     if model.__ninja_param_source__ == "body" and len(location) > 1:
         location.pop(0)
-    value = None if error["type"] == "missing" else _plain(error.get("input"))
     message = _unknown(model, location) if error["type"] == "extra_forbidden" else error["msg"]
-    return {"path": ".".join(location), "value": value, "message": message}
+    return Problem(".".join(location), None if error["type"] == "missing" else error.get("input"), message)
 
 
 def _unknown(model: Any, location: list[str]) -> str:
@@ -79,16 +85,8 @@ def _unknown(model: Any, location: list[str]) -> str:
     return "unknown field" + (f"; allowed: {', '.join(names)}" if names else "")
 
 
-def from_validation(error: ValidationError) -> ApiProblem:
-    return ApiProblem(422, errors=error.errors, detail="some fields are missing or not valid")
-
-
-def _plain(value: Any) -> Any:
-    """The value in a JSON-compatible form: inputs may contain NaN, bytes or models."""
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError):
-        return repr(value)[:200]
+def from_validation(error: InvalidFields) -> ApiProblem:
+    return ApiProblem(422, errors=error.problems, detail="some fields are missing or not valid")
 
 
 def from_http_error(error: HttpError) -> ApiProblem:
@@ -131,8 +129,7 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
 
 
 def from_refusal(error: policy_errors.PolicyInvalid) -> ApiProblem:
-    fields = [as_json(problem) for problem in error.errors]
-    return ApiProblem(422, detail=str(error), errors=fields)
+    return ApiProblem(422, detail=str(error), errors=error.errors)
 
 
 def install(api: NinjaAPI) -> None:
@@ -140,9 +137,9 @@ def install(api: NinjaAPI) -> None:
         ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
         policy_errors.PolicyInvalid: from_refusal,
-        InvalidChannel: lambda error: ApiProblem(422, detail=str(error), errors=[as_json(error.problem)]),
+        InvalidChannel: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
         policy_errors.NoSuchPolicy: lambda error: ApiProblem(404, detail=str(error)),
-        ValidationError: from_validation,
+        InvalidFields: from_validation,
         AuthenticationError: unauthenticated,
         HttpError: from_http_error,
         Http404: lambda error: ApiProblem(404, detail=str(error)),

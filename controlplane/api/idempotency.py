@@ -11,6 +11,7 @@ from django.utils import timezone
 from controlplane.api.auth import principal_of
 from controlplane.api.models import IdempotentAnswer
 from controlplane.api.problems import ApiProblem, response
+from router.contract.problem import Problem
 
 KEPT = timedelta(hours=24)
 GIVEN_UP = timedelta(minutes=2)  # an older claim without an answer was left by a process that died
@@ -32,7 +33,7 @@ class Idempotency:
         if principal is None:
             return self.get_response(request)
         if not 0 < len(key) <= KEY_MAX:
-            error = {"path": "Idempotency-Key", "value": key[:KEY_MAX], "message": f"1 to {KEY_MAX} characters"}
+            error = Problem("Idempotency-Key", key, "", f"1 to {KEY_MAX} characters")
             return response(request, ApiProblem(422, errors=[error]))
         return self._once(request, f"{principal.kind}:{principal.user_id}:{principal.name}"[:80], key)
 

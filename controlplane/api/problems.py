@@ -1,11 +1,14 @@
 """Errors of the API, all of them RFC 9457 problem+json."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
+
+from router.contract.problem import Problem, as_json
 
 CONTENT_TYPE = "application/problem+json"
 TITLES = {
@@ -54,14 +57,14 @@ class ProblemOut(Schema):
 
 
 class ApiProblem(Exception):
-    """Raised anywhere in an operation; `errors` are dicts of path, value and message."""
+    """Raised anywhere in an operation."""
 
     def __init__(
         self,
         status: int,
         title: str = "",
         detail: str = "",
-        errors: list[dict[str, Any]] | None = None,
+        errors: Sequence[Problem] = (),
         *,
         headers: dict[str, str] | None = None,
         **extra: Any,  # conflicts=[{path, base, theirs, mine}], current="…"
@@ -70,7 +73,7 @@ class ApiProblem(Exception):
         self.status = status
         self.title = title or TITLES.get(status, "Error")
         self.detail = detail
-        self.errors = errors or []
+        self.errors = errors
         self.headers = headers or {}
         self.extra = extra
 
@@ -87,7 +90,7 @@ def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
         "detail": problem.detail,
         "instance": request.path,
         "request_id": request_id_of(request),
-        "errors": problem.errors,
+        "errors": [as_json(error) for error in problem.errors],
         "conflicts": [],
         "current": "",
         **problem.extra,

@@ -3,6 +3,7 @@
 Imports nothing of ours, as `router.policy` uses it too.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,4 +45,13 @@ def shown(value: object) -> Any:
     plain = value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() <= 53)
     if plain or (isinstance(value, float) and math.isfinite(value)):
         return value
+    if isinstance(value, (list, dict)) and _is_short(value):
+        return value
     return repr(value)[:VALUE_CHARS].encode("utf-8", "replace").decode()
+
+
+def _is_short(value: object) -> bool:
+    try:
+        return len(json.dumps(value, allow_nan=False)) <= VALUE_CHARS
+    except (TypeError, ValueError, RecursionError):
+        return False

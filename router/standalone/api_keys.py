@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
+from router.contract.problem import Problem
 from router.contract.redis.api_keys import MARK, ApiKeysValue, PublishedKey
 from router.standalone.text import BadInput, structure
 
@@ -29,35 +30,50 @@ class KeysFile:
 
 def read_keys(path: Path) -> KeysFile:
     made = structure(FLAG, path)
+    try:
+        value = _value(made)
+    except _Wrong as error:
+        raise BadInput(f"{FLAG} {path}", error.problem) from None
+    return KeysFile(str(path), path.stat().st_mtime, value)
+
+
+class _Wrong(Exception):
+    def __init__(self, path: str, value: Any, message: str, allowed: str = "") -> None:
+        super().__init__(message)
+        self.problem = Problem(path, value, message, allowed)
+
+
+def _value(made: Any) -> ApiKeysValue:
     if not isinstance(made, dict) or not isinstance(made.get("keys"), list):
-        raise BadInput(f"{FLAG} {path}: write `keys:` with a list of keys, and `required: false` to serve others too")
-    _known(f"{FLAG} {path}", made, ("keys", "required"))
+        raise _Wrong(
+            "keys", made, "not a list", "`keys:` with a list of keys, and `required: false` to serve others too"
+        )
+    _known("", made, ("keys", "required"))
     required = made.get("required", True)
     if not isinstance(required, bool):
-        raise BadInput(f"{FLAG} {path}: required: {required!r} is neither true nor false")
-    entries = [_entry(f"{FLAG} {path}: keys[{place}]", each) for place, each in enumerate(made["keys"])]
+        raise _Wrong("required", required, "neither true nor false")
+    entries = [_entry(f"keys[{place}]", each) for place, each in enumerate(made["keys"])]
     for field in ("name", "sha256"):
         given = [getattr(entry, field) for entry in entries]
         twice = next((value for value in given if given.count(value) > 1), None)
         if twice is not None:
-            raise BadInput(f"{FLAG} {path}: two keys have the {field} {twice}")
-    value = ApiKeysValue(keys=tuple(entries), required=frozenset("*" if required else ()))
-    return KeysFile(str(path), path.stat().st_mtime, value)
+            raise _Wrong(f"keys[{given.index(twice)}].{field}", twice, f"two keys have the same {field}")
+    return ApiKeysValue(keys=tuple(entries), required=frozenset("*" if required else ()))
 
 
 def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
     for name in given:
         if name not in allowed:
-            raise BadInput(f"{where}: {name!r} is not known; allowed are {', '.join(allowed)}")
+            raise _Wrong(f"{where}.{name}".lstrip("."), given[name], "unknown key", ", ".join(allowed))
 
 
 def _entry(where: str, given: Any) -> PublishedKey:
     if not isinstance(given, dict):
-        raise BadInput(f"{where}: {given!r} is not a key; write {', '.join(FIELDS)}")
+        raise _Wrong(where, given, "not a key", f"a map of {', '.join(FIELDS)}")
     _known(where, given, FIELDS)
     name = given.get("name")
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= NAME_MAX:
-        raise BadInput(f"{where}.name: {name!r}: allowed is text of 1 to {NAME_MAX} characters")
+        raise _Wrong(f"{where}.name", name, "not a name", f"text of 1 to {NAME_MAX} characters")
     expires_at = _moment(f"{where}.expires_at", given.get("expires_at"))
     sha256 = _sha256(f"{where}.sha256", given.get("sha256"))
     return PublishedKey(
@@ -72,16 +88,16 @@ def _entry(where: str, given: Any) -> PublishedKey:
 
 def _sha256(where: str, given: Any) -> str:
     if isinstance(given, str) and given.startswith(MARK.decode()):
-        raise BadInput(f"{where}: this is a key itself; only its hash belongs here (printf %s KEY | sha256sum)")
+        raise _Wrong(where, f"{MARK.decode()}…", "a key itself", "only its hash: printf %s KEY | sha256sum")
     if not isinstance(given, str) or not _SHA256.fullmatch(given.lower()):
-        raise BadInput(f"{where}: {given!r}: allowed are 64 hexadecimal digits (printf %s KEY | sha256sum)")
+        raise _Wrong(where, given, "not a hash", "64 hexadecimal digits: printf %s KEY | sha256sum")
     return given.lower()
 
 
 def _limit(where: str, given: Any) -> int | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= LIMIT_MAX):
         return given
-    raise BadInput(f"{where}: {given!r}: allowed is a whole number from 1 to {LIMIT_MAX:,}")
+    raise _Wrong(where, given, "not a limit", f"a whole number from 1 to {LIMIT_MAX:,}")
 
 
 def _moment(where: str, given: Any) -> float | None:
@@ -96,4 +112,4 @@ def _moment(where: str, given: Any) -> float | None:
         return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
     if found is None:
         return None
-    raise BadInput(f"{where}: {given!r}: allowed is a moment like 2027-01-31T12:00:00Z")
+    raise _Wrong(where, given, "not a time", "like 2027-01-31T12:00:00Z")

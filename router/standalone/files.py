@@ -7,6 +7,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from router.contract.connectors import CONNECTORS
+from router.contract.problem import Problem
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
@@ -49,19 +50,19 @@ def read_policy(path: Path) -> PolicyFile:
     except document.InvalidDocument as error:
         shown = [f"{problem.path or 'document'}: {problem.text}" for problem in error.errors[:_PROBLEMS_SHOWN]]
         more = len(error.errors) - len(shown)
-        raise BadInput(f"--policy {path}: {'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
+        raise BadInput(f"--policy {path}", f"{'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
 
 
 def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
     if not items:
-        raise BadInput(f"--instances @{path}: it names no instance; write one URL in each line")
+        raise BadInput(f"--instances @{path}", "it names no instance; write one URL in each line")
     found: dict[str, Listed] = {}
     urls: set[str] = set()
     for where, item in items:
         listed = _instance(where, item.strip())
         if listed.id in found or listed.url in urls:
-            raise BadInput(f"{where}: {listed.url} is there twice ({listed.id})")
+            raise BadInput(where, f"{listed.url} is there twice ({listed.id})")
         found[listed.id] = listed
         urls.add(listed.url)
     return list(found.values())
@@ -74,25 +75,25 @@ def _instance(where: str, item: str) -> Listed:
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key in facts or not value:
-            raise BadInput(f"{where}: {pair!r}: {'given twice' if key in facts else 'write key=value'}")
+            raise BadInput(where, Problem(key, pair, "given twice" if key in facts else "no value", "key=value, once"))
         facts[key] = value
     name = facts.pop("id", authority)
     if not _ID.fullmatch(name):
-        raise BadInput(f"{where}: id {name!r}: allowed are 1 to 100 of A-Z a-z 0-9 . _ : -")
+        raise BadInput(where, Problem("id", name, "not a name", "1 to 100 of A-Z a-z 0-9 . _ : -"))
     return Listed(name, url.rstrip("/"), _facts(where, facts))
 
 
 def _authority(where: str, url: str) -> str:
     """host:port of an instance's URL."""
-    allowed = "allowed is http://HOST:PORT or https://HOST:PORT"
+    allowed = "http://HOST:PORT or https://HOST:PORT"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise BadInput(f"{where}: {url!r}: {error}; {allowed}") from None
+        raise BadInput(where, Problem("url", url, str(error), allowed)) from None
     plain = parts.path in ("", "/") and not parts.query and not parts.fragment and "@" not in parts.netloc
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain or port == 0:
-        raise BadInput(f"{where}: {url!r} is not an instance's URL: {allowed}")
+        raise BadInput(where, Problem("url", url, "not the URL of an instance", allowed))
     return parts.netloc
 
 
@@ -102,7 +103,7 @@ def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
     kv = {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}
     for key in facts:
         if key not in KEYS:
-            raise BadInput(f"{where}: {key!r} is not known; allowed are {', '.join(KEYS)}")
+            raise BadInput(where, Problem(key, facts[key], "unknown key", ", ".join(KEYS)))
     _one_of(where, facts, "role", get_args(Role))
     _one_of(where, facts, "connector", tuple(CONNECTORS))
     return facts | ({"kv": kv} if kv else {})
@@ -110,4 +111,4 @@ def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
 
 def _one_of(where: str, facts: dict[str, Any], key: str, allowed: tuple[str, ...]) -> None:
     if key in facts and facts[key] not in allowed:
-        raise BadInput(f"{where}: {key} {facts[key]!r}: allowed are {', '.join(allowed)}")
+        raise BadInput(where, Problem(key, facts[key], f"not a {key}", ", ".join(allowed)))

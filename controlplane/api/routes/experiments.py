@@ -17,7 +17,7 @@ from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
 from controlplane.experiments.results.assemble import results_of
 from fleet.jobs import ENDED
-from router.contract.problem import as_json
+from router.contract.problem import Problem
 
 router = Router(tags=["experiments"])
 
@@ -161,7 +161,7 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
     try:
         made = services.start_experiment(payload, actor_of(request))
     except services.InvalidExperiment as error:
-        raise ApiProblem(422, errors=[as_json(each) for each in error.problems], detail=str(error)) from None
+        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
     return Status(201, experiment_out(_experiment(made.pk)))
 
@@ -205,7 +205,7 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     experiment = _experiment(number)
     names = [arm.name for arm in experiment.settled_arms]
     if baseline and baseline not in names:
-        fault = {"path": "baseline", "value": baseline, "message": f"arms are {', '.join(names)}"}
+        fault = Problem("baseline", baseline, "no arm has this name", ", ".join(names))
         raise ApiProblem(422, errors=[fault])
     return HttpResponse(
         exports.report_of(experiment, baseline or names[0]), content_type="text/markdown; charset=utf-8"

@@ -20,7 +20,6 @@ from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec import masking
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.problem import as_json
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.secret_text import masked_words
 
@@ -167,7 +166,7 @@ def put_fleet(
 
 
 def invalid(error: InvalidFleet) -> ApiProblem:
-    return ApiProblem(422, detail="the fleet document is not valid", errors=[as_json(p) for p in error.problems])
+    return ApiProblem(422, detail="the fleet document is not valid", errors=error.problems)
 
 
 def read_document(request: HttpRequest) -> Any:

@@ -13,6 +13,7 @@ from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.models import ApiKey
+from router.contract.problem import Problem
 
 router = Router(tags=["keys"])
 
@@ -62,7 +63,7 @@ def key_out(row: ApiKey) -> dict[str, Any]:
 
 
 def _problem(error: services.InvalidKey) -> ApiProblem:
-    return ApiProblem(422, errors=[{"path": error.path, "value": error.value, "message": str(error)}])
+    return ApiProblem(422, errors=[Problem(error.path, error.value, str(error))])
 
 
 def _row(key_id: int) -> ApiKey:

@@ -30,6 +30,7 @@ from controlplane.api.routes.policy_schemas import (
 )
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
+from router.contract.problem import Problem
 from router.policy.schema import diff as diffs
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
@@ -183,7 +184,7 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
 def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DraftPatch) -> Any:
     policy = selectors.policy(name)
     if (payload.overrides is None) == (payload.document is None):
-        error = {"path": "overrides", "value": None, "message": "send either overrides or document"}
+        error = Problem("overrides", None, "send either overrides or document")
         raise ApiProblem(422, errors=[error])
     seen, actor = etags.if_match(request), actor_of(request)
     if payload.document is not None:

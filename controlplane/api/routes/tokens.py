@@ -16,6 +16,7 @@ from controlplane.api.openapi import IDEMPOTENT, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.permissions import SCOPES
+from router.contract.problem import Problem
 
 router = Router(tags=["tokens"])
 
@@ -77,13 +78,13 @@ def create_token(request: HttpRequest, response: HttpResponse, payload: TokenIn)
 
 def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
     found = [
-        {"path": f"scopes.{i}", "value": scope, "message": f"allowed are {', '.join(sorted(allowed))}"}
+        Problem(f"scopes.{i}", scope, "not a scope of yours", ", ".join(sorted(allowed)))
         for i, scope in enumerate(payload.scopes)
         if scope not in allowed
     ]
     if payload.expires_at is not None and not _is_future(payload.expires_at):
-        message = "must lie in the future and carry a time zone"
-        found.append({"path": "expires_at", "value": payload.expires_at.isoformat(), "message": message})
+        allowed_times = "a time in the future, with its time zone"
+        found.append(Problem("expires_at", payload.expires_at.isoformat(), "not a usable time", allowed_times))
     if found:
         raise ApiProblem(422, errors=found)
 

@@ -13,6 +13,7 @@ from controlplane.audit.services import actor_of
 from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
+from router.contract.problem import Problem
 
 router = Router(tags=["traces"])
 
@@ -62,7 +63,7 @@ _UPLOAD = {
 
 
 def problem_of(error: BadTrace) -> ApiProblem:
-    fault = {"path": error.path, "value": error.value, "message": f"allowed is {error.allowed}"}
+    fault = Problem(error.path, error.value, "not valid", error.allowed)
     return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
 
 
@@ -117,6 +118,6 @@ def _uploaded(request: HttpRequest, name: str) -> tuple[str, bytes]:
     if request.content_type == "multipart/form-data":
         file = request.FILES.get("file")
         if file is None:
-            raise ApiProblem(422, errors=[{"path": "file", "value": None, "message": "the form needs a file"}])
+            raise ApiProblem(422, errors=[Problem("file", None, "the form needs a file")])
         return name or str(request.POST.get("name") or file.name), file.read(registry.MAX_BYTES + 1)
     return name, request.read(registry.MAX_BYTES + 1)

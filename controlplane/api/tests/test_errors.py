@@ -91,7 +91,7 @@ def test_a_backslash_before_u0000_is_text(policy, ci):
 
 def test_a_field_of_the_wrong_type_is_named(policy, ci):
     errors = problem(ci.post("/policies", {"name": 5, "reason": "x" * 501}), 422)["errors"]
-    assert [(e["path"], e["value"]) for e in errors] == [("name", 5), ("reason", "x" * 501)]
+    assert [(e["path"], e["value"]) for e in errors] == [("name", 5), ("reason", "x" * 200)]
 
 
 def test_a_crash_gives_an_id_to_quote_and_nothing_else(ci, monkeypatch):

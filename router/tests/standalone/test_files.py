@@ -30,19 +30,19 @@ def test_a_file_has_one_a_line_and_comments(tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("", "--instances: '' is not an instance's URL: allowed is http://HOST:PORT or https://HOST:PORT"),
-        ("a:1", "--instances: 'a:1' is not an instance's URL"),
-        ("http://a:1/v1", "'http://a:1/v1' is not an instance's URL"),
-        ("http://u:p@a:1", "is not an instance's URL"),
-        ("http://a:99999", "'http://a:99999': Port out of range 0-65535; allowed is http://HOST:PORT"),
+        ("", "--instances: url: not the URL of an instance; allowed: http://HOST:PORT or https://HOST:PORT (got '')"),
+        ("a:1", "--instances: url: not the URL of an instance"),
+        ("http://a:1/v1", "(got 'http://a:1/v1')"),
+        ("http://u:p@a:1", "not the URL of an instance"),
+        ("http://a:99999", "url: Port out of range 0-65535; allowed: http://HOST:PORT"),
         ("http://a:1,http://a:1", "--instances: http://a:1 is there twice (a:1)"),
         ("http://a:1,http://b:1;id=a:1", "http://b:1 is there twice (a:1)"),
-        ("http://a:1;role=cook", "role 'cook': allowed are both, prefill, decode"),
-        ("http://a:1;connector=tin", "connector 'tin': allowed are nixl, mooncake_store"),
-        ("http://a:1;colour=red", "'colour' is not known; allowed are id, role, connector"),
-        ("http://a:1;role", "'role': write key=value"),
-        ("http://a:1;id=a;id=b", "'id=b': given twice"),
-        ("http://a:1;id=a b", "id 'a b': allowed are 1 to 100 of"),
+        ("http://a:1;role=cook", "role: not a role; allowed: both, prefill, decode (got 'cook')"),
+        ("http://a:1;connector=tin", "connector: not a connector; allowed: nixl, mooncake_store"),
+        ("http://a:1;colour=red", "colour: unknown key; allowed: id, role, connector"),
+        ("http://a:1;role", "role: no value; allowed: key=value"),
+        ("http://a:1;id=a;id=b", "id: given twice"),
+        ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
     ],
 )
 def test_what_is_no_instance_is_told(given, says):
@@ -58,7 +58,7 @@ def test_what_is_no_instance_is_told(given, says):
         (None, "No such file or directory"),
         (b"\xff\xfe", "not UTF-8 text"),
         (b"# nothing\n", "it names no instance; write one URL in each line"),
-        (b"http://a:1\nb\n", ", line 2: 'b' is not an instance's URL"),
+        (b"http://a:1\nb\n", ", line 2: url: not the URL of an instance"),
     ],
 )
 def test_what_is_no_file_of_instances_is_told(tmp_path, content, says):
@@ -162,7 +162,7 @@ def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
     argv = [sys.executable, "-m", "router", "--port", "0", "--instances", "nonsense"]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("router: --instances: 'nonsense' is not an instance's URL")
+    assert ended.stderr.startswith("router: --instances: url: not the URL of an instance")
     assert ended.stderr.count("\n") == 1
 
 
@@ -197,7 +197,7 @@ def test_the_environment_configures_a_router_of_another_server(environment, url,
     ("variables", "says"),
     [
         ({}, "no instances: give WEIR_ROUTER_INSTANCES URL,URL, or REDIS_URL"),
-        ({"WEIR_ROUTER_INSTANCES": "x"}, "WEIR_ROUTER_INSTANCES: 'x' is not an instance's URL"),
+        ({"WEIR_ROUTER_INSTANCES": "x"}, "WEIR_ROUTER_INSTANCES: url: not the URL of an instance"),
         ({"WEIR_ROUTER_REQUIRE_KEYS": "yes"}, "WEIR_ROUTER_REQUIRE_KEYS=yes: allowed are 0 and 1"),
         ({"REDIS_URL": "nonsense"}, "REDIS_URL nonsense: "),
         (
