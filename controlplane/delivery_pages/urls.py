@@ -4,6 +4,7 @@ from controlplane.delivery_pages import draft_views, freeze_views, views
 
 urlpatterns = [
     path("deliveries/", views.delivery_list, name="deliveries"),
+    path("deliveries/try", views.try_one, name="delivery-try"),
     path("deliveries/<int:number>/", views.delivery_page, name="delivery"),
     path("deliveries/<int:number>/live", views.delivery_live, name="delivery-live"),
     path("deliveries/<int:number>/<slug:verb>", views.act, name="delivery-act"),

@@ -13,17 +13,18 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.accounts.decorators import RoleMissing
+from controlplane.accounts.decorators import RoleMissing, operator_required
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import What
-from controlplane.delivery_pages import reading
+from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
 from controlplane.permissions import operator_controls
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.views import changes, problems_for_page
+from controlplane.policies.views import find as find_policy
 
 LISTED = 100
 
@@ -53,6 +54,9 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
         "rows": [_row(each) for each in selectors.deliveries()[:LISTED]],
         "waiting": [_row(each) for each in waiting_for(request.user)],
         "limit": LISTED,
+        "trial": trial.offered(),
+        "trial_choices": trial.CHOICES,
+        **operator_controls(request.user),
     }
     return render(request, "deliveries/list.html", context)
 
@@ -62,6 +66,21 @@ def _row(delivery: Delivery) -> dict[str, Any]:
     word, shape = sentences.WORDS[facts.state]
     line = sentences.now(facts) if delivery.is_open else delivery.why
     return {"delivery": delivery, "word": word, "shape": shape, "line": line, "next": sentences.following(facts).what}
+
+
+@operator_required
+@require_POST
+def try_one(request: HttpRequest) -> HttpResponse:
+    """A good or a harmful candidate on the demo fleet."""
+    offered, kind = trial.offered(), request.POST.get("candidate")
+    if offered is None:
+        raise Http404("there is no demo fleet to try a delivery on")
+    try:
+        made = trial.start(find_policy(offered.policy), "harmful" if kind == "harmful" else "good", actor_of(request))
+    except (Conflict, PermissionDenied, PolicyInvalid) as error:
+        messages.error(request, f"Not started: {error}.")
+        return redirect("deliveries")
+    return redirect("delivery", number=made.pk)
 
 
 @require_GET

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.dashboard.templatetags.figures import whole
+from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import Axis, points_axis, ratio_axis, signed_percent, signed_points
 from controlplane.policies.selectors import listed
@@ -16,11 +16,22 @@ METRICS: Mapping[str, str] = {
     "ttft": "TTFT",
     "tpot": "TPOT",
     "slow": "slow requests",
-    "errors": "Errors",
-    "refused": "Refusals",
-    "breaker": "Breaker",
-    "arms": "Sizes of the arms",
-    "tallies": "Tallies",
+    "errors": "errors",
+    "refused": "refusals",
+    "breaker": "breaker",
+    "arms": "size of the candidate's share",
+    "tallies": "tallies of the routers",
+    "routers": "routers",
+    "shadow": "the shadow",
+    "shadow.raised": "errors in deciding",
+    "shadow.refused": "requests refused besides",
+    "shadow.crowded": "fullest instance",
+    "shadow.changed": "changed decisions",
+    "pool.ttft_p90_ms": "TTFT p90 of the pool",
+    "pool.ttft_p99_ms": "TTFT p99 of the pool",
+    "pool.tpot_p90_ms": "TPOT p90 of the pool",
+    "pool.errors_share": "errors of the pool",
+    "pool.refused_share": "refusals of the pool",
 }
 VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "fail": ("fails", "failed"),
@@ -82,13 +93,17 @@ def rows(findings: Sequence[Finding]) -> tuple[EvidenceRow, ...]:
     return tuple(_row(each, several) for each in findings)
 
 
+def _title(finding: Finding) -> str:
+    return name(finding) if finding.get("class") else _capital(name(finding))
+
+
 def _row(finding: Finding, several_pools: bool) -> EvidenceRow:
     words, shape = VERDICTS.get(finding["verdict"], (finding["verdict"], "unseen"))
     if finding["verdict"] == "inconclusive" and not finding["needed"]:
         words, shape = "nothing found", "done"
     estimate, interval, limits, axis = _numbers(finding)
     return EvidenceRow(
-        title=f"{name(finding)}, {finding['pool']}" if several_pools else name(finding),
+        title=f"{_title(finding)}, {finding['pool']}" if several_pools else _title(finding),
         estimate=estimate,
         interval=interval,
         limits=limits,
@@ -108,9 +123,24 @@ def _numbers(finding: Finding) -> tuple[str, str, str, Axis | None]:
     if estimate is not None and metric == "slow":
         return _points(finding, estimate)
     if metric in COUNTS and finding.get("control") is not None:
-        rates = f"{finding['candidate'] * 100:.3g} % against {finding['control'] * 100:.3g} %"
+        rates = f"{_share(finding['candidate'])} against {_share(finding['control'])}"
         return rates, "", f"fails above × {finding['worse']:g}", None
+    if estimate is not None:
+        return _level(finding, estimate)
     return "", "", "", None
+
+
+def _level(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+    """Of one side: a share, or ms of the pool."""
+    shown = ms if finding["metric"].endswith("_ms") else _share
+    low, high, worse = finding["lower"], finding["upper"], finding["worse"]
+    interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
+    limits = f"fails above {shown(worse)}" if worse is not None and finding["metric"] != "arms" else ""
+    return shown(estimate), interval, limits, None
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:

@@ -12,7 +12,7 @@ from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES
 from controlplane.deliveries.states import State
-from controlplane.delivery_pages import reading
+from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import waiting_for
 from controlplane.policies.errors import Conflict
@@ -100,3 +100,9 @@ def waiting_count(context: Any) -> int:
     """Deliveries that wait for this person, for the navigation."""
     user = context.get("user")
     return len(waiting_for(user)) if getattr(user, "is_authenticated", False) else 0
+
+
+@register.simple_tag
+def first_trial() -> bool:
+    """Whether Live offers to try a delivery: on a demo fleet that has never seen one."""
+    return not selectors.deliveries().exists() and trial.offered() is not None

@@ -97,3 +97,18 @@ def test_what_keeps_it_from_going_on_is_a_notice():
     assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.Bar("100", "100 %", "0 %")
     assert presentation.shown(facts(State.READY)).progress == "not started"
     assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "shown"),
+    [
+        ("shadow.changed", {"worse": None}, ("Changed decisions", "4 %", "1 % to 12 %", "")),
+        ("arms", {"worse": 0.05}, ("Size of the candidate's share", "4 %", "1 % to 12 %", "")),
+        ("pool.ttft_p90_ms", {"estimate": 812.0, "lower": None, "worse": 800.0},
+         ("TTFT p90 of the pool", "812 ms", "", "fails above 800 ms")),
+        ("pool.errors_share", {"lower": None, "worse": 0.05}, ("Errors of the pool", "4 %", "", "fails above 5 %")),
+    ],
+)  # fmt: skip
+def test_levels_are_shown_in_their_unit(metric, more, shown):
+    row = evidence.rows([finding(metric, "", **{"lower": 0.01, "needed": False, **more})])[0]
+    assert (row.title, row.estimate, row.interval, row.limits) == shown

@@ -1,0 +1,78 @@
+"""The demo fleet offers a good and a harmful candidate; a fleet with real engines offers none."""
+
+import pytest
+
+from controlplane.deliveries import services
+from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.tests.conftest import ADA, OTTO, WHY
+from controlplane.delivery_pages import trial
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import Conflict
+from controlplane.policies.tests.conftest import edit
+from fleet.models import Pool
+
+pytestmark = pytest.mark.usefixtures("redis_away", "pool")
+
+
+@pytest.mark.parametrize("kind", ["good", "harmful"])
+def test_each_candidate_is_proposed_and_started(policy, kind):
+    made = trial.start(policy, kind, OTTO)
+    assert made.state == State.ARMING
+    assert made.plan["steps"][1]["share"] == 0.5
+    assert policies.open_draft(policy) is None
+
+
+def test_the_harmful_one_can_be_tried_again_after_its_abort(policy):
+    made = move(trial.start(policy, "harmful", OTTO), Move(What.ARMED, By.SYSTEM))
+    move(made, Move(What.FAIL, By.JUDGE, why="warm TTFT × 4"))
+    assert trial.start(policy, "harmful", OTTO).again == trial.AGAIN
+
+
+def test_a_good_one_after_a_good_one_is_another_document(policy):
+    made = move(trial.start(policy, "good", OTTO), Move(What.ARMED, By.SYSTEM))
+    for _ in range(2):
+        made = services.advance(made, OTTO, WHY)
+    assert made.state == State.BAKING
+    move(made, Move(What.DELIVER, By.SYSTEM))
+    again = trial.start(policy, "good", OTTO)
+    assert again.candidate.upgraded["classes"]["heavy_new_tokens"] == 20_000
+
+
+def test_where_the_policy_asks_for_approval_it_waits_for_it(policy):
+    services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=1)
+    policy.refresh_from_db()
+    assert trial.start(policy, "good", OTTO).state == State.PROPOSED
+
+
+def test_nothing_is_started_beside_a_draft_or_a_delivery(policy):
+    edit(policy, heavy_new_tokens=9_000)
+    assert "a draft of otto is open" in trial.offered().refusal
+    with pytest.raises(Conflict, match="draft"):
+        trial.start(policy, "good", OTTO)
+
+
+def test_real_engines_are_left_alone(policy):
+    Pool.objects.create(name="real", model="m", kind="vllm", policy=policy.name, replicas=1)
+    assert trial.offered() is None
+
+
+def test_the_page_offers_it_to_operators(policy, vera_client, otto_client):
+    assert "requires the role operator" in vera_client.get("/deliveries/").content.decode()
+    assert vera_client.post("/deliveries/try", {"candidate": "good"}).status_code == 403
+    response = otto_client.post("/deliveries/try", {"candidate": "good"})
+    assert response.url == f"/deliveries/{policy.deliveries.get().pk}/"
+    refused = otto_client.post("/deliveries/try", {"candidate": "good"}, follow=True).content.decode()
+    assert "Not started: v2 is being delivered" in refused
+
+
+def test_without_a_demo_fleet_there_is_nothing_to_try(policy, otto_client):
+    Pool.objects.update(kind="vllm")
+    assert otto_client.post("/deliveries/try", {"candidate": "good"}).status_code == 404
+    assert "Try a delivery" not in otto_client.get("/deliveries/").content.decode()
+
+
+def test_live_points_to_it_until_there_was_one(policy, otto_client):
+    assert "try a delivery" in otto_client.get("/live").content.decode()
+    trial.start(policy, "good", OTTO)
+    assert "try a delivery" not in otto_client.get("/live").content.decode()

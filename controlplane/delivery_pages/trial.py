@@ -1,0 +1,99 @@
+"""A delivery to try on the demo fleet: a good and a harmful candidate, each in a few minutes."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controlplane.audit.services import Actor
+from controlplane.deliveries import selectors, services
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.states import State
+from controlplane.policies import selectors as policies
+from controlplane.policies.drafts import services as drafts
+from controlplane.policies.drafts.editor import strategy_of
+from controlplane.policies.errors import Conflict
+from controlplane.policies.models import Policy
+from fleet.kinds import KINDS
+from fleet.models import Pool
+from router.policy.schema import document as documents
+
+Candidate = Literal["good", "harmful"]
+
+# Short steps and wide margins: demo traffic is a few requests per second.
+PLAN: dict[str, Any] = {
+    "steps": [
+        {"mode": "shadow", "sample": 1.0, "for_s": 30},
+        {"mode": "canary", "share": 0.5, "for_s": 60, "max_s": 900},
+        {"mode": "full", "bake_s": 60},
+    ],
+    "guards": [
+        {"metric": "ttft", "classes": ["warm"], "worse": 0.25, "fine": 1.0},
+        {"metric": "slow", "classes": ["warm"], "worse": 0.1},
+        {"metric": "errors", "ratio": 1.5},
+    ],
+    "alpha": 0.05,
+}
+REASONS: dict[Candidate, str] = {
+    "good": "Trying a delivery: heavy requests begin at fewer tokens",
+    "harmful": "Trying a delivery: round robin ignores which instance holds the cache",
+}
+CHOICES = (
+    (
+        "good",
+        "Deliver a good candidate",
+        "Another size counts as heavy. It does no harm and goes live.",
+    ),
+    (
+        "harmful",
+        "Deliver a harmful candidate",
+        "Sends requests round robin, away from cached prompts. It is stopped.",
+    ),
+)
+AGAIN = "Trying the harmful candidate of the demo once more"
+HEAVY = (12_000, 20_000)  # the good candidate takes the one that is not live
+HARMFUL = "round_robin"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    policy: str
+    refusal: str  # why none can be started now
+
+
+def offered() -> Trial | None:
+    """For the policy of the simulated pools; None where a real engine would be touched."""
+    pools = list(Pool.objects.filter(ephemeral_owner=""))
+    names = {pool.policy for pool in pools}
+    simulated = bool(pools) and all(KINDS[pool.kind].simulated for pool in pools if pool.kind in KINDS)
+    if not simulated or len(names) != 1:
+        return None
+    policy = Policy.objects.filter(name=names.pop()).first()
+    return None if policy is None else Trial(policy.name, _refusal(policy))
+
+
+def _refusal(policy: Policy) -> str:
+    held = selectors.open_delivery(policy)
+    if held is not None:
+        return f"{held.candidate.label} is being delivered: wait for its end, or abort it"
+    draft = policies.open_draft(policy)
+    if draft is not None:
+        return f"a draft of {draft.updated_by} is open: deliver or discard it first"
+    return ""
+
+
+def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
+    """Propose the candidate and, where no approval is needed, start it."""
+    refusal = _refusal(policy)
+    if refusal:
+        raise Conflict(refusal, kind="open")
+    drafts.open_draft(policy, actor)
+    draft = drafts.patch_draft(policy, _overrides(policy, kind), actor)
+    again = AGAIN if selectors.failed_before(policy, documents.sha256(drafts.check_document(draft.upgraded))) else ""
+    made = services.propose(policy, PLAN, actor, REASONS[kind], if_match=draft.etag, again=again)
+    return services.start(made, actor) if made.state == State.READY else made
+
+
+def _overrides(policy: Policy, kind: Candidate) -> dict[str, Any]:
+    live = policies.live_version(policy).upgraded
+    if kind == "good":
+        return {"classes.heavy_new_tokens": next(size for size in HEAVY if size != live["classes"]["heavy_new_tokens"])}
+    return {"strategy.name": HARMFUL if strategy_of(live) != HARMFUL else "random"}
