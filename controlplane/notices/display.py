@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from fleet.spec.masking import HIDDEN
+from router.contract.secret_text import HIDDEN
 
 
 def masked_url(url: str) -> str:

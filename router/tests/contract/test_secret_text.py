@@ -14,6 +14,7 @@ KEY = "sk-weir-1a2b3c4d-" + "Ab-_" * 10 + "xyz"
     [
         (f"token {TOKEN}.", "token weir_1a2b3c4d_(hidden)."),
         (f"x={KEY}", "x=sk-weir-1a2b3c4d-(hidden)"),
+        ("webhook whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw= rotated", "webhook whsec_(hidden) rotated"),
         ("no answer from redis://:s3cret@redis:6379/0", "no answer from redis://:(hidden)@redis:6379/0"),
         ("postgresql://weir:p:w@db/weir", "postgresql://weir:(hidden)@db/weir"),
         ("a://u:p@h,b://u:p@h", "a://u:(hidden)@h,b://u:(hidden)@h"),
