@@ -18,6 +18,7 @@ from controlplane.fleet_ops.checks import StartPreview, check
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
+from fleet.node import engine_user
 from fleet.spec import allow_lists
 from router.contract import secret_text
 
@@ -147,6 +148,16 @@ def operators() -> DoctorFinding:
     return DoctorFinding("operators", True, text)
 
 
+def engines_user() -> DoctorFinding:
+    try:
+        user = engine_user.current()
+    except engine_user.UnusableUser as error:
+        return DoctorFinding("engine user", False, str(error), "engines do not start; see docs/security.md")
+    if user is None:
+        return DoctorFinding("engine user", True, "engines run as this user and can read the data folder")
+    return DoctorFinding("engine user", True, f"engines run as {user.name}, without access to the data folder")
+
+
 def engines() -> list[DoctorFinding]:
     """For each pool on this host, the requirements that are missing."""
     try:
@@ -173,5 +184,6 @@ CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     ports,
     open_files,
     operators,
+    engines_user,
     chromium,
 )

@@ -115,6 +115,7 @@ NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresse
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
+ENGINE_USER = env.text("WEIR_ENGINE_USER")  # OS user of engines (fleet/node/engine_user.py); empty: Weir's own
 # What a fleet document may name (fleet/spec/allow_lists.py).
 ALLOWED_PROGRAMS = env.allowed("WEIR_ALLOWED_PROGRAMS")
 ALLOWED_FOLDERS = env.folders("WEIR_ALLOWED_FOLDERS")

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from fleet.kinds import KINDS
 from fleet.models import Instance
-from fleet.node import fencing, logs, process
+from fleet.node import engine_user, fencing, logs, process
 from fleet.node.inventory import inventory, read_gpus
 from fleet.node.launcher import ProcessStatus, ShutdownReport, StartedInstance
 from fleet.node.ports import ports_for
@@ -36,13 +36,15 @@ class Processes:
     def start(self, instance: Instance) -> StartedInstance:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
         prepared = prepare(instance.config, instance, ports, peers_of(instance.config))
-        write_files(prepared, folder_of(instance.name))
+        user = engine_user.current()
+        write_files(prepared, folder_of(instance.name), user)
         log = logs.begin(
             instance.name, instance.epoch, timezone.now(), process.command_line(masked_words(prepared.argv))
         )
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
-        env = process.environment(settings.BASE_DIR, markers, prepared.environment)
-        pid, pid_started = process.start(prepared.argv, env, log)
+        own = user.environment if user else {}
+        env = process.environment(settings.BASE_DIR, markers, {**own, **prepared.environment})
+        pid, pid_started = process.start(user.argv(prepared.argv) if user else prepared.argv, env, log)
         return StartedInstance(prepared, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
 
     def revoke(self, started: StartedInstance) -> None:

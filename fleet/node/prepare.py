@@ -17,6 +17,8 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, Requirement
 from fleet.kinds.option import build
 from fleet.models import Instance, Port, State
+from fleet.node import engine_user
+from fleet.node.engine_user import EngineUser
 from fleet.node.ports import in_pod
 from fleet.spec.fleet_spec import PoolSpec, config
 from fleet.spec.masking import pool_shown
@@ -56,7 +58,7 @@ def this_host(instance: Instance) -> LaunchSite:
 
 def folder_of(instance_name: str) -> Path:
     """Folder for its configuration files, and for its output unless the document names another folder."""
-    return Path(settings.DATA_DIR) / "instances" / instance_name
+    return (engine_user.base() if settings.ENGINE_USER else Path(settings.DATA_DIR) / "instances") / instance_name
 
 
 def prepare(
@@ -139,8 +141,19 @@ def address_of(row: Instance) -> str:
     return urlsplit(row.url).hostname or settings.NODE_ADDRESS
 
 
-def write_files(prepared: PreparedStart, folder: Path) -> None:
-    """Write the files, readable by this user only, and make the folder of the KV tier."""
+def write_files(prepared: PreparedStart, folder: Path, user: EngineUser | None = None) -> None:
+    """Write the files, readable by the engine's user only, and make the folder of the KV tier."""
+    if user is None:
+        _write_files(prepared, folder)
+        return
+    engine_user.make_folder(user, folder)
+    if prepared.volume:
+        engine_user.make_volume(user, prepared.volume)
+    for path, text in prepared.files.items():
+        engine_user.write(user, path, text)
+
+
+def _write_files(prepared: PreparedStart, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if prepared.volume:
         Path(prepared.volume).mkdir(parents=True, exist_ok=True, mode=0o700)

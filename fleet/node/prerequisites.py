@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
+
 from fleet.kinds.kind import Requirement
+from fleet.node import engine_user, process
 from fleet.node.ports import is_free
 
 ASK_S = 20.0  # an interpreter answers in 0.1 s, from a cold disk later
@@ -77,9 +80,12 @@ def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
 
 
 def ask(python: str, modules: list[str]) -> PythonReport:
+    argv = [python, "-I", "-c", _FIND, *modules]
     try:
+        user = engine_user.current()  # an operator chose the program: it must not run as Weir
         done = subprocess.run(
-            [python, "-I", "-c", _FIND, *modules],
+            user.argv(argv) if user else argv,
+            env=process.environment(settings.BASE_DIR, {}, user.environment if user else {}),
             capture_output=True,
             text=True,
             timeout=ASK_S,
