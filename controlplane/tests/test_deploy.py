@@ -101,7 +101,6 @@ def test_systemd_takes_the_unit(unit, tmp_path):
     assert (done.returncode, told) == (0, [])
 
 
-@pytest.mark.deploy
 def test_no_password_is_on_a_command_line():
     for name, service in services().items():
         commands = [*service.get("command", ()), *service.get("healthcheck", {}).get("test", ())]
@@ -109,6 +108,66 @@ def test_no_password_is_on_a_command_line():
         assert '-a "$$' not in str(commands), name
 
 
+# `systemd-analyze security`: 0 is closed, 10 open. The node's unit holds the engines too, which need devices.
+EXPOSURE = {"weir-node.service": 3.0}
+CONFINED = 1.5
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_is_confined(unit):
+    command = [installed("systemd-analyze", "systemd"), "security", "--offline=yes", "--no-pager", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    assert float(found[1]) <= EXPOSURE.get(unit.name, CONFINED), done.stdout
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_no_unit_takes_from_running_engines_what_they_use(unit):
+    """Engines outlive the node's worker, so /tmp and /dev/shm must too; RemoveIPC of any unit empties the latter."""
+    text = unit.read_text()
+    assert "RemoveIPC" not in text
+    if unit.name == "weir-node.service":
+        assert "KillMode=process" in text
+        assert not re.search(
+            "^(PrivateTmp|PrivateDevices|ProtectClock|DeviceAllow|MemoryDenyWriteExecute)=", text, re.M
+        )
+
+
+def test_the_image_does_not_run_as_root():
+    user = re.findall(r"^USER (.+)$", (DEPLOY / "Dockerfile").read_text(), re.M)[-1]
+    pod = (CHART / "templates" / "_weir.tpl").read_text()
+    number, group = user.split(":")
+    assert int(number) > 0
+    assert f"runAsUser: {number}\n  runAsGroup: {group}\n  fsGroup: {group}\n" in pod
+
+
+def test_containers_have_a_read_only_root_and_no_privileges():
+    for name, service in services().items():
+        assert (service["read_only"], service["security_opt"]) == (True, ["no-new-privileges:true"]), name
+        assert service.get("cap_drop") == (None if name == "postgres" else ["ALL"]), name
+        assert any(folder.startswith("/tmp") for folder in service["tmpfs"]), name
+
+
+@pytest.mark.deploy
+def test_pods_of_the_chart_have_a_read_only_root_and_no_privileges():
+    node = yaml.safe_load((CHART / "values.yaml").read_text())["kubernetesNode"] | {"enabled": True}
+    objects = rendered(kubernetesNode=node)
+    pods = [one["spec"]["template"]["spec"] for (kind, _), one in objects.items() if kind in ("Deployment", "Job")]
+    assert len(pods) == 6
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+@pytest.mark.deploy
 def test_compose_takes_the_file(tmp_path):
     command = [installed("docker-compose", "docker-compose"), "-f", str(DEPLOY / "compose" / "compose.yaml")]
     command += ["--env-file", str(DEPLOY / "compose" / "secrets.example"), "config"]

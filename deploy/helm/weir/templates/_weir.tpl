@@ -40,6 +40,7 @@ automountServiceAccountToken: false
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
+  runAsGroup: 10001
   fsGroup: 10001
   seccompProfile:
     type: RuntimeDefault
