@@ -14,11 +14,11 @@ from fleet.spec import document
         ("x: {a: 1, a: 2}", "the key 'a' is given twice"),
         ("x:\n  ? [a]\n  : 1", "line 2, column 5: ['a'] cannot be a key"),
         ("x: &big [1]\ny: *big", "aliases"),
-        ("- [", "line 1"),
+        ("- [", "line 2"),
         ("a: b: c", "line 1"),
-        ("\x00", "special characters"),
+        ("\x00", "control characters"),
         ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
-        ("x: " + "9" * 5000, "limit"),
+        ("x: " + "9" * 5000, "80 characters"),
     ],
 )
 def test_text_that_is_no_document_is_refused_with_the_place(text: str, words: str) -> None:

@@ -45,7 +45,7 @@ def test_a_wrong_file_says_what_is_allowed(text: str, message: str) -> None:
 def test_every_problem_is_told_at_once_and_what_is_no_yaml_where() -> None:
     with pytest.raises(pod_settings.BadPodSettings, match=r"images\.x: .*; capacity\.y: "):
         pod_settings.read("{images: {x: a}, capacity: {y: 1}}", "weir")
-    with pytest.raises(UnreadableDocument, match="line 1"):
+    with pytest.raises(UnreadableDocument, match="line 2"):
         pod_settings.read("{", "weir")
 
 
@@ -111,7 +111,7 @@ def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("fleet", "pods", "message"),
     [
-        ("{", "", "fleet.yaml: line 1"),
+        ("{", "", "fleet.yaml: line 2"),
         (FLEET.replace("sim", "sin"), "", r"fleet.yaml: spec.pools\[0\].kind: must be one of"),
         (FLEET, "images: []", "pods.yaml: images: must be a mapping"),
         (FLEET.replace("sim", "mooncake-master").replace("2", "1"), "", "no image for the kind mooncake-master"),

@@ -67,7 +67,7 @@ def test_pruning_removes_what_is_not_named(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: 1\na: 2", "is given twice"), ("{}", "apiVersion: must be weir/v1"), ("- [", "line 1")],
+    [("a: 1\na: 2", "is given twice"), ("{}", "apiVersion: must be weir/v1"), ("- [", "line 2")],
 )
 def test_a_wrong_document_is_refused_with_1(
     file: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
