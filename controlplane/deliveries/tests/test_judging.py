@@ -1,0 +1,348 @@
+"""What happens to deliveries without a person: looks, stops, the clock, freezes; and what Redis gets."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.audit.models import AuditEntry
+from controlplane.deliveries import judging, selectors, services
+from controlplane.deliveries.models import Delivery, Freeze, Look
+from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.states import Proposal, State, What
+from controlplane.deliveries.tests.conftest import CANARY, FULL, OLGA, OTTO, SHADOW, WHY, proposed
+from controlplane.notices.models import Channel, Notice
+from controlplane.policies import publication
+from controlplane.policies import selectors as policies
+from controlplane.policies.models import PolicyVersion
+from router.contract.redis.delivery import StopValue
+
+NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
+SWITCHBACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
+ERROR = ({"code": "tallies", "text": "tallies are 20 s old"},)
+FINDING = {"metric": "ttft", "class": "heavy", "verdict": "fail", "lower": 0.31}
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def at(delivery: Delivery, state: str, **fields: Any) -> Delivery:
+    Delivery.objects.filter(pk=delivery.pk).update(**{"state": state, "state_at": NOW, "generation": 4, **fields})
+    delivery.refresh_from_db()
+    return delivery
+
+
+@pytest.fixture
+def canary(delivery: Delivery) -> Delivery:
+    """In its first canary since noon."""
+    return at(delivery, State.STEP, step=1, share=0.05, clock_at=NOW)
+
+
+def looked(delivery: Delivery, what: What, now: datetime = NOW, **more: Any) -> Delivery:
+    return services.judge_step(delivery, Proposal(what, **{"why": "because", **more}), now)
+
+
+def freeze(start: datetime, end: datetime, **fields: Any) -> Freeze:
+    times = {"start": f"{start:%Y-%m-%dT%H:%M}", "end": f"{end:%Y-%m-%dT%H:%M}"}
+    return Freeze.objects.create(**{"name": "Christmas", "zone": "UTC", "reason": WHY, **times, **fields})
+
+
+# Looks
+
+
+def test_every_look_is_stored_with_what_it_found_and_proposed(canary):
+    done = looked(canary, What.STAY, findings=(FINDING,), facts={"routers": 3}, memory={"seen": 1})
+    look = Look.objects.get()
+    assert (look.state, look.step, look.generation, look.proposal, look.why) == ("step", 1, 4, "stay", "because")
+    assert (look.findings, look.facts) == ([FINDING], {"routers": 3})
+    assert (done.memory, done.revision) == ({"seen": 1}, canary.revision)
+    assert not AuditEntry.objects.filter(action="delivery.stay").exists()
+
+
+def test_a_failed_guard_aborts_with_its_figures_in_the_audit_log(canary, policy):
+    done = looked(canary, What.FAIL, why="heavy TTFT is 31 % worse", findings=(FINDING,))
+    assert (done.state, done.share, done.by, done.why) == ("aborted", 0.0, "judge", "heavy TTFT is 31 % worse")
+    entry = AuditEntry.objects.get(action="delivery.fail")
+    assert (entry.actor_kind, entry.reason, entry.after["figures"]) == ("system", done.why, [FINDING])
+    assert entry.after["plan"] == done.plan
+    assert selectors.failed_before(policy, done.candidate.sha256) == done
+
+
+def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch):
+    Channel.objects.create(name="ops", url="https://example.com/hook", events=["delivery.*"])
+    looked(canary, What.HOLD, holds=ERROR)
+    notice = Notice.objects.get()
+    assert (notice.event, notice.subject) == ("delivery.holding", "policy default v2")
+    assert notice.facts == {"delivery": canary.pk, "policy": "default", "version": 2, "base": 1, "step": 2}
+    monkeypatch.setattr("controlplane.deliveries.moving._notify", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        services.pause(selectors.delivery(canary.pk), OTTO)
+    assert selectors.delivery(canary.pk).state == "holding"
+
+
+def test_a_passed_canary_takes_the_next_share_and_the_judge_remembers_what_it_wants(canary):
+    done = looked(canary, What.PASS, later(700), memory={"errors_before": 0.01})
+    assert (done.step, done.share, done.generation, done.step_clock_s) == (2, 0.25, 5, 0.0)
+    assert (done.step_started_at, done.clock_at) == (later(700), later(700))
+    assert done.memory == {"errors_before": 0.01}
+
+
+def test_a_passed_step_that_asks_waits(canary):
+    assert looked(at(canary, State.STEP, step=2, share=0.25), What.PASS).state == "waiting"
+
+
+def test_the_last_pass_makes_the_candidate_live(canary, policy):
+    Delivery.objects.filter(pk=canary.pk).update(plan={**canary.plan, "steps": [CANARY, FULL]})
+    done = looked(at(canary, State.STEP, step=0, share=0.05), What.PASS)
+    assert (done.state, done.promoted_at, policies.live_version(policy).number) == ("baking", NOW, 2)
+
+
+def test_without_full_it_finishes_and_nothing_has_changed(redis_away, policy, pool):
+    made = at(proposed(policy, CANARY), State.STEP, step=0, share=0.05)
+    done = looked(made, What.PASS)
+    assert (done.state, done.share, policies.live_version(policy).number) == ("finished", 0.0, 1)
+
+
+def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(canary, policy):
+    services.advance(at(canary, State.WAITING, step=2, share=0.25), OTTO, WHY)
+    done = looked(canary, What.FAIL, why="8 % errors")
+    live = policies.live_version(policy)
+    assert (done.state, live.number, live.rollback_of, live.reason) == ("rolled_back", 3, 1, "8 % errors")
+    assert live.sha256 == done.base.sha256
+    assert selectors.failed_before(policy, done.candidate.sha256) == done
+
+
+def test_a_hold_stops_the_clock_of_the_step_and_its_end_lets_it_go_on(canary):
+    held = looked(canary, What.HOLD, later(100), holds=ERROR)
+    assert (held.state, held.share, held.holds) == ("holding", 0.05, list(ERROR))
+    assert clock_s(held, later(500)) == 100.0
+    for second in (505, 510, 515):
+        held = looked(held, What.GOOD, later(second))
+    assert held.state == "step"
+    assert clock_s(held, later(525)) == 110.0
+    assert held.generation == 4
+    assert AuditEntry.objects.filter(action="delivery.good").count() == 1
+
+
+def test_a_switchback_draws_its_blocks_in_pairs_and_takes_them_one_by_one(redis_away, policy, pool):
+    made = at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05)
+    done = looked(made, What.PASS)
+    blocks = done.blocks
+    assert [sum(blocks[n : n + 2]) for n in range(0, 8, 2)] == [1, 1, 1, 1]
+    shares = [done.share]
+    for _ in blocks[1:]:
+        done = looked(done, What.BLOCK)
+        shares.append(done.share)
+    assert shares == [float(block) for block in blocks]
+    assert done.generation == 5 + 7
+
+
+def test_what_the_judge_learns_of_slowness_is_kept_for_the_next_generation(canary):
+    assert looked(canary, What.STAY, slow={"warm": [1.0, 0.5, 0.7]}).slow == {"warm": [1.0, 0.5, 0.7]}
+
+
+@pytest.mark.parametrize("what", [What.PASS, What.FAIL, What.HOLD, What.BLOCK])
+def test_a_proposal_that_the_state_does_not_allow_changes_nothing(delivery, what):
+    done = looked(delivery, what)
+    assert (done.state, Look.objects.count()) == ("ready", 0)
+
+
+def test_of_two_judges_one_wins(canary):
+    mine, theirs = selectors.delivery(canary.pk), selectors.delivery(canary.pk)
+    first = looked(mine, What.PASS)
+    second = looked(theirs, What.PASS)
+    assert (first.step, second.step, second.revision) == (2, 2, first.revision)
+    assert Look.objects.count() == 1
+
+
+def test_a_person_who_aborts_wins_over_a_look_that_was_under_way(canary):
+    stale = selectors.delivery(canary.pk)
+    services.abort(canary, OTTO)
+    assert looked(stale, What.PASS).state == "aborted"
+
+
+def test_what_a_late_judge_remembers_is_not_kept(canary):
+    stale = selectors.delivery(canary.pk)
+    services.pause(canary, OTTO)
+    looked(stale, What.STAY, memory={"seen": 9})
+    assert selectors.delivery(canary.pk).memory == {}
+
+
+# Stops
+
+
+@pytest.mark.parametrize(("by", "what", "failed"), [("router", "trip", True), ("person", "abort", False)])
+def test_a_stop_in_redis_is_written_down(canary, policy, by, what, failed):
+    stop = StopValue(delivery=canary.pk, why="KeyError: 'x'", by=by, request="r-1", at=0.0)
+    done = services.stopped(canary, stop, NOW)
+    assert (done.state, done.what, done.why) == ("aborted", what, "KeyError: 'x' (request r-1)")
+    assert (selectors.failed_before(policy, done.candidate.sha256) is not None) is failed
+
+
+def test_a_stop_of_one_that_has_ended_changes_nothing(canary):
+    services.abort(canary, OTTO)
+    stop = StopValue(delivery=canary.pk, why="late", by="router", at=0.0)
+    assert services.stopped(canary, stop, NOW).what == "abort"
+
+
+# The clock
+
+
+def test_a_proposal_expires(redis_away, policy, pool):
+    made = proposed(policy, approvals={"needed": 1, "expires_s": 3600})
+    assert services.tick(made, made.proposed_at + timedelta(seconds=3599)).state == "proposed"
+    assert services.tick(made, made.proposed_at + timedelta(seconds=3600)).state == "expired"
+
+
+@pytest.fixture
+def scheduled(redis_away: None, policy: Any, pool: Any) -> Delivery:
+    """Starts at 03:00 in Berlin, which is 01:00 UTC."""
+    start = {"at": "2027-08-02T03:00", "zone": "Europe/Berlin", "latest_s": 3600}
+    return proposed(policy, start=start, approvals={"needed": 1})
+
+
+NIGHT = datetime(2027, 8, 2, 1, 0, tzinfo=UTC)
+
+
+def test_a_scheduled_delivery_starts_at_its_time(scheduled):
+    services.approve(scheduled, OLGA)
+    assert scheduled.starts_at == NIGHT
+    assert services.tick(scheduled, NIGHT - timedelta(seconds=1)).state == "ready"
+    done = services.tick(scheduled, NIGHT)
+    assert (done.state, done.why, done.started_at) == ("arming", "its time, 2027-08-02 03:00 Europe/Berlin", NIGHT)
+
+
+def test_a_start_waits_for_the_end_of_a_freeze_and_is_missed_after_its_latest_time(scheduled):
+    services.approve(scheduled, OLGA)
+    freeze(NIGHT, NIGHT + timedelta(minutes=30))
+    assert services.tick(scheduled, NIGHT).state == "ready"
+    assert services.tick(scheduled, NIGHT + timedelta(minutes=30)).state == "arming"
+
+
+def test_a_start_in_a_long_freeze_is_missed_and_says_so(scheduled):
+    services.approve(scheduled, OLGA)
+    freeze(NIGHT, NIGHT + timedelta(hours=5))
+    done = services.tick(scheduled, NIGHT + timedelta(seconds=3601))
+    assert (done.state, done.why) == ("missed", "freeze Christmas until 2027-08-02 06:00 UTC")
+
+
+def test_a_start_looks_at_its_approvals_again(scheduled):
+    services.approve(scheduled, OLGA)
+    scheduled.approvals.update(sha256="of something else")
+    assert services.tick(scheduled, NIGHT).state == "ready"
+    done = services.tick(scheduled, NIGHT + timedelta(seconds=3601))
+    assert (done.state, done.why) == ("missed", "not started within 3600 s of its time")
+
+
+def test_a_ready_one_is_missed_when_another_version_is_live(delivery, policy):
+    PolicyVersion.objects.create(policy=policy, number=9, document={}, sha256="x", reason=WHY, actor_kind="user")
+    type(policy).objects.update(live=9)
+    done = services.tick(delivery, NOW)
+    assert (done.state, done.why) == ("missed", "v9 is live by now")
+
+
+def test_a_running_one_is_aborted_when_another_version_is_live(canary, policy):
+    PolicyVersion.objects.create(policy=policy, number=9, document={}, sha256="x", reason=WHY, actor_kind="user")
+    type(policy).objects.update(live=9)
+    done = services.tick(canary, NOW)
+    assert (done.state, done.why) == ("aborted", "v9 has gone live meanwhile")
+
+
+def test_arming_waits_for_every_router_and_names_those_that_are_late(canary, monkeypatch):
+    behind = ["router-2"]
+    monkeypatch.setattr(publication, "behind_generation", lambda *_: behind)
+    arming = at(canary, State.ARMING, share=0.0)
+    assert services.tick(arming, later(9)).state == "arming"
+    done = services.tick(arming, later(10))
+    assert (done.state, done.why) == ("paused", "not acknowledged within 10 s: router-2")
+    behind.clear()
+    again = services.tick(at(done, State.ARMING, share=0.0), later(3))
+    assert (again.state, again.share, again.step_started_at) == ("step", 0.05, later(3))
+
+
+def test_arming_without_redis_pauses(canary):
+    done = services.tick(at(canary, State.ARMING, share=0.0), later(10))
+    assert (done.state, done.why) == ("paused", "not acknowledged within 10 s: Redis is away")
+
+
+def test_a_hold_that_lasts_too_long_pauses_at_its_share(canary):
+    held = at(canary, State.HOLDING, holds=list(ERROR))
+    assert services.tick(held, later(599)).state == "holding"
+    done = services.tick(held, later(600))
+    assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.05)
+
+
+def test_a_pause_of_a_day_aborts(canary):
+    paused = at(canary, State.PAUSED)
+    assert services.tick(paused, later(24 * 3600 - 1)).state == "paused"
+    done = services.tick(paused, later(24 * 3600))
+    assert (done.state, done.share, done.why) == ("aborted", 0.0, "paused for 24 h")
+
+
+def test_after_its_bake_it_is_delivered(canary, policy):
+    services.advance(at(canary, State.WAITING, step=2, share=0.25), OTTO, WHY)
+    Delivery.objects.filter(pk=canary.pk).update(state_at=NOW)
+    canary.refresh_from_db()
+    assert services.tick(canary, later(599)).state == "baking"
+    done = services.tick(canary, later(600))
+    assert (done.state, policies.live_version(policy).number) == ("delivered", 2)
+
+
+@pytest.mark.parametrize("state", [State.STEP, State.WAITING])
+def test_without_anything_due_a_tick_changes_nothing(canary, state):
+    before = at(canary, state).revision
+    assert services.tick(canary, later(5)).revision == before
+
+
+def test_a_tick_that_loses_a_race_changes_nothing(canary):
+    stale = selectors.delivery(at(canary, State.PAUSED).pk)
+    services.abort(canary, OTTO)
+    assert services.tick(stale, later(24 * 3600)).what == "abort"
+
+
+# Freezes
+
+
+def test_a_freeze_holds_a_canary_until_it_is_over_however_long(canary):
+    freeze(later(-60), later(7200))
+    held = services.tick(canary, NOW)
+    assert (held.state, held.share) == ("holding", 0.05)
+    assert held.holds == [{"code": "freeze", "text": "freeze Christmas until 2026-08-01 14:00 UTC"}]
+    for second in (5, 10, 15, 20):
+        held = looked(held, What.GOOD, later(second))
+    assert (held.state, held.good_looks) == ("holding", 0)
+    assert services.tick(held, later(3600)).state == "holding"
+    for second in (7201, 7206, 7211):
+        held = looked(held, What.GOOD, later(second))
+    assert held.state == "step"
+
+
+def test_a_freeze_that_aborts_does(canary):
+    freeze(later(-60), later(7200), behaviour="abort")
+    done = services.tick(canary, NOW)
+    assert (done.state, done.what, done.share) == ("aborted", "abort", 0.0)
+
+
+def test_a_freeze_that_aborts_leaves_what_was_set_aside(canary):
+    aside = services.set_aside(canary, OTTO)
+    Delivery.objects.filter(pk=aside.pk).update(state_at=NOW)
+    freeze(later(-60), later(7200), behaviour="abort")
+    assert services.tick(selectors.delivery(aside.pk), NOW).state == "paused"
+
+
+def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool):
+    made = at(proposed(policy, SHADOW, CANARY, FULL), State.STEP, step=0, shadow=1.0, clock_at=NOW)
+    freeze(later(-60), later(7200))
+    assert services.tick(made, NOW).state == "step"
+    held = looked(made, What.PASS, later(70))
+    assert (held.state, held.shadow, held.holds[0]["code"]) == ("holding", 1.0, "freeze")
+
+
+def test_a_guard_fails_in_a_freeze_too(canary):
+    freeze(later(-60), later(7200))
+    assert looked(services.tick(canary, NOW), What.FAIL).state == "aborted"
+
+
+def test_what_is_watched_is_what_the_judge_looks_at() -> None:
+    assert {State.STEP, State.HOLDING, State.WAITING, State.PAUSED, State.BAKING} == judging.WATCHED
