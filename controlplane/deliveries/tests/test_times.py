@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.deliveries import approvals, freezes, schedules
-from controlplane.deliveries.freezes import AHEAD, Rule, in_force, occurrences, problems_of, rrule_fault, upcoming
+from controlplane.deliveries.freezes import HORIZON, Rule, in_force, occurrences, problems_of, rrule_fault, upcoming
 
 BERLIN = "Europe/Berlin"
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
@@ -69,8 +69,8 @@ def spans(found: list[freezes.Occurrence]) -> list[str]:
 
 def test_one_without_a_rule_is_once() -> None:
     once = rule("2026-08-01T10:00", "2026-08-03T10:00")
-    assert spans(occurrences(once, NOW, NOW + AHEAD)) == ["08-01 08:00 08-03 08:00"]
-    assert occurrences(once, utc("2026-08-03 08:00"), NOW + AHEAD) == []
+    assert spans(occurrences(once, NOW, NOW + HORIZON)) == ["08-01 08:00 08-03 08:00"]
+    assert occurrences(once, utc("2026-08-03 08:00"), NOW + HORIZON) == []
 
 
 def test_a_weekly_one_keeps_its_local_times_over_the_change_of_the_clocks() -> None:
@@ -80,8 +80,8 @@ def test_a_weekly_one_keeps_its_local_times_over_the_change_of_the_clocks() -> N
 
 def test_a_rule_with_an_end_ends() -> None:
     ending = rule("2026-01-02T18:00", "2026-01-05T07:00", "FREQ=WEEKLY;UNTIL=20260801T000000")
-    assert occurrences(ending, utc("2026-08-07 00:00"), NOW + AHEAD) == []
-    assert len(occurrences(ending, utc("2026-07-21 00:00"), NOW + AHEAD)) == 2
+    assert occurrences(ending, utc("2026-08-07 00:00"), NOW + HORIZON) == []
+    assert len(occurrences(ending, utc("2026-07-21 00:00"), NOW + HORIZON)) == 2
 
 
 def test_one_in_force_is_found_with_its_end() -> None:
@@ -115,7 +115,7 @@ def test_a_freeze_concerns_its_policies_or_all() -> None:
 def test_those_to_come_are_in_their_order_within_a_year() -> None:
     found = upcoming([rule("2026-12-24T00:00", "2026-12-27T00:00"), WEEKENDS], "chat", NOW)
     assert [each.start for _, each in found] == sorted(each.start for _, each in found)
-    assert found[-1][1].start < NOW + AHEAD
+    assert found[-1][1].start < NOW + HORIZON
 
 
 RULES = ["", "FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,FR", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24"]
@@ -190,7 +190,7 @@ def test_a_freeze_is_refused_with_its_path(fields: dict[str, Any], path: str, te
 @given(st.text(alphabet="ABDEFILMNOQRTUWXY=;,0123456789+-", max_size=40).map(lambda text: f"FREQ=DAILY;{text}"))
 def test_whatever_is_written_as_a_rule_is_read_or_refused_at_once(text: str) -> None:
     if not rrule_fault(text, "2026-01-01T00:00"):
-        occurrences(rule("2026-01-01T00:00", "2026-01-01T01:00", text), NOW, NOW + AHEAD)
+        occurrences(rule("2026-01-01T00:00", "2026-01-01T01:00", text), NOW, NOW + HORIZON)
 
 
 # Approvals

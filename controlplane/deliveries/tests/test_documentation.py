@@ -1,0 +1,58 @@
+"""docs/delivery.md describes each field, metric and state, with the range that is checked."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.plan import COMPARISONS, COUNTS, LIMITS, POOL_METRICS
+from controlplane.deliveries.rollout import OF_THE_POOL
+from controlplane.deliveries.states import CLOSED, State
+from controlplane.deliveries.tests.test_plan import WHOLE
+
+TEXT = (Path(__file__).parents[3] / "docs" / "delivery.md").read_text()
+PLAN, STATES, RULES = (TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Plan", "States", "Rules"))
+ROWS = {row[0].strip(" `"): row for row in (line.strip("|").split("|") for line in PLAN.splitlines() if "|" in line)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_each_number_has_its_range(name: str) -> None:
+    low, high = LIMITS[name]
+    assert ROWS[name][2].strip() == f"{low:g} to {high:g}"
+
+
+def test_each_field_of_a_whole_plan_has_a_row() -> None:
+    documented = {re.split(r"[.\[]", name)[-1].lstrip("].") for name in ROWS}
+    fields = set(WHOLE)
+    for part in (*WHOLE["steps"], *WHOLE["guards"], WHOLE["hold"], WHOLE["approvals"], WHOLE["start"]):
+        fields |= set(part)
+    assert fields - {"hold", "approvals", "start"} <= documented | {"then"}
+
+
+def test_each_metric_is_described_and_no_other() -> None:
+    table = PLAN.split("| metric | what is compared |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `([a-z0-9_.]+)` \|", table, re.MULTILINE) == [*COMPARISONS, *COUNTS, *POOL_METRICS]
+
+
+def test_each_state_is_described() -> None:
+    rows = [line for line in STATES.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row.split("|")[1])]
+    assert named == list(State)
+    assert len(CLOSED) == 8
+
+
+def test_what_belongs_to_the_pool_is_named() -> None:
+    assert all(f"`{path}" in PLAN for path in OF_THE_POOL)
+
+
+def test_the_example_is_a_plan() -> None:
+    import json
+
+    example = json.loads(re.search(r"```json\n(.*?)```", PLAN, re.DOTALL)[1])
+    assert len(plans.parse(example, pools=("chat",)).steps) == 5
+
+
+@pytest.mark.parametrize("word", ["allowed", "admin", "never", "again", "emergency", "hold", "abort"])
+def test_the_rules_name(word: str) -> None:
+    assert f"`{word}" in RULES or f"{word}: why" in RULES or f".{word}`" in RULES
