@@ -1,0 +1,104 @@
+"""Candidates in the twin: what a whole pool would see of them, and what each kind of step shows."""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import fmean
+
+from bench.canary.cells import Answered, Limits, arm_and_cell, limits_of
+from controlplane.traces.types import LoadedTrace
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet
+from router.policy.schema import document
+from router.policy.types import Policy
+
+WASHOUT = 0.1  # of a block
+
+
+@cache
+def policy_of(name: str) -> Policy:
+    """`STRATEGY` or `STRATEGY,path=value,…`."""
+    strategy, *values = name.split(",")
+    given = {path: json.loads(value) for path, value in (each.split("=") for each in values)}
+    return document.parse(document.apply_overrides(document.default(strategy), given))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A fleet with its load under the live policy."""
+
+    fleet: TwinFleet
+    trace: Callable[[int], LoadedTrace]  # by seed
+    live: str
+
+    def play(self, seed: int, name: str = "", arms: Arms | None = None, part: int | None = None) -> list[Simulated]:
+        """`part`: 0 or 1, one half of the sessions on one half of the fleet."""
+        trace, fleet = self.trace(seed), self.fleet
+        requests: Sequence = trace.requests
+        if part is not None:
+            names = list(fleet.instances)[part::2]
+            fleet = TwinFleet({each: fleet.instances[each] for each in names})
+            mine = [each for each in requests if arm_and_cell(f"half{seed}", _session(each), 0.5)[0] == bool(part)]
+            requests = [replace(each, index=index) for index, each in enumerate(mine)]
+        policy = policy_of(name or self.live)
+        outcome = simulate(fleet, policy, requests, pacing=trace.pacing, seed=seed, arms=arms)
+        return list(outcome.requests)
+
+    def canary(self, seed: int, candidate: str, share: float) -> list[Simulated]:
+        def takes(key: str, _: float) -> bool:
+            return arm_and_cell(str(seed), key, share)[0]
+
+        return self.play(seed, arms=Arms(policy_of(candidate), takes))
+
+    def switchback(self, seed: int, candidate: str, block_s: float) -> list[Simulated]:
+        """The requests that count: those after the washout."""
+        blocks = schedule(seed)
+        arms = Arms(policy_of(candidate), lambda _, at_s: blocks[int(at_s // block_s)])
+        return [one for one in self.play(seed, arms=arms) if one.sent_s % block_s >= WASHOUT * block_s]
+
+    def limits(self, seed: int) -> Limits:
+        """Arms without a difference, so that classes are given as in a delivery."""
+        return limits_of(list(answered(self.canary(seed, self.live, 0.0), "")))
+
+
+def _session(request: object) -> str:
+    """Conversations of a trace without sessions begin with blocks of their own."""
+    blocks = list(request.block_ids())  # type: ignore[attr-defined]
+    return request.session or str(blocks[min(1, len(blocks) - 1)] if blocks else request.index)  # type: ignore[attr-defined]
+
+
+def schedule(seed: int, pairs: int = 500) -> list[bool]:
+    draw = random.Random(seed)
+    drawn = [draw.random() < 0.5 for _ in range(pairs)]
+    return [one for first in drawn for one in (first, not first)]
+
+
+def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
+    """In the order in which they end."""
+    for one in sorted(requests, key=lambda each: each.sent_s + (each.e2e_s or 0.0)):
+        yield Answered(
+            at_s=one.sent_s + (one.e2e_s or 0.0),
+            candidate=one.candidate,
+            cell=arm_and_cell(salt, one.key, 0.0)[1],
+            session=one.key,
+            name=one.arm_class,
+            tokens=one.input_tokens,
+            ttft_ms=one.ttft_s * 1000 if one.ttft_s else None,
+            tpot_ms=one.tpot_s * 1000 if one.tpot_s else None,
+            outcome=one.outcome,
+        )
+
+
+def mean(requests: Sequence[Simulated], metric: str) -> float:
+    return fmean(value for one in requests if (value := getattr(one, f"{metric}_s")) is not None)
+
+
+def effect(candidate: Sequence[Simulated], control: Sequence[Simulated], metric: str = "ttft") -> float:
+    """Of the mean, relative."""
+    return mean(candidate, metric) / mean(control, metric) - 1
+
+
+def arms_of(requests: Sequence[Simulated]) -> tuple[list[Simulated], list[Simulated]]:
+    return [one for one in requests if one.candidate], [one for one in requests if not one.candidate]
