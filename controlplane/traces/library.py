@@ -120,11 +120,13 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
     if known is not None or name in generated.BUILT_IN or _folder_path(name).is_file():
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
     trace = registry.read(data, seed=1)
+    # Before the transaction: meanwhile no other process could write to SQLite.
+    summary = summarise(trace.requests).as_dict()
     _write(store() / sha256, data)
     values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
     try:
         with transaction.atomic():
-            row = Trace.objects.create(name=name, summary=summarise(trace.requests).as_dict(), **values)
+            row = Trace.objects.create(name=name, summary=summary, **values)
             record(actor, "trace.upload", f"trace {name}", after=values)
     except IntegrityError:
         raise NameTaken(f"{name}: another trace has this name; choose a different one") from None

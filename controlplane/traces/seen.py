@@ -2,6 +2,12 @@
 
 from bisect import bisect_left, bisect_right
 
+MAX_INTERVALS = 100_000  # adding takes time with their number; blocks of real traces are numbered densely
+
+
+class TooFragmented(Exception):
+    """The set has more than MAX_INTERVALS intervals."""
+
 
 class BlockIntervals:
     def __init__(self) -> None:
@@ -25,3 +31,5 @@ class BlockIntervals:
         stop = max([run.stop, *self._stops[last - 1 : last]]) if first < last else run.stop
         self._starts[first:last] = [start]
         self._stops[first:last] = [stop]
+        if len(self._starts) > MAX_INTERVALS:
+            raise TooFragmented

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from controlplane.traces.seen import BlockIntervals
-from controlplane.traces.types import Summary, TraceRequest
+from controlplane.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
+from controlplane.traces.types import BadTrace, Summary, TraceRequest
 
 HEAVY_NEW_TOKENS = 20_000
 WARM_HIT_SHARE = 0.5
@@ -51,8 +51,12 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Of at least one request."""
-    hits = ideal_hits(requests)
+    """Of at least one request. BadTrace when its blocks are numbered too sparsely."""
+    try:
+        hits = ideal_hits(requests)
+    except TooFragmented:
+        allowed = f"blocks in at most {MAX_INTERVALS:,} separate ranges"
+        raise BadTrace(0, "blocks", "too many gaps between the numbers", allowed) from None
     new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
     tokens = sum(request.input_tokens for request in requests)
     return Summary(

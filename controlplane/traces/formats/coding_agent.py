@@ -24,13 +24,14 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     sessions: dict[str, tuple[int, float]] = {}  # number and start
     clock = 0.0
-    requests = []
+    requests, bounds = [], fields.RunBounds()
     for line, row in fields.json_lines(lines):
         name = _name(row, line)
         if name not in sessions:
             sessions[name] = len(sessions), clock
             clock += draw.expovariate(1 / SESSION_GAP_S)
         requests.append(_request(row, line, name, *sessions[name]))
+        bounds.check(line, "runs", requests[-1].blocks)
     requests.sort(key=lambda request: request.at_s)
     return LoadedTrace("coding_agent", tuple(replace(r, index=i) for i, r in enumerate(requests)), "closed_loop")
 

@@ -12,6 +12,8 @@ MAX_LINE_BYTES = 1_000_000
 MAX_TOKENS = 4_000_000
 MAX_TIME_S = 31_536_000.0  # a year
 MAX_BLOCK = 2**40
+MAX_RUNS_OF_REQUEST = 4_096  # runs of consecutive blocks; real prompts have a few
+MAX_RUNS = 1_000_000  # of a trace
 MAX_TEXT = 500
 MAX_NUMBER = 2**31 - 1
 
@@ -90,6 +92,21 @@ def runs_of(ids: list[int]) -> tuple[range, ...]:
         else:
             runs.append(range(number, number + 1))
     return tuple(runs)
+
+
+class RunBounds:
+    """Of the requests of one trace: what is computed from it takes time per run."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def check(self, line: int, field: str, blocks: tuple[range, ...]) -> tuple[range, ...]:
+        self._runs += len(blocks)
+        if len(blocks) > MAX_RUNS_OF_REQUEST:
+            raise BadTrace(line, field, f"{len(blocks):,} runs", f"at most {MAX_RUNS_OF_REQUEST:,} runs of blocks")
+        if self._runs > MAX_RUNS:
+            raise BadTrace(line, field, f"{self._runs:,} runs", f"at most {MAX_RUNS:,} runs of blocks in a trace")
+        return blocks
 
 
 def check_blocks(line: int, field: str, blocks: int, input_tokens: int, block_tokens: int) -> None:

@@ -30,6 +30,7 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _rows(lines: Iterable[str]) -> Iterator[TraceRequest]:
+    bounds = fields.RunBounds()
     for line, row in fields.json_lines(lines):
         tokens = fields.integer(row, line, "input_length", 1)
         ids = fields.integers(fields.present(row, line, "hash_ids"), line, "hash_ids", 0, fields.MAX_BLOCK)
@@ -40,7 +41,7 @@ def _rows(lines: Iterable[str]) -> Iterator[TraceRequest]:
             session="",
             input_tokens=tokens,
             output_tokens=max(1, fields.integer(row, line, "output_length", 0)),
-            blocks=fields.runs_of(ids),
+            blocks=bounds.check(line, "hash_ids", fields.runs_of(ids)),
             block_tokens=BLOCK_TOKENS,
             think_s=0.0,
         )

@@ -27,11 +27,12 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """Block ids are numbers by first appearance; all requests have blocks of one size, the middle one of theirs."""
     numbers: dict[bytes, int] = {}
     read_lines = 0
-    requests = []
+    requests, bounds = [], fields.RunBounds()
     for line, row in fields.json_lines(_once(lines)):
         read_lines += 1
         request = _request(row, line, numbers)
         if request is not None:
+            bounds.check(line, "blocks", request.blocks)
             requests.append(request)
     if not requests:
         allowed = "at least one request that was answered and whose number of output tokens is known"

@@ -1,7 +1,10 @@
 """Uploading, listing and naming traces."""
 
+import operator
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 
 from controlplane.audit.models import AuditEntry
 from controlplane.traces import library
@@ -94,3 +97,19 @@ def test_an_unknown_trace_names_those_that_there_are(ci):
     answer = ci.get("/traces/nothing")
     assert answer.status_code == 404
     assert "agentic-demo" in answer.json()["detail"]
+
+
+def test_nothing_is_computed_while_other_writers_wait(ci, data_dir, monkeypatch):
+    """SQLite has one writer: a summary inside of the transaction would lock all others out."""
+    outside, depths = len(connection.savepoint_ids), []
+    for name in ("summarise", "registry.read"):
+        original = operator.attrgetter(name)(library)
+
+        def spy(*args, original=original, **given):
+            depths.append(len(connection.savepoint_ids))
+            return original(*args, **given)
+
+        monkeypatch.setattr(f"controlplane.traces.library.{name}", spy)
+    assert upload(ci, LINES).status_code == 201
+    assert depths
+    assert set(depths) == {outside}

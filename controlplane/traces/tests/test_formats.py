@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controlplane.traces.formats import registry
+from controlplane.traces.formats import fields, registry
 from controlplane.traces.tests.conftest import mooncake_line
 from controlplane.traces.types import BadTrace, TraceRequest
 
@@ -163,3 +163,28 @@ def test_a_window_leaves_out_single_requests_that_do_not_fit_and_those_that_come
 
 def test_a_higher_load_brings_arrivals_closer_together():
     assert [r.at_s for r in registry.faster([turn(0, "", 1, 0), turn(1, "", 1, 10)], 2)] == [0, 5]
+
+
+SPARSE = list(range(0, 10_000, 2))  # a run of its own for each block
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        (mooncake_line(input_length=len(SPARSE) * 512, hash_ids=SPARSE), "line 1, hash_ids"),
+        (agent_line(input_length=64, runs=[[n, 0] for n in SPARSE]), "line 1, runs"),
+    ],
+)
+def test_a_request_of_very_many_runs_is_refused(line, path):
+    with pytest.raises(BadTrace, match="at most 4,096 runs of blocks") as refused:
+        read(line)
+    assert refused.value.path == path
+
+
+def test_a_trace_of_very_many_runs_is_refused(monkeypatch):
+    monkeypatch.setattr(fields, "MAX_RUNS", 5)
+    lines = [mooncake_line(input_length=1024, hash_ids=[1, 9])] * 3
+    assert len(read(*lines[:2]).requests) == 2
+    with pytest.raises(BadTrace, match="at most 5 runs of blocks in a trace") as refused:
+        read(*lines)
+    assert refused.value.path == "line 3, hash_ids"

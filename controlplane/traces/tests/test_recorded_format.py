@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.traces.formats import registry
+from controlplane.traces.formats import fields, registry
 from controlplane.traces.types import BadTrace, MeasuredLatency
 
 
@@ -126,3 +126,10 @@ def test_nothing_to_play_is_refused():
 def test_think_times_are_known_of_sessions_formats_only():
     known = [name for name in (*registry.FORMATS, "generated") if registry.has_think_times(name)]
     assert known == ["coding_agent", "generated"]
+
+
+def test_an_entry_of_very_many_runs_is_refused(monkeypatch):
+    monkeypatch.setattr(fields, "MAX_RUNS_OF_REQUEST", 1)
+    with pytest.raises(BadTrace, match="at most 1 runs of blocks") as refused:
+        read(recorded_line(blocks=blocks(1, 2)), recorded_line(blocks=blocks(1, 3, 2)))
+    assert refused.value.path == "line 2, blocks"

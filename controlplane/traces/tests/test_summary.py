@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from controlplane.traces.seen import BlockIntervals
 from controlplane.traces.summary import classify, ideal_hits, summarise, trace_classes
-from controlplane.traces.types import TraceRequest
+from controlplane.traces.types import BadTrace, TraceRequest
 
 runs = st.lists(
     st.builds(lambda start, length: range(start, start + length), st.integers(0, 30), st.integers(0, 8)), max_size=12
@@ -59,3 +59,11 @@ def test_a_summary_counts_what_is_there():
     summary = summarise([request(0, 30_720, range(60)), request(1, 30_720, range(60))])
     assert (summary.requests, summary.duration_s, summary.ideal_hit_share, summary.heavy_share) == (2, 1.0, 0.5, 0.5)
     assert trace_classes([request(0, 30_720, range(60)), request(1, 30_720, range(60))]) == {0: "heavy", 1: "warm"}
+
+
+def test_blocks_with_too_many_gaps_between_their_numbers_are_refused(monkeypatch):
+    monkeypatch.setattr("controlplane.traces.seen.MAX_INTERVALS", 3)
+    dense = [request(0, 512, range(5)), request(1, 512, range(5, 9))]
+    assert summarise(dense).requests == 2
+    with pytest.raises(BadTrace, match="file, blocks: 'too many gaps between the numbers'"):
+        summarise([request(0, 512, *(range(n, n + 1) for n in range(0, 8, 2)))])
