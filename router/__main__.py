@@ -13,7 +13,9 @@ import uvloop
 from router.app import Router
 from router.contract.secret_text import MaskingFormatter
 from router.http.server import HttpServer, listen
-from router.options import arguments, source
+from router.joining import join
+from router.options import arguments, clients, source
+from router.serving.pools import Pools
 
 
 def main() -> int:
@@ -33,17 +35,19 @@ def main() -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     url = options.url or f"http://{host}:{listeners[0].getsockname()[1]}"
     try:
-        router = Router(source(options, url))
+        limits = clients(options)
+        router = Router(source(options, url), limits)
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)
         return 2
     logging.getLogger("weir.router").info("router %s listens on %s", options.id, url)
     tame_garbage_collection()
-    uvloop.run(serve(HttpServer(router, options.grace), listeners))
+    own, *joined = listeners
+    uvloop.run(serve(HttpServer(router, options.grace, limits), own, joined, router.pools))
     return 0
 
 
-async def serve(server: HttpServer, listeners: list[socket.socket]) -> None:
+async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools) -> None:
     """Until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once."""
     asked = asyncio.Event()
 
@@ -54,8 +58,11 @@ async def serve(server: HttpServer, listeners: list[socket.socket]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
-    await server.start(listeners)
+    await server.start([own])
+    joining = [asyncio.create_task(join(server, listener, pools)) for listener in shared]
     await asked.wait()
+    for task in joining:
+        task.cancel()
     await server.stop()
 
 

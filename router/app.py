@@ -8,6 +8,7 @@ from typing import Any
 from router.http import asgi
 from router.http.asgi import AsgiClient, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
+from router.http.clients import ClientConnections
 from router.kv_events.listener import Listener
 from router.options import from_environment
 from router.serving.pages import Pages
@@ -23,12 +24,13 @@ STOP_S = 2.0
 
 
 class Router:
-    def __init__(self, source: PoolSource) -> None:
+    def __init__(self, source: PoolSource, clients: ClientConnections | None = None) -> None:
+        """`clients`: under the router's own server."""
         self.source = source
         self.pools = source.pools
         self.recorder = source.recorder
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
-        self._pages = Pages(source)
+        self._pages = Pages(source, clients or ClientConnections())
         self._listener = Listener()
         self._discovery = Discovery(source.pools.all)
         self._listening: list[asyncio.Task[None]] = []

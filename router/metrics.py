@@ -10,6 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from router.contract.histogram import Histogram
+from router.http.clients import ClientConnections
 from router.pool import memory_limits
 from router.telemetry import delivery_metrics, prefix_metrics
 from router.telemetry.recorder import Recorder
@@ -26,7 +27,8 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class RouterCollector(Collector):
-    def __init__(self, source: "PoolSource") -> None:
+    def __init__(self, source: "PoolSource", clients: ClientConnections) -> None:
+        self._clients = clients
         self._pools = source.pools
         self._recorder = source.recorder
         self._source = source
@@ -39,6 +41,7 @@ class RouterCollector(Collector):
         yield from memory_limits.metrics(self._pools.all())
         yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()
+        yield from self._client_connections()
         yield _single("tasks", "Tasks of the event loop: about one per request and a few permanent ones", _tasks())
         yield from self._source.metrics()
 
@@ -56,6 +59,13 @@ class RouterCollector(Collector):
         )
         yield _histogram("time_per_output_token_seconds", "Time per output token after the first", _of(record, "tpot"))
         yield _histogram("request_seconds", "Duration of served requests", _of(record, "e2e"))
+
+    def _client_connections(self) -> Iterator[Metric]:
+        clients = self._clients
+        yield _single("client_connections", "Connections of clients", len(clients.open))
+        ended = {("refused",): clients.refused, ("closed_idle",): clients.closed, ("stalled",): clients.stalled}
+        help_ = "Connections refused or closed idle for want of room, or given up as their clients did not read"
+        yield _counter("client_connections_ended", help_, ("reason",), ended)
 
     def _keys(self) -> Iterator[Metric]:
         """Labelled by key name; the number of keys bounds the number of series."""
@@ -135,9 +145,9 @@ def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:
     yield _counter("reloads", "Reloads of the policy and instances", ("result",), counted)
 
 
-def render(source: "PoolSource") -> bytes:
+def render(source: "PoolSource", clients: ClientConnections) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RouterCollector(source))
+    registry.register(RouterCollector(source, clients))
     return generate_latest(registry)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from router.http.clients import STALL_S, ClientConnections, most_clients, raise_descriptor_limit
 from router.source import PoolSource
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -77,6 +78,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
     parser.add_argument("--url", help="where other processes reach it (default: http://HOST:PORT)")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
+    parser.add_argument(
+        "--max-connections", type=int, metavar="N", help="of clients (default: by the limit of open files)"
+    )
+    parser.add_argument(
+        "--client-stall", type=float, default=STALL_S, metavar="S", help="until a client that does not read is given up"
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     options = parser.parse_args(argv)
     fault = _fault(options)
@@ -98,6 +105,8 @@ def _fault(options: argparse.Namespace) -> str:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
+    if not 1 <= options.client_stall <= 86_400:
+        return f"--client-stall {options.client_stall:g}: allowed are 1 to 86400"
     return _fault_of_ports(options)
 
 
@@ -107,6 +116,18 @@ def _fault_of_ports(options: argparse.Namespace) -> str:
     if options.shared_port is not None and not 1 <= options.shared_port <= 65535:
         return f"--shared-port {options.shared_port}: allowed are 1 to 65535"
     return ""
+
+
+def clients(options: argparse.Namespace) -> ClientConnections:
+    """OptionError for a limit that the limit of open files does not allow."""
+    descriptors = raise_descriptor_limit()
+    most = most_clients(descriptors)
+    wanted = most if options.max_connections is None else options.max_connections
+    if not 1 <= wanted <= most:
+        raise OptionError(
+            f"--max-connections {wanted}: allowed are 1 to {most}, with {descriptors} open files (ulimit -n)"
+        )
+    return ClientConnections(wanted, options.client_stall)
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:

@@ -1,7 +1,7 @@
 """Deadlines that share one timer; separate timers would cost each request two."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 GRAIN_S = 0.05  # between two checks
@@ -23,6 +23,10 @@ class Deadlines(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self._due)
+
+    def items(self) -> Iterator[Item]:
+        """Those that were started first come first."""
+        return iter(self._due)
 
     def start(self, item: Item, limit_s: float) -> None:
         due = self._due[item] = self._loop.time() + limit_s

@@ -17,7 +17,7 @@ from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.observe.scrape import apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
-from router.contract.probe import ProbeError, Prober, Slow
+from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 
 PROBE_S = 2.0
 PATIENCE_S = 5.0  # without an answer for so long: out of routing; remote probes are less reliable than the node's own
@@ -68,7 +68,7 @@ class FailoverProbe:
         try:
             status, _ = await self._prober.get(url, PROBE_S)
         except ProbeError as error:
-            return ("slow" if isinstance(error, Slow) else "refused"), str(error)
+            return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
         return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
 
     def _remember(self, rows: list[Instance], answers: list[tuple[Health, str]], at: float) -> None:

@@ -36,7 +36,7 @@ from fleet.redis import connect
 from fleet.transitions import move
 from router.contract.engine_metrics import LARGEST as METRICS_LARGEST
 from router.contract.engine_metrics import parse_metrics
-from router.contract.probe import AnswerRefused, ProbeError, Prober, Slow
+from router.contract.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
@@ -147,7 +147,7 @@ class Scraper:
         try:
             status, _ = await self._prober.get(url, timeout_s)
         except ProbeError as error:
-            return ("slow" if isinstance(error, Slow) else "refused"), str(error)
+            return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
         return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
 
     async def _metrics(

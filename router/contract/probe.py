@@ -5,13 +5,15 @@ With eight instances httpx takes six times as long, with a hundred it does not f
 ProbeError
 ├── Slow                no whole answer in time
 ├── ConnectionRefused   no connection, or it broke
-└── AnswerRefused       the answer is larger than allowed, or not HTTP
+├── AnswerRefused       the answer is larger than allowed, or not HTTP
+└── NotAsked            this process can open no connection: it says nothing of the other side
 """
 
 import asyncio
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
+from router.contract.exhaustion import is_exhausted
 from router.contract.http_client import MAX_HEAD, HttpClientProtocol
 
 
@@ -24,6 +26,10 @@ class Slow(ProbeError):
 
 
 class ConnectionRefused(ProbeError):
+    pass
+
+
+class NotAsked(ProbeError):
     pass
 
 
@@ -88,7 +94,8 @@ class Prober:
             self.forget(url)
             raise Slow(f"GET {url} took longer than {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionRefused(f"GET {url}: {error.strerror or error}") from None
+            kind = NotAsked if is_exhausted(error) else ConnectionRefused
+            raise kind(f"GET {url}: {error.strerror or error}") from None
 
     async def _get(self, url: str, largest: int) -> tuple[int, bytes]:
         parts = urlsplit(url)

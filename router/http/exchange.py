@@ -12,6 +12,7 @@ from router.http import errors
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
+from router.http.half_closed import COMMENT, CONTINUE
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 BODILESS = (204, 304)
@@ -58,6 +59,8 @@ class HttpExchange:
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
         self._head = b""  # of the response, not written yet
+        self._of_events = False  # the response is a stream of events
+        self._written = b""  # the last bytes of the response
 
     # The protocol's side
 
@@ -97,6 +100,15 @@ class HttpExchange:
         elif self.task is not None:
             self.task.cancel()
 
+    def probe(self) -> None:
+        """Send what a waiting client skips, where the response allows it."""
+        if self.http_1_0 or self.gone:
+            return
+        if not self.response_started:
+            self.transport.write(CONTINUE)
+        elif self.takes_chunks and self._of_events and self._written.endswith((b"\n\n", b"\n\n\r\n")):
+            self.write(COMMENT)
+
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -117,7 +129,7 @@ class HttpExchange:
         if not self._continued:
             self._continued = True
             if any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.incoming.headers):
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.transport.write(CONTINUE)
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -134,6 +146,7 @@ class HttpExchange:
             self.keep_alive = False
         if not self.keep_alive:
             lines += b"connection: close\r\n"
+        self._of_events = b"text/event-stream" in lines
         self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
 
     def write(self, data: bytes) -> bool:
@@ -142,6 +155,7 @@ class HttpExchange:
         elif self._head:
             data = self._head + data
         self._head = b""
+        self._written = data
         self.transport.write(data)
         return self.flow.write_paused
 
@@ -149,6 +163,7 @@ class HttpExchange:
         if self._head:
             chunk = self._head + chunk
             self._head = b""
+        self._written = chunk
         self.transport.write(chunk)
         return self.flow.write_paused
 

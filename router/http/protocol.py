@@ -9,19 +9,26 @@ from urllib.parse import unquote
 
 import httptools
 
-from router.http import errors
+from router.http import errors, half_closed
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.http.exchange import HttpExchange
 from router.http.request_limits import BODY, NOTHING, RequestLimits, too_late
+from router.http.unread import unread_bytes
 
 if TYPE_CHECKING:
     from router.http.server import HttpServer
 
 PIPELINED = 8  # requests that may wait on a connection while another is answered
+PROGRESS = 1024  # bytes that a client must read of those that wait for it, within ClientConnections.stall_s
 LINGER_S = 1.0  # between the response to what cannot be read and the end of the connection
 
-_REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 _OFFER = (b"connection", b"upgrade", b"http2-settings")
 
 
@@ -38,7 +45,10 @@ class HttpProtocol(asyncio.Protocol):
         self._offers = False  # the request offers a protocol besides HTTP/1.1, which it need not be granted
         self._deaf = False  # what comes is not HTTP, or too much: nothing more is read
         self._read_paused = False
+        self._half_closed = False  # the client has finished sending
+        self._probed = False
         self.write_paused = False
+        self._unread = 0  # bytes that waited for the client when it was last looked at
         self._running: HttpExchange | None = None
         self._waiting: deque[HttpExchange] = deque()
         self._last: HttpExchange | None = None  # the one whose request came last, or is coming
@@ -49,11 +59,23 @@ class HttpProtocol(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
+        if not self._server.make_room():
+            self._turn_away()
+            return
         self._server.connections.add(self)
+        self._server.newcomers[self] = self._server.loop.time()
         self._limits.restart()
+
+    def _turn_away(self) -> None:
+        self._deaf = True
+        most = self._server.clients.limit
+        message = f"this router has {most:,} connections already, as many as it may: retry in 1 s"
+        self._write(ErrorResponse(503, "too_many_connections", message, retry_after_s=1))
+        self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.leave(self)
+        self._server.stalls.stop(self)
         self._limits.stop()
         self._waiting.clear()
         if self._running is not None:
@@ -70,11 +92,37 @@ class HttpProtocol(asyncio.Protocol):
             except ErrorResponse as refusal:
                 self._refuse(refusal)
 
+    def eof_received(self) -> bool:
+        """The client sends nothing more; True when a request of it is still to be answered."""
+        self._deaf = True
+        last = self._last
+        if last is None or last.response_complete:
+            return False
+        if not last.request_complete and not self._waiting:
+            return False  # the request is not whole
+        if not last.request_complete:
+            self._waiting.pop()
+            last = self._waiting[-1] if self._waiting else self._running
+        assert last is not None  # noqa: S101 - nothing waits for nothing
+        last.keep_alive = False
+        self._half_closed = True
+        self._probe()
+        return True
+
+    def _probe(self) -> None:
+        """See half_closed.py."""
+        if self._running is not None:
+            self._running.probe()
+        self._probed = True
+        self._limits.linger(half_closed.ANSWER_S)
+
     def pause_writing(self) -> None:
         self.write_paused = True
+        self._watch_reading()
 
     def resume_writing(self) -> None:
         self.write_paused = False
+        self._server.stalls.stop(self)
         if self._running is not None and self._running.on_room is not None:
             self._running.on_room()
 
@@ -98,6 +146,25 @@ class HttpProtocol(asyncio.Protocol):
         self._limits.begin_read(0)
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (self._parser.get_method(), self._target, b"".join(kept))
+
+    # A client that does not read
+
+    def close(self) -> None:
+        """Once the client has taken what was written."""
+        self._transport.close()
+        self._watch_reading()
+
+    def _watch_reading(self) -> None:
+        self._unread = unread_bytes(self._transport)
+        if self._transport.get_write_buffer_size():
+            self._server.stalls.start(self, self._server.clients.stall_s)
+
+    def check_stall(self) -> None:
+        if self._unread - unread_bytes(self._transport) >= PROGRESS:
+            self._watch_reading()
+            return
+        self._server.clients.stalled += 1
+        self._transport.abort()
 
     # httptools.HttpRequestParser
 
@@ -128,6 +195,8 @@ class HttpProtocol(asyncio.Protocol):
         exchange.http_1_0 = parser.get_http_version() == "1.0"
         exchange.keep_alive = not exchange.http_1_0 and not self._server.closing and parser.should_keep_alive()
         before, self._last = self._last, exchange
+        if before is None:
+            self._server.newcomers.pop(self, None)
         if before is None or before.response_complete:
             self._start(exchange)
         else:
@@ -156,6 +225,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _answered(self) -> None:
         if self._transport.is_closing():
+            self._watch_reading()
             return
         if self._read_paused:
             self._read_paused = False
@@ -167,24 +237,40 @@ class HttpProtocol(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close when all requests that have come are answered."""
-        if self._last is None or self._last.response_complete:
-            self._transport.close()
-        else:
+        if self.is_idle:
+            self.close()
+        elif self._last is not None:
             self._last.keep_alive = False
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is under way; a head may be."""
+        return self._last is None or self._last.response_complete
 
     def expire(self) -> None:
         """The client has had its time."""
         awaited = self._limits.awaited
         if self._transport.is_closing():
             return
-        if self._deaf or awaited == NOTHING:
-            self._transport.close()
+        if self._half_closed:
+            self._check_half_closed()
+        elif self._deaf or awaited == NOTHING:
+            self.close()
         elif self._read_paused or (awaited == BODY and self._last is not self._running):
             self._limits.restart()  # nothing of it is read before its turn
         elif awaited == BODY and self._last is not None and self._last.response_complete:
-            self._transport.close()  # the response did not need the body
+            self.close()  # the response did not need the body
         else:
             self._refuse(too_late(awaited))
+
+    def _check_half_closed(self) -> None:
+        if half_closed.is_gone(self._transport):
+            self._transport.abort()
+        elif self._probed:
+            self._probed = False
+            self._limits.linger(half_closed.PROBES_S)
+        else:
+            self._probe()
 
     # What cannot be read
 
@@ -208,14 +294,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def _respond(self, refusal: ErrorResponse | None) -> None:
         if refusal is not None:
-            body = errors.body("", refusal, "")
-            head = (
-                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            )
-            self._transport.write(head % (refusal.status, _REASONS[refusal.status], len(body)) + body)
+            self._write(refusal)
         # Closed at once, with bytes unread, the connection would be reset, and the client might not see the response.
         self._transport.write_eof()
         self._limits.linger(LINGER_S)
+
+    def _write(self, refusal: ErrorResponse) -> None:
+        lines, body = errors.answer("", refusal, "")
+        first = b"HTTP/1.1 %d %b\r\n" % (refusal.status, _REASONS[refusal.status])
+        self._transport.write(b"%b%bconnection: close\r\n\r\n%b" % (first, lines, body))
 
 
 @lru_cache(maxsize=256)

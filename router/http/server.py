@@ -2,17 +2,23 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
+from math import inf
 from typing import Any, Protocol
 
 from router.http.client import ClientConnection, IncomingRequest
+from router.http.clients import ClientConnections
 from router.http.protocol import HttpProtocol
 from router.timers import Deadlines
 
 BACKLOG = 2048
 LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
+SEARCHED = 64  # connections that have waited longest, among which an idle one is looked for
+NEW_S = 0.1  # that a new connection has for its head before it makes room for others
 CANCELLED_S = 1.0  # for requests that were cancelled at the end, to say so to their clients
 
 
@@ -23,13 +29,15 @@ class Application(Protocol):
 
 
 class HttpServer:
-    def __init__(self, app: Application, grace_s: float) -> None:
+    def __init__(self, app: Application, grace_s: float, clients: ClientConnections | None = None) -> None:
         self._app = app
         self._grace_s = grace_s
-        self._sockets: Sequence[socket.socket] = ()
+        self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self.handle = app.handle
-        self.connections: set[HttpProtocol] = set()
+        self.clients = clients or ClientConnections()
+        self.connections: set[HttpProtocol] = self.clients.open
+        self.newcomers: dict[HttpProtocol, float] = {}  # without a whole head yet; s, loop time; the oldest first
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
         self._empty = asyncio.Event()  # closing, and no connection is left
@@ -40,16 +48,26 @@ class HttpServer:
 
     @cached_property
     def deadlines(self) -> Deadlines[HttpProtocol]:
+        """For what clients send."""
         return Deadlines(self.loop, HttpProtocol.expire)
+
+    @cached_property
+    def stalls(self) -> Deadlines[HttpProtocol]:
+        """For what clients read."""
+        return Deadlines(self.loop, HttpProtocol.check_stall)
 
     def _protocol(self) -> HttpProtocol:
         return HttpProtocol(self)
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
+        self.loop.set_exception_handler(_unless_client_left)
         await self._app.start()
-        self._sockets = sockets
         for sock in sockets:
-            self._servers.append(await self.loop.create_server(self._protocol, sock=sock, backlog=BACKLOG))
+            await self.listen(sock)
+
+    async def listen(self, sock: socket.socket) -> None:
+        self._sockets.append(sock)
+        self._servers.append(await self.loop.create_server(self._protocol, sock=sock, backlog=BACKLOG))
 
     async def stop(self) -> None:
         """Take no new connections; finish the requests that have come, and say in each response that it is the last."""
@@ -75,10 +93,44 @@ class HttpServer:
             async with asyncio.timeout(self._grace_s):
                 await self._empty.wait()
 
+    def make_room(self) -> bool:
+        """False when there are as many connections as there may be, and none of them can be closed."""
+        if len(self.connections) < self.clients.limit:
+            return True
+        spare = self._spare()
+        self.clients.full(refused=spare is None)
+        if spare is None:
+            return False
+        spare.close()
+        self.connections.discard(spare)
+        self.newcomers.pop(spare, None)
+        self.deadlines.stop(spare)
+        return True
+
+    def _spare(self) -> HttpProtocol | None:
+        """The oldest connection without a whole head, if it had time for one or these are many; else the oldest idle
+        one."""
+        newcomer, since = next(iter(self.newcomers.items()), (None, inf))
+        if self.loop.time() - since > NEW_S or len(self.newcomers) > self.clients.limit / 2:
+            return newcomer
+        idle = (each for each in islice(self.deadlines.items(), SEARCHED) if each.is_idle)
+        return next((each for each in idle if each not in self.newcomers), newcomer)
+
     def leave(self, connection: HttpProtocol) -> None:
         self.connections.discard(connection)
+        self.newcomers.pop(connection, None)
         if self.closing and not self.connections:
             self._empty.set()
+
+
+_CLIENT_LEFT = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT, errno.EHOSTUNREACH)
+
+
+def _unless_client_left(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """uvloop reports a socket that was closed by its other side as a fatal error of the transport."""
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in _CLIENT_LEFT and "transport" in context):
+        loop.default_exception_handler(context)
 
 
 def waiting(listener: socket.socket) -> Iterator[socket.socket]:

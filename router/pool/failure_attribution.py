@@ -6,11 +6,14 @@ import time
 from router.contract.redis.staleness import SAMPLE_STALE_S
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
-from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, UpstreamError
+from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, RouterExhausted, UpstreamError
 
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
-    """Count a failure, unless the engine is busy rather than dead: late, but recently sampled."""
+    """Count a failure, unless it is the router's own, or the engine is busy: late, but recently sampled."""
+    if isinstance(error, RouterExhausted):
+        pool.exhausted(time.time(), str(error))
+        return
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return
     # Each further request to a dead host would wait as long.

@@ -20,6 +20,8 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
+EXHAUSTED_S = 60.0  # for how long it is told that the router could open no connection
+
 
 class Pool:
     def __init__(self, name: str) -> None:
@@ -43,6 +45,7 @@ class Pool:
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trouble = ""  # of the worker registry that amends them
+        self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
         self.fleet_view = FleetView()
         self.chains = PromptChains()
         self.index = PrefixIndex()
@@ -63,6 +66,8 @@ class Pool:
         found = [] if self.ready else [f"pool {self.name}: none of {len(self.endpoints)} instances is ready"]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
+        if now - self.exhaustion[0] < EXHAUSTED_S:
+            found.append(f"pool {self.name}: the router could not open a connection: {self.exhaustion[1]}")
         ages = [
             now - endpoint.sampled_at
             for endpoint in self.endpoints.values()
@@ -71,6 +76,12 @@ class Pool:
         if ages and min(ages) > SAMPLE_OFFLINE_S:
             found.append(f"pool {self.name}: no instance was sampled for {min(ages):.0f} s, is its node's worker gone?")
         return found
+
+    def exhausted(self, now: float, why: str) -> None:
+        """This router can open no more connections: free those that are idle. `now` is Unix time."""
+        self.exhaustion = (now, why)
+        for endpoint in self.endpoints.values():
+            endpoint.upstream.close_all_idle()
 
     def take_policy(self, value: PolicyValue, now: float) -> bool:
         """Put the published version and its rollout into force; False when they are already.

@@ -9,6 +9,7 @@ import orjson
 from router.contract.version import VERSION
 from router.http import errors
 from router.http.client import ClientConnection, IncomingRequest
+from router.http.clients import ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.headers import request_id
 from router.metrics import render
@@ -26,8 +27,9 @@ Page = tuple[bytes, bytes]  # content type, body
 
 
 class Pages:
-    def __init__(self, source: "PoolSource") -> None:
+    def __init__(self, source: "PoolSource", clients: ClientConnections) -> None:
         self._source = source
+        self._clients = clients
         self._pools = source.pools
         self._pages: dict[str, Callable[[], Page]] = {
             "/v1/models": self._models,
@@ -76,7 +78,7 @@ class Pages:
     def _healthz(self) -> Page:
         """Always 200 while it serves: a balancer must not take out a router because Redis is away."""
         now = time.time()
-        degraded, looked_at = self._source.degraded(), self._source.looked_at
+        degraded, looked_at = [*self._source.degraded(), *self._clients.degraded()], self._source.looked_at
         pools = {
             pool.name: {
                 "model": pool.model,
@@ -103,7 +105,7 @@ class Pages:
         )
 
     def _metrics(self) -> Page:
-        return TEXT, render(self._source)
+        return TEXT, render(self._source, self._clients)
 
 
 def _wrong(incoming: IncomingRequest, allow: str, pages: dict[str, Callable[[], Page]]) -> ErrorResponse:

@@ -20,6 +20,11 @@ class Pools:
     def all(self) -> Iterable[Pool]:
         return self._pools.values()
 
+    @property
+    def known(self) -> bool:
+        """The fleet of a pool has been read."""
+        return any(pool.fleet_at is not None for pool in self._pools.values())
+
     def get(self, name: str) -> Pool | None:
         return self._pools.get(name)
 

@@ -202,6 +202,8 @@ def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
     tried = ", ".join(attempt.instance for attempt in call.outcome.attempts)
     if error.code == "upstream_timeout":
         return ErrorResponse(504, "upstream_timeout", f"{error}; tried: {tried}")
+    if error.code == "router_exhausted":
+        return ErrorResponse(503, error.code, f"{error}; tried: {tried}: retry in 1 s", retry_after_s=1)
     return ErrorResponse(502, "upstream_failed", f"{error}; tried: {tried}")
 
 

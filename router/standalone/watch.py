@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from router.contract.engine_metrics import LARGEST, VLLM_SCRAPE, parse_metrics
-from router.contract.probe import ProbeError, Prober, Slow
+from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
@@ -121,10 +121,11 @@ class InstanceWatch:
         asked = self.watched
         answers = await asyncio.gather(*(self._ask(each) for each in asked))
         now = time.time()
-        named = (answer.models[0] for answer in answers if answer.models)
+        named = (answer.models[0] for answer in answers if answer is not None and answer.models)
         self._model = self._model or next(named, "")
         for watched, answer in zip(asked, answers, strict=True):
-            watched.take(answer, self._model, now)
+            if answer is not None:
+                watched.take(answer, self._model, now)
         self._publish(now)
 
     def _publish(self, now: float) -> None:
@@ -145,9 +146,13 @@ class InstanceWatch:
         served = [set(each.models) for each in self.watched if each.state == "ready" and each.models]
         return tuple(sorted(set.intersection(*served) - {self._model})) if served else ()
 
-    async def _ask(self, watched: Watched) -> WatchedAnswer:
+    async def _ask(self, watched: Watched) -> WatchedAnswer | None:
+        """None when this router can open no connection to ask."""
         url = watched.listed.url
-        (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
+        try:
+            (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
+        except NotAsked:
+            return None
         known = watched.models if watched.state == "ready" else None  # they do not change while it runs
         models = known if error or known is not None else await self._models(url)
         return WatchedAnswer(error, slow, metrics, models)
@@ -155,6 +160,8 @@ class InstanceWatch:
     async def _health(self, url: str) -> tuple[str, bool]:
         try:
             status, _ = await self._prober.get(f"{url}/health", TIMEOUT_S)
+        except NotAsked:
+            raise
         except ProbeError as error:
             return str(error), isinstance(error, Slow)
         # Engines without a health page are healthy when they answer.

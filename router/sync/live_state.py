@@ -60,6 +60,8 @@ class LiveState:
             reasons.append(
                 f"Redis has not answered for {since:.0f} s ({self._link.why}): serving on the last known state"
             )
+        if not self._pools.known:
+            reasons.append("no fleet has been read yet: every request is answered 503")
         reasons += [*self._bad.values(), *self.signals.bad.values()]
         now = time.time()
         for pool in self._pools.all():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from router.contract.redis import redis_keys
+from router.http.clients import ClientConnections
 from router.metrics import render
 from router.request.request import NOT_READ
 from router.serving.pools import Pools
@@ -45,7 +46,7 @@ async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
     await w.ask(prompt=PROMPT)
     await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()), "the same index")
     for router, result in ((w.router, "told"), (other, "heard")):
-        page = render(router.source).decode()
+        page = render(router.source, ClientConnections()).decode()
         assert f'weir_router_exchanged_prompts_total{{result="{result}"}} 1.0' in page
         assert "weir_router_other_routers 1.0" in page
 

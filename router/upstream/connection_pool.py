@@ -6,9 +6,10 @@ from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
+from router.contract.exhaustion import is_exhausted
 from router.timers import Deadlines
 from router.upstream.connection import Connection
-from router.upstream.errors import ConnectFailed, ConnectionBroken
+from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted
 
 MAX_IDLE = 512  # connections kept per instance
 IDLE_S = 30.0
@@ -65,7 +66,8 @@ class ConnectionPool:
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectFailed(f"no connection to {self.url}: {error.strerror or error}") from None
+            kind = RouterExhausted if is_exhausted(error) else ConnectFailed
+            raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
         return connection
 
     def give_back(self, connection: Connection) -> None:
@@ -85,10 +87,13 @@ class ConnectionPool:
         while self._idle and now - self._idle[0].idle_since >= idle_s:
             self._idle.pop(0).abort()
 
+    def close_all_idle(self) -> None:
+        self.close_idle(0.0, -inf)
+
     def check_host(self) -> None:
         """When one connection finds the host gone, close the idle ones too: each would find out in its own time."""
         if not all([connection.check_host() for connection in list(self.connections)]):
-            self.close_idle(0.0, -inf)
+            self.close_all_idle()
 
     def close(self, running_too: bool = False) -> None:
         """Close the idle connections, the others as they end; with `running_too` at once (their engine is gone)."""

@@ -2,6 +2,7 @@
 
 UpstreamError
 ├── ConnectFailed      there is no connection: nothing was sent
+│   └── RouterExhausted  because this process or its host can open no more: no fault of the engine
 ├── FirstByteTimeout   connected, but no byte of the response body within the limit
 ├── AnswerStalled      the response had begun, and then nothing came within the limit
 ├── HostSilent         the host no longer acknowledges TCP segments
@@ -16,6 +17,10 @@ class UpstreamError(Exception):
 
 class ConnectFailed(UpstreamError):
     pass
+
+
+class RouterExhausted(ConnectFailed):
+    code = "router_exhausted"
 
 
 class FirstByteTimeout(UpstreamError):

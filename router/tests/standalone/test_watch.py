@@ -3,6 +3,7 @@
 import pytest
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.probe import NotAsked
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 from router.standalone.watch import InstanceWatch, Watched, WatchedAnswer
@@ -134,3 +135,20 @@ async def test_a_page_of_models_without_end_is_not_read(watch):
         assert made.watched[0].models is None
         assert made.watched[0].state == "ready"  # as an engine that has no such page
         made.close()
+
+
+async def test_a_router_that_can_open_no_connection_keeps_what_it_knows(monkeypatch):
+    async with engine(plain()) as made:
+        pools = Pools()
+        watch = InstanceWatch(pools, pools.get_or_add("default"), "")
+        watch.follow([Listed("a", made.url)])
+        await watch.step()
+
+        async def get(url, timeout_s, *sizes, **more):
+            raise NotAsked("Too many open files")
+
+        monkeypatch.setattr(watch._prober, "get", get)
+        for _ in range(3):
+            await watch.step()
+        assert [(each.state, each.failures) for each in watch.watched] == [("ready", 0)]
+        watch.close()

@@ -1,0 +1,25 @@
+"""Errors that speak of this process or its host, not of the other side of a connection."""
+
+import errno
+import os
+import socket
+
+_EXHAUSTED = (
+    *(errno.EMFILE, errno.ENFILE),  # files
+    *(errno.ENOBUFS, errno.ENOMEM),  # memory of the kernel
+    *(errno.EADDRNOTAVAIL, errno.EAGAIN),  # ports for outgoing connections
+)
+
+
+def is_exhausted(error: OSError) -> bool:
+    if isinstance(error, socket.gaierror):  # its numbers are others, and any of them may be for want of a file
+        return not _opens_a_file()
+    return error.errno in _EXHAUSTED
+
+
+def _opens_a_file() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True

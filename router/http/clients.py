@@ -1,0 +1,54 @@
+"""The clients' connections: how many there may be at once, for how long one may read nothing, and how often that was
+reached."""
+
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+STALL_S = 60.0  # without progress until a client that does not read is given up
+RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
+PER_CLIENT = 2  # descriptors: its connection and that to an engine
+RECENT_S = 60.0
+
+
+@dataclass(slots=True)
+class ClientConnections:
+    limit: int = 1_000_000
+    stall_s: float = STALL_S
+    open: set[Any] = field(default_factory=set)
+    refused: int = 0  # no room
+    closed: int = 0  # idle, to make room
+    stalled: int = 0  # given up
+    joined: bool = True  # listens on all of its ports
+    _full_at: float = -RECENT_S  # s, monotonic
+
+    def full(self, *, refused: bool) -> None:
+        self._full_at = time.monotonic()
+        self.refused += refused
+        self.closed += not refused
+
+    def degraded(self) -> list[str]:
+        """Reasons, for people."""
+        reasons = []
+        if not self.joined:
+            reasons.append("it does not listen on the shared port yet: it has read no fleet")
+        if time.monotonic() - self._full_at < RECENT_S:
+            reasons.append(
+                f"all {self.limit:,} connections for clients were in use within the last minute "
+                f"({self.refused:,} refused, {self.closed:,} idle ones closed since the start)"
+            )
+        return reasons
+
+
+def raise_descriptor_limit() -> int:
+    """The number of files that this process may open, after raising it as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, 1 << 20)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def most_clients(descriptors: int) -> int:
+    return max(1, (descriptors - RESERVED) // PER_CLIENT)

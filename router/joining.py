@@ -1,0 +1,37 @@
+"""When a router joins the others on their shared port: once it can serve, as the kernel gives it its part at once."""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+from router.http.server import HttpServer
+from router.serving.pools import Pools
+
+CHECK_S = 0.05
+ALONE_S = 5.0  # without a fleet, until it is looked whether another router serves the port
+
+
+async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
+    """Listen as soon as a fleet is known. Without one, listen when nobody else does: an error tells clients more."""
+    server.clients.joined = False
+    loop = asyncio.get_running_loop()
+    look_at = loop.time() + ALONE_S
+    while not pools.known:
+        await asyncio.sleep(CHECK_S)
+        if loop.time() >= look_at:
+            if not await _is_served(listener.getsockname()):
+                break
+            look_at = loop.time() + ALONE_S
+    await server.listen(listener)
+    server.clients.joined = True
+
+
+async def _is_served(address: tuple[Any, ...]) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104 - compared, not bound
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host, address[1])
+            writer.close()
+        return True
+    return False

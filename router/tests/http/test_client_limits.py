@@ -1,0 +1,220 @@
+"""How many connections clients may have, and for how long one may read nothing: on real sockets."""
+
+import asyncio
+import json
+import socket
+
+import httpx
+import pytest
+
+from router.app import Router
+from router.http import request_limits
+from router.http.clients import RESERVED, ClientConnections, most_clients
+from router.http.server import NEW_S, HttpServer, listen
+from router.sync.redis_source import RedisSource
+from router.tests.conftest import entry
+from router.tests.engine import engine, write_chunk, write_head
+from router.tests.http.test_protocol import App, Served, get
+from router.tests.http.test_request_limits import Client, code
+from router.tests.http.test_request_limits import post as completion
+
+ENDLESS = json.dumps({"model": "llama", "prompt": "x", "stream": True}).encode()
+
+
+@pytest.fixture
+async def limited():
+    """Call it with the limits of a server."""
+    made = []
+
+    async def build(**limits):
+        app, clients = App(), ClientConnections(**limits)
+        server = HttpServer(app, 0.1, clients)
+        listener = listen("127.0.0.1", 0)
+        await server.start([listener])
+        made.append(Served(app, server, listener.getsockname()[1]))
+        return made[-1]
+
+    yield build
+    for served in made:
+        for client in served.clients:
+            client.writer.close()
+        await served.server.stop()
+
+
+async def test_a_connection_beyond_the_limit_is_told_so_and_those_before_it_go_on(limited):
+    served = await limited(limit=2)
+    running = [await served.connect() for _ in range(2)]
+    for client in running:
+        client.send(get("/wait"))
+    await served.until(lambda: len(served.app.seen) == 2)
+    status, headers, body = await (await served.connect()).answer()
+    assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
+    assert code(body) == "too_many_connections"
+    served.app.may.set()
+    assert [(await client.answer())[0] for client in running] == [200, 200]
+    clients = served.server.clients
+    assert (len(clients.open), clients.refused, clients.closed) == (2, 1, 0)
+    assert "all 2 connections for clients were in use" in clients.degraded()[0]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /half HTTP/1.1\r\nhost:"])
+async def test_the_connection_that_has_been_idle_longest_makes_room(limited, sent):
+    served = await limited(limit=5)
+    kept = [await served.connect() for _ in range(2)]
+    for client in kept:
+        client.send(get("/"))
+        await client.answer()
+    running = await served.connect()
+    running.send(get("/wait"))
+    await served.until(lambda: len(served.app.seen) == 3)
+    new = [await served.connect() for _ in range(2)]
+    for client in new:
+        client.send(sent)
+    await asyncio.sleep(NEW_S)
+    for gone in (*new, *kept):  # in this order
+        await asyncio.sleep(0.02)
+        fresh = await served.connect()
+        fresh.send(get("/wait"))
+        assert await gone.closed() == b""
+    assert code((await (await served.connect()).answer())[2]) == "too_many_connections"
+    served.app.may.set()
+    assert [(await client.answer())[0] for client in (running, fresh)] == [200, 200]
+    assert (served.server.clients.refused, served.server.clients.closed) == (1, 4)
+
+
+async def test_a_flood_of_half_heads_does_not_keep_others_out(limited):
+    served = await limited(limit=10)
+    for _ in range(60):
+        (await served.connect()).send(b"GET / HTTP/1.1\r\n")
+    for _ in range(5):
+        client = await served.connect()
+        client.send(get("/"))
+        assert (await client.answer())[0] == 200
+    assert len(served.server.clients.open) <= 10
+
+
+def slow_socket(port):
+    """A client that takes next to nothing into its kernel's buffer."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.connect(("127.0.0.1", port))
+    made.setblocking(False)
+    return made
+
+
+class Large(App):
+    """Answers with 20 MB."""
+
+    async def handle(self, incoming, client):
+        data = b"x" * 20_000_000
+        client.start(200, b"content-length: %d\r\n" % len(data))
+        client.end(data)
+
+
+async def large(limits):
+    app = Large()
+    server = HttpServer(app, 0.1, limits)
+    listener = listen("127.0.0.1", 0)
+    await server.start([listener])
+    return server, listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("keep_alive", [b"", b"connection: close\r\n"])
+async def test_a_client_that_reads_nothing_is_given_up(keep_alive):
+    limits = ClientConnections(stall_s=0.2)
+    server, port = await large(limits)
+    with slow_socket(port) as client:
+        client.sendall(get("/", keep_alive))
+        async with asyncio.timeout(10):
+            while not limits.stalled:
+                await asyncio.sleep(0.02)
+            while limits.open:
+                await asyncio.sleep(0.02)
+    await server.stop()
+
+
+async def test_a_client_that_reads_slowly_is_not_given_up():
+    limits = ClientConnections(stall_s=0.3)
+    server, port = await large(limits)
+    loop = asyncio.get_running_loop()
+    with slow_socket(port) as client:  # the kernel takes nothing more from the transport meanwhile
+        client.sendall(get("/"))
+        for _ in range(40):
+            await asyncio.sleep(0.05)
+            assert await loop.sock_recv(client, 100_000)
+        assert limits.stalled == 0
+    await server.stop()
+
+
+async def test_a_client_that_is_idle_and_has_unread_bytes_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(request_limits, "KEEP_ALIVE_S", 0.05)
+    limits = ClientConnections(stall_s=0.3)
+    server, port = await large(limits)
+    with slow_socket(port) as client:
+        client.sendall(get("/"))
+        async with asyncio.timeout(10):
+            while limits.stalled == 0 or limits.open:
+                await asyncio.sleep(0.02)
+    await server.stop()
+
+
+async def test_a_stream_that_its_client_does_not_read_is_cancelled_and_its_capacity_is_free(published, redis_url):
+    async def endless(made, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        while True:
+            write_chunk(writer, b"data: " + b"x" * 100_000 + b"\n\n")
+            await writer.drain()
+
+    async with engine(endless) as made:
+        published.policy()
+        published.fleet(entry("demo-0", made.url))
+        limits = ClientConnections(stall_s=0.3)
+        router = Router(RedisSource(redis_url, "router-1", "http://x"), limits)
+        server = HttpServer(router, 0.1, limits)
+        listener = listen("127.0.0.1", 0)
+        await server.start([listener])
+        port = listener.getsockname()[1]
+        with slow_socket(port) as client:
+            client.sendall(completion(body=ENDLESS))
+            async with asyncio.timeout(15):
+                while not made.received or made.connections:
+                    await asyncio.sleep(0.01)
+        endpoint = router.pools.get("demo").endpoints["demo-0"]
+        async with asyncio.timeout(5), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as asking:
+            while endpoint.requests:
+                await asyncio.sleep(0.01)
+            page = (await asking.get("/metrics")).text
+        assert 'weir_router_client_connections_ended_total{reason="stalled"} 1.0' in page
+        assert endpoint.breaker.state == "closed"
+        await server.stop()
+
+
+async def test_a_client_that_resets_its_connection_leaves_no_error(limited, caplog):
+    served = await limited()
+    for sent in (b"garbage\r\n\r\n", get("/wait"), get("/") * 5, get("/wait") * 5):
+        client = socket.create_connection(("127.0.0.1", served.port))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.sendall(sent)
+        await asyncio.sleep(0.01)
+        client.close()
+        await asyncio.sleep(0.02)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_each_client_counts_twice_beside_the_reserve():
+    assert most_clients(1024) == (1024 - RESERVED) // 2
+    assert most_clients(10) == 1
+
+
+async def test_two_clients_beyond_the_limit_in_one_moment_close_two_idle_ones(limited):
+    served = await limited(limit=4)
+    idle = [await served.connect() for _ in range(4)]
+    for client in idle:
+        client.send(get("/"))
+        await client.answer()
+    fresh = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)))
+    for streams in fresh:
+        served.clients.append(Client(*streams))
+        served.clients[-1].send(get("/fresh"))
+    assert [(await client.answer())[0] for client in served.clients[-3:]] == [200] * 3
+    assert len(served.server.clients.open) <= 4

@@ -1,0 +1,97 @@
+"""A router joins a shared port once it can serve."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from router import joining
+from router.app import Router
+from router.http.clients import ClientConnections
+from router.http.server import HttpServer, listen
+from router.sync.redis_source import RedisSource
+from router.tests.conftest import entry
+from router.tests.engine import engine
+from router.tests.http.test_process import free_port
+
+
+@pytest.fixture
+async def start(redis_url):
+    """Call it with a name and a shared port: (router, its own URL)."""
+    ends = []
+
+    async def begin(name, shared):
+        own, other = listen("127.0.0.1", 0), listen("127.0.0.1", shared, shared=True)
+        url = f"http://127.0.0.1:{own.getsockname()[1]}"
+        clients = ClientConnections()
+        router = Router(RedisSource(redis_url, name, url), clients)
+        server = HttpServer(router, 0.1, clients)
+        await server.start([own])
+        ends.append((server, asyncio.create_task(joining.join(server, other, router.pools)), other))
+        await asyncio.sleep(0)
+        return router, url
+
+    yield begin
+    for server, task, other in ends:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await server.stop()
+        other.close()
+
+
+async def until(true):
+    async with asyncio.timeout(20):
+        while not await true():
+            await asyncio.sleep(0.02)
+
+
+async def is_served(url):
+    try:
+        async with httpx.AsyncClient() as client:
+            await client.get(url + "/healthz")
+    except httpx.TransportError:
+        return False
+    return True
+
+
+async def test_without_a_fleet_it_does_not_listen_there_and_says_so(start, published):
+    shared = free_port()
+    _, own = await start("router-1", shared)
+    async with httpx.AsyncClient() as client:
+        health = (await client.get(own + "/healthz")).json()
+        assert health["status"] == "degraded"
+        assert "it does not listen on the shared port yet" in " ".join(health["degraded"])
+        assert "no fleet has been read yet" in " ".join(health["degraded"])
+        assert not await is_served(f"http://127.0.0.1:{shared}")
+        async with engine() as made:
+            published.policy()
+            published.fleet(entry("demo-0", made.url))
+            await until(lambda: is_served(f"http://127.0.0.1:{shared}"))
+            health = (await client.get(own + "/healthz")).json()
+            assert "shared port" not in " ".join(health["degraded"])
+            assert "no fleet" not in " ".join(health["degraded"])
+
+
+async def test_when_nobody_serves_the_port_it_joins_without_a_fleet_and_the_next_one_waits(start, monkeypatch):
+    monkeypatch.setattr(joining, "ALONE_S", 0.3)
+    shared = free_port()
+    first, _ = await start("router-1", shared)
+    await until(lambda: is_served(f"http://127.0.0.1:{shared}"))
+    second, own = await start("router-2", shared)
+    await asyncio.sleep(1)
+    async with httpx.AsyncClient() as client:
+        health = (await client.get(own + "/healthz")).json()
+        assert "it does not listen on the shared port yet" in " ".join(health["degraded"])
+        for _ in range(10):
+            answer = await client.get(f"http://127.0.0.1:{shared}/healthz", headers={"connection": "close"})
+            assert answer.json()["id"] == "router-1"
+    assert not first.pools.known
+    assert not second.pools.known
+
+
+async def test_a_fleet_without_a_ready_instance_is_a_fleet(start, published):
+    published.policy()
+    published.fleet()
+    shared = free_port()
+    await start("router-1", shared)
+    await until(lambda: is_served(f"http://127.0.0.1:{shared}"))

@@ -1,0 +1,91 @@
+"""What this process or its host has run out of speaks against no engine."""
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+
+import pytest
+
+from router.contract.exhaustion import is_exhausted
+from router.contract.probe import ConnectionRefused, NotAsked, Prober
+from router.tests.http.test_own_errors import code_of
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL])
+def test_shortages_are_told_from_failures_of_the_other_side(number):
+    assert is_exhausted(OSError(number, os.strerror(number)))
+
+
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT, None])
+def test_failures_of_the_other_side_are_no_shortage(number):
+    assert not is_exhausted(OSError(number, "x") if number else OSError("x"))
+
+
+def test_a_name_that_is_not_resolved_for_want_of_a_file_is_a_shortage():
+    unknown = socket.gaierror(socket.EAI_AGAIN, "x")
+    assert not is_exhausted(unknown)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert is_exhausted(unknown)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def no_connections(monkeypatch):
+    """Call it: from then on no connection can be opened."""
+
+    def begin():
+        async def create_connection(*args, **kwargs):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection)
+
+    yield begin
+    monkeypatch.undo()
+
+
+async def test_without_a_descriptor_the_client_is_told_and_no_breaker_opens(world, no_connections, monkeypatch):
+    w = await world(None, None, failure__breaker_failures=1, failure__retries=2)
+    client = w.client
+    assert (await client.get("/healthz")).json()["status"] == "ok"
+    no_connections()
+    refused = await w.ask()
+    monkeypatch.undo()
+    assert (refused.status_code, code_of(refused)) == (503, "router_exhausted")
+    assert refused.headers["retry-after"] == "1"
+    endpoints = w.router.pools.get("demo").endpoints.values()
+    assert [endpoint.breaker.state for endpoint in endpoints] == ["closed", "closed"]
+    health = (await client.get("/healthz")).json()
+    assert health["status"] == "degraded"
+    assert "pool demo: the router could not open a connection" in health["degraded"][0]
+    assert (await w.ask()).status_code == 200
+
+
+async def test_idle_connections_are_given_up_for_new_ones(world, no_connections, monkeypatch):
+    w = await world(None, None)
+    for _ in range(2):
+        assert (await w.ask()).status_code == 200
+    one, two = w.router.pools.get("demo").endpoints.values()
+    assert (len(one.upstream.connections), len(two.upstream.connections)) == (1, 1)
+    one.upstream.close_all_idle()
+    await w.until(lambda: not one.upstream.connections)
+    no_connections()
+    await w.ask()  # one cannot be reached, two's idle connection is freed or used
+    monkeypatch.undo()
+    await w.until(lambda: not [each for each in two.upstream.connections if not each.busy])
+    assert (await w.ask()).status_code == 200
+
+
+async def test_a_probe_that_could_not_be_sent_is_no_refusal(no_connections):
+    no_connections()
+    with pytest.raises(NotAsked, match="Too many open files"):
+        await Prober().get("http://127.0.0.1:9/health", 1.0)
+
+
+async def test_a_probe_that_nobody_takes_is_a_refusal():
+    with pytest.raises(ConnectionRefused):
+        await Prober().get("http://127.0.0.1:9/health", 1.0)
