@@ -226,16 +226,24 @@ def _record(delivery: Delivery, before: Position, after: Position, wanted: Move)
 def _notify(delivery: Delivery, before: Position, after: Position, wanted: Move) -> None:
     if (before.state, before.step) == (after.state, after.step) and wanted.what is not What.SET_ASIDE:
         return
-    tell(delivery, after.state, after.step, wanted.why)
+    tell(delivery, after.state, after.step, wanted.why, wanted.actor)
     if "emergency" in wanted.changes:
-        tell(delivery, "emergency", after.step, wanted.why)
+        tell(delivery, "emergency", after.step, wanted.why, wanted.actor)
 
 
-def tell(delivery: Delivery, event: str, step: int, why: str) -> None:
+def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> None:
     """A notice, in the caller's transaction."""
-    facts = {"delivery": delivery.pk, "policy": delivery.policy.name, "version": delivery.candidate.number}
-    text = f"{delivery.subject}: {event.replace('_', ' ')}{why and f': {why}'}"
-    notify(f"delivery.{event}", delivery.subject, text, {**facts, "base": delivery.base.number, "step": step + 1})
+    facts = {
+        "delivery": delivery.pk,
+        "policy": delivery.policy.name,
+        "version": delivery.candidate.number,
+        "base": delivery.base.number,
+        "step": step + 1,
+        "steps": len(delivery.plan["steps"]),
+        "by": actor.name,
+    }
+    text = f"{delivery.subject}: {event.replace('_', ' ')} by {actor.name}{why and f': {why}'}"
+    notify(f"delivery.{event}", delivery.subject, text, facts, actor.name)
 
 
 def moved(delivery: Delivery) -> Conflict:

@@ -130,9 +130,9 @@ def _store(
     )
     after = {"state": made.state, "plan": made.plan, "document": document, "again": again, "emergency": emergency}
     audit.record(actor, "delivery.propose", made.subject, reason, live.upgraded, after)
-    tell(made, made.state, 0, reason)
+    tell(made, made.state, 0, reason, actor)
     if emergency:
-        tell(made, "emergency", 0, emergency)
+        tell(made, "emergency", 0, emergency, actor)
     return made
 
 

@@ -9,12 +9,14 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from controlplane.deliveries import selectors
 from controlplane.deliveries.judging import WATCHED
 from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.plan import COMPARISONS, COUNTS
 from controlplane.deliveries.states import CLOSED
 from controlplane.notices.models import Channel, Status
 from controlplane.policies.models import Policy
 from controlplane.telemetry.families import gauge
 
 GUARD = ("policy", "pool", "metric", "class")
+COMPARED = (*COMPARISONS, *COUNTS)  # others look at one arm, or at the sizes of both
 BOUNDS = ("lower", "estimate", "upper")
 ARMS = ("candidate", "control")
 
@@ -50,12 +52,13 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
     took = [((row.policy.name,), look.facts["ms"] / 1000) for row, look in watched if look and "ms" in look.facts]
     yield gauge("weir_delivery_look_seconds", "Duration of the latest look", ("policy",), took)
     found = [(row, finding) for row, look in watched if look for finding in look.findings]
-    differences, verdicts, requests = {}, {}, {}
+    differences: dict[tuple[str, ...], float | None] = {}
+    verdicts, requests = {}, {}
     for row, finding in found:
         key = _guard(row, finding)
         verdicts[(*key, finding["verdict"])] = 1.0
-        for bound in BOUNDS:
-            differences[(*key, bound)] = finding.get(bound)
+        if finding["metric"] in COMPARED:
+            differences |= {(*key, bound): finding.get(bound) for bound in BOUNDS}
         for arm, n in zip(ARMS, finding.get("n", ()), strict=False):
             requests[(*key, arm)] = n
     text = "Candidate against control, by guard, with the bounds of its interval"

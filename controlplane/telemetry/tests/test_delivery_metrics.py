@@ -59,13 +59,21 @@ def test_an_open_delivery_says_where_it_is(running, vera):
 
 def test_the_latest_look_is_shown_with_its_guards(running, vera):
     look(running, findings=[{"metric": "ttft", "class": "heavy", "verdict": "fine", "pool": "demo"}])
-    look(running, findings=[SLOWER.as_dict()], facts={"ms": 12.5}, at=timezone.now() - timedelta(seconds=3))
+    arms = GuardFinding(metric="arms", verdict="fine", text="", pool="demo", estimate=0.05)
+    look(
+        running,
+        findings=[SLOWER.as_dict(), arms.as_dict()],
+        facts={"ms": 12.5},
+        at=timezone.now() - timedelta(seconds=3),
+    )
     found = page(vera)
     heavy = {"policy": "default", "pool": "demo", "metric": "ttft", "class": "heavy"}
     bounds = {sample.labels["bound"]: sample.value for sample in found["weir_delivery_difference"]}
+    assert len(found["weir_delivery_difference"]) == 3
     assert bounds == {"lower": -0.03, "estimate": 0.04, "upper": 0.12}
     assert values(found["weir_delivery_verdict"], **heavy, verdict="inconclusive") == [1]
-    assert len(found["weir_delivery_verdict"]) == 1
+    assert values(found["weir_delivery_verdict"], metric="arms", verdict="fine") == [1]
+    assert len(found["weir_delivery_verdict"]) == 2
     assert values(found["weir_delivery_requests"], **heavy, arm="candidate") == [120]
     assert values(found["weir_delivery_requests"], **heavy, arm="control") == [2300]
     assert values(found["weir_delivery_look_seconds"]) == [0.0125]

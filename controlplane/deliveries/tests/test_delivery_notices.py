@@ -1,0 +1,61 @@
+"""Each transition becomes a notice in its transaction, and names who caused it."""
+
+import pytest
+from django.db import transaction
+
+from controlplane.deliveries import services
+from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.states import By, What
+from controlplane.deliveries.tests.conftest import ADA, OTTO, proposed
+from controlplane.notices import services as notices
+from controlplane.notices.models import Notice
+from controlplane.notices.services import Terms
+from controlplane.policies.errors import Conflict
+
+pytestmark = pytest.mark.usefixtures("redis_away", "pool")
+
+
+@pytest.fixture(autouse=True)
+def channel(db):
+    return notices.create_channel("webhook", Terms(name="ops", url="https://example.com/x", events=["delivery.*"]), ADA)
+
+
+def sent():
+    return list(Notice.objects.order_by("pk").values_list("event", "text"))
+
+
+def test_the_way_of_a_delivery_is_told_with_who_caused_each_step(policy) -> None:
+    row = services.start(proposed(policy), OTTO)
+    row = move(row, Move(What.ARMED, By.SYSTEM))
+    services.abort(row, ADA, "answers are odd")
+    assert sent() == [
+        ("delivery.ready", "policy default v2: ready by otto: less prefill on warm instances"),
+        ("delivery.arming", "policy default v2: arming by otto"),
+        ("delivery.step", "policy default v2: step by weir"),
+        ("delivery.aborted", "policy default v2: aborted by ada: answers are odd"),
+    ]
+    facts = Notice.objects.first().facts
+    assert (facts["policy"], facts["version"], facts["base"], facts["by"]) == ("default", 2, 1, "ada")
+
+
+def test_an_emergency_is_told_besides(policy) -> None:
+    row = proposed(policy, approvals={"needed": 1})
+    services.go_without(row, ADA, "prefill melts the GPUs")
+    assert [event for event, _ in sent()] == ["delivery.proposed", "delivery.ready", "delivery.emergency"]
+    assert sent()[-1][1].endswith("emergency by ada: prefill melts the GPUs")
+
+
+def test_a_transition_that_is_refused_or_undone_tells_nothing(policy) -> None:
+    row = proposed(policy)
+    before = len(sent())
+    with pytest.raises(Conflict):
+        services.pause(row, OTTO)
+
+    def fail() -> None:
+        with transaction.atomic():
+            services.abort(row, OTTO)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert len(sent()) == before
