@@ -158,7 +158,7 @@ def weir(setting: Setting) -> Iterator[Running]:
     with process([*setting.pin_rest, *arguments], stdout=subprocess.DEVNULL) as keeper:
         redis_server.wait_until_ready(url)
         with redis.Redis.from_url(url) as client:
-            _publish(client, setting.urls)
+            publish(client, setting.urls)
         python = [sys.executable, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
         argv = [*python, "-m", "router", "--redis", url, "--port", setting.port, "--log-level", "warning"]
         with serving(setting, argv, "weir", "/healthz") as running:
@@ -177,7 +177,7 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
         yield running
 
 
-def _publish(client: redis.Redis, urls: list[str]) -> None:
+def publish(client: redis.Redis, urls: list[str]) -> None:
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
     common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": 28_000}
