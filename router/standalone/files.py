@@ -45,6 +45,9 @@ def read_instances(given: str) -> list[Listed]:
 
 def read_policy(path: Path) -> PolicyFile:
     made = structure("--policy", path)
+    if isinstance(made, dict) and "rollout" in made:
+        why = "a router alone has no deliveries: one version serves all requests; give the policy document only"
+        raise BadInput(f"--policy {path}", f"rollout: {why}")
     try:
         document.parse(made)
     except document.InvalidDocument as error:

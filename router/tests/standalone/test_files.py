@@ -166,6 +166,14 @@ def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("rollout", [{"mode": "full"}, {"mode": "split", "share": 0.1}])
+def test_a_rollout_is_refused_since_a_router_alone_has_no_deliveries(tmp_path, rollout):
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps({**document.default(), "rollout": rollout}))
+    with pytest.raises(BadInput, match="rollout: a router alone has no deliveries: one version serves all requests"):
+        read_policy(file)
+
+
 def test_the_policy_that_the_readme_names_is_the_default_one():
     named = read_policy(Path(__file__).parents[3] / "examples" / "policy.json")
     assert document.parse(named.document) == document.parse(document.default())
