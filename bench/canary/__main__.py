@@ -18,14 +18,15 @@ from pathlib import Path
 from statistics import fmean, median
 
 from bench.canary import streams
-from bench.canary.cells import Limits, Tallies, looks
-from bench.canary.simulated import Scene, answered, arms_of, effect
+from bench.canary.cells import Looks, looks
+from bench.canary.simulated import Scene, arms_of, effect
 from bench.canary.streams import Traffic
-from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import is_fine
+from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import COMPARISONS, Plan, parse
 from controlplane.experiments.results.stats import quantile, wilson
+from controlplane.previews.analysis.tallies import Tallies, answered
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import generate
 from controlplane.traces.types import LoadedTrace
@@ -77,7 +78,7 @@ class Judged:
     why: str = ""
 
 
-def watch(found: Iterator[tuple[float, tuple[GuardFinding, ...]]]) -> Judged:
+def watch(found: Looks) -> Judged:
     """Until a guard fails."""
     fine_s = math.inf
     for at, findings in found:

@@ -2,12 +2,14 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
 
-from bench.canary.cells import Answered, Limits, arm_and_cell, limits_of
+from bench.canary.cells import limits_of
+from controlplane.deliveries.judge.slow import Limits
+from controlplane.previews.analysis.tallies import answered, arm_and_cell
 from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet
@@ -73,22 +75,6 @@ def schedule(seed: int, pairs: int = 500) -> list[bool]:
     draw = random.Random(seed)
     drawn = [draw.random() < 0.5 for _ in range(pairs)]
     return [one for first in drawn for one in (first, not first)]
-
-
-def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
-    """In the order in which they end."""
-    for one in sorted(requests, key=lambda each: each.sent_s + (each.e2e_s or 0.0)):
-        yield Answered(
-            at_s=one.sent_s + (one.e2e_s or 0.0),
-            candidate=one.candidate,
-            cell=arm_and_cell(salt, one.key, 0.0)[1],
-            session=one.key,
-            name=one.arm_class,
-            tokens=one.input_tokens,
-            ttft_ms=one.ttft_s * 1000 if one.ttft_s else None,
-            tpot_ms=one.tpot_s * 1000 if one.tpot_s else None,
-            outcome=one.outcome,
-        )
 
 
 def mean(requests: Sequence[Simulated], metric: str) -> float:

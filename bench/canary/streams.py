@@ -5,7 +5,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.canary.cells import Answered, Limits, arm_and_cell, limits_of
+from bench.canary.cells import limits_of
+from controlplane.deliveries.judge.slow import Limits
+from controlplane.previews.analysis.tallies import Answered, arm_and_cell
 
 HOUR_S = 3600.0
 NEW = {"warm": 0.42, "medium": 0.40, "heavy": 0.18}  # classes of a session's first request

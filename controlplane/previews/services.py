@@ -17,6 +17,7 @@ from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source
 from controlplane.previews.analysis import trust
+from controlplane.previews.analysis.compute import plays
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
@@ -31,7 +32,7 @@ from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
-SCHEMA = 1  # raised when the same input gives a different result
+SCHEMA = 2  # raised when the same input gives a different result
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _unsaved(
         trace=part.facts(),
         max_requests=asked.max_requests,
         seeds=list(asked.seeds),
-        total=2 * len(asked.seeds) * len(part.trace.requests),
+        total=plays(len(asked.seeds)) * len(part.trace.requests),
     )
 
 

@@ -129,6 +129,15 @@ class SharesOut(Schema):
     draft: float | None
 
 
+class CanaryOut(Schema):
+    share: float = Field(description="0–1 of the sessions, decided by the draft")
+    requests: int
+    duration_s: float
+    guards: list[dict[str, Any]] = Field(
+        description="What the default guards of a delivery find, as in its looks; `truth` is what the whole pool sees"
+    )
+
+
 class EffectOut(Schema):
     changed: ChangedOut
     instances: list[InstanceRequestsOut]
@@ -136,6 +145,7 @@ class EffectOut(Schema):
     refused: CountsOut
     hit_share: SharesOut = Field(description="Cached share of the prompt tokens, 0–1")
     kv_usage: SharesOut = Field(description="Mean over instances and time, 0–1")
+    canary: CanaryOut | None = Field(None, description="Of the first seed; null in previews of earlier versions")
 
 
 class PreviewOut(Schema):
@@ -147,7 +157,7 @@ class PreviewOut(Schema):
     pool: str
     status: Literal["queued", "running", "done", "failed", "cancelled"]
     done: int
-    total: int = Field(description="Requests to simulate: live and draft, every seed")
+    total: int = Field(description="Requests to simulate: live and draft, every seed, and a canary")
     cause: str
     actor: str
     created_at: datetime

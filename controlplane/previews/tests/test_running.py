@@ -69,7 +69,7 @@ def test_the_same_preview_computed_again_is_the_same(policy, draft, preview, in_
 def test_each_seed_is_simulated(policy, draft, in_this_process):
     made = services.start(policy, OTTO, Asked(max_requests=30, seeds=(1, 2)))
     found = run(made)
-    assert (found["total"], found["done"]) == (120, 120)
+    assert (found["total"], found["done"]) == (150, 150)
     assert found["result"]["classes"]["all"]["n"] == 60
 
 

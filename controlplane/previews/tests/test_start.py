@@ -34,7 +34,7 @@ def test_a_draft_is_previewed_against_the_live_version(policy, draft, sent):
     made = start(policy)
     assert (made.live_version, made.draft_revision, made.pool) == (1, draft.revision, "demo")
     assert made.draft_document["classes"]["heavy_new_tokens"] == 9000
-    assert (made.status, made.total) == (QUEUED, 2 * made.trace["played"])
+    assert (made.status, made.total) == (QUEUED, 3 * made.trace["played"])
     assert sent == [("previews.run", [made.pk], "control")]
 
 

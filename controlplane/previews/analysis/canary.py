@@ -1,0 +1,67 @@
+"""A canary of the draft in the twin: what the guards of a delivery would have seen, beside the truth. Pure.
+
+The truth is what the whole pool sees under the draft. The arms of a canary share engines and queues, so it differs.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries.judge import slow
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.verdicts import judge
+from controlplane.deliveries.plan import COMPARISONS
+from controlplane.previews.analysis.effect import Pair, of_class
+from controlplane.previews.analysis.tallies import Tallies, answered, arm_and_cell, is_slow
+from controlplane.twin.simulation.types import Arms, Simulated
+from router.policy.types import Policy
+
+SHARE = 0.1
+SALT = "preview"
+PLAN = plans.parse({"steps": [{"mode": "canary", "share": SHARE, "for_s": 600}, {"mode": "full"}]}, pools=["pool"])
+
+
+def arms(draft: Policy) -> Arms:
+    return Arms(draft, lambda session, _: arm_and_cell(SALT, session, SHARE)[0])
+
+
+def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """`played`: the requests of the canary; `pairs`: the same requests under the live version and under the draft."""
+    limits = slow.limits((ours.request_class, ours.input_tokens, (ours.ttft_s or 0.0) * 1000) for ours, _ in pairs)
+    tallies = Tallies(limits)
+    for one in answered(played, SALT):
+        tallies.add(one)
+    found = judge(tallies.evidence(), PLAN, SHARE)
+    return {
+        "share": SHARE,
+        "requests": len(played),
+        "duration_s": round(max((one.sent_s for one in played), default=0.0), 1),
+        "guards": [{**each.as_dict(), "truth": _truth(each, pairs, limits)} for each in found if each.metric != "arms"],
+    }
+
+
+def _truth(finding: GuardFinding, pairs: Sequence[Pair], limits: Limits) -> float | None:
+    """Of the comparisons, in the unit of the estimate; None where nothing was answered under both."""
+    if finding.metric not in COMPARISONS:
+        return None
+    mine = of_class(pairs, finding.request_class)
+    if finding.metric == "slow":
+        return _slow_truth(mine, limits.get(finding.request_class))
+    name = f"{finding.metric}_s"
+    both = [(getattr(ours, name), getattr(theirs, name)) for ours, theirs in mine]
+    ratios = [math.log(theirs / ours) for ours, theirs in both if ours and theirs]
+    return round(math.expm1(fmean(ratios)), 6) if ratios else None
+
+
+def _slow_truth(pairs: Sequence[Pair], line: tuple[float, float, float] | None) -> float | None:
+    answers = [(ours, theirs) for ours, theirs in pairs if ours.ttft_s and theirs.ttft_s]
+    if line is None or not answers:
+        return None
+    shares = [
+        fmean(is_slow((one.ttft_s or 0.0) * 1000, math.log(max(one.input_tokens, 1)), line) for one in side)
+        for side in zip(*answers, strict=True)
+    ]
+    return round(shares[1] - shares[0], 6)

@@ -1,0 +1,122 @@
+"""Requests of two arms as routers tally them (router/telemetry/delivery_tallies.py), for the twin. Pure."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.sums import Evidence
+from controlplane.twin.simulation.types import Simulated
+from router.contract.redis.delivery import Arm, CellTally, Moments
+from router.pool.rollout import cell_of, hashed, is_candidate
+
+
+@dataclass(slots=True)
+class Answered:
+    """One request that has ended."""
+
+    at_s: float
+    candidate: bool
+    cell: int
+    session: str
+    name: str  # of its class
+    tokens: int
+    ttft_ms: float | None
+    tpot_ms: float | None = None
+    outcome: str = "ok"
+
+
+def arm_and_cell(salt: str, session: str, share: float) -> tuple[bool, int]:
+    key = hashed(salt, session)
+    return is_candidate(key, share), cell_of(key)
+
+
+def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
+    """In the order in which they end."""
+    for one in sorted(requests, key=_ends_s):
+        yield Answered(
+            at_s=_ends_s(one),
+            candidate=one.candidate,
+            cell=arm_and_cell(salt, one.key, 0.0)[1],
+            session=one.key,
+            name=one.arm_class,
+            tokens=max(one.input_tokens, 1),
+            ttft_ms=one.ttft_s * 1000 if one.ttft_s else None,
+            tpot_ms=one.tpot_s * 1000 if one.tpot_s else None,
+            outcome=one.outcome,
+        )
+
+
+def _ends_s(one: Simulated) -> float:
+    return one.sent_s + (one.e2e_s or 0.0)
+
+
+@dataclass(slots=True)
+class _Cell:
+    n: int = 0
+    ttft: list[float] = field(default_factory=lambda: [0.0] * 6)
+    tpot: list[float] = field(default_factory=lambda: [0.0] * 6)
+    errors: int = 0
+    refused: int = 0
+    slow: int = 0
+    sessions: int = 0
+    failed: int = 0
+    turned_away: int = 0
+
+    def read(self) -> CellTally:
+        return CellTally(
+            n=self.n,
+            ttft=Moments(int(self.ttft[0]), *self.ttft[1:]),
+            tpot=Moments(int(self.tpot[0]), *self.tpot[1:]),
+            errors=self.errors,
+            refused=self.refused,
+            slow=self.slow,
+            sessions=self.sessions,
+            streamed=self.n,
+            ended=self.n,
+            failed=self.failed,
+            turned_away=self.turned_away,
+        )
+
+
+class Tallies:
+    def __init__(self, slow: Limits) -> None:
+        self._slow = slow
+        self._cells: dict[tuple[Arm, str, int], _Cell] = defaultdict(_Cell)
+        self._seen: set[tuple[str, str]] = set()  # (what, session)
+
+    def add(self, one: Answered) -> None:
+        cell, x = self._cells["candidate" if one.candidate else "control", one.name, one.cell], math.log(one.tokens)
+        cell.n += 1
+        cell.sessions += self._first("", one)
+        for sums, ms in ((cell.ttft, one.ttft_ms), (cell.tpot, one.tpot_ms)):
+            if ms:
+                y = math.log(ms)
+                for place, value in enumerate((1, y, y * y, x, x * x, x * y)):
+                    sums[place] += value
+        if one.outcome == "error":
+            cell.failed += 1
+            cell.errors += self._first("error", one)
+        elif one.outcome == "refused":
+            cell.turned_away += 1
+            cell.refused += self._first("refused", one)
+        line = self._slow.get(one.name)
+        if one.ttft_ms and line is not None:
+            cell.slow += is_slow(one.ttft_ms, x, line)
+
+    def _first(self, what: str, one: Answered) -> bool:
+        known = len(self._seen)
+        self._seen.add((what, one.session))
+        return len(self._seen) > known
+
+    def evidence(self) -> Evidence:
+        cells: dict[Arm, dict[str, dict[int, CellTally]]] = {"candidate": {}, "control": {}}
+        for (arm, name, number), cell in self._cells.items():
+            cells[arm].setdefault(name, {})[number] = cell.read()
+        return Evidence(cells)
+
+
+def is_slow(ttft_ms: float, log_tokens: float, line: tuple[float, float, float]) -> bool:
+    a, b, tau = line
+    return math.log(ttft_ms) > a + b * log_tokens + tau
