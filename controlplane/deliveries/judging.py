@@ -84,7 +84,8 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Move:
     if frozen:
         holds = ({"code": FREEZE, "text": frozen},)
         return Move(What.HOLD, by, actor, frozen, holds, figures, changes)
-    return Move(proposal.what, by, actor, proposal.why, proposal.holds, figures, changes)
+    why = proposal.why or ("three good looks in a row" if proposal.what is What.GOOD else "")
+    return Move(proposal.what, by, actor, why, proposal.holds, figures, changes)
 
 
 def _lost(delivery: Delivery, error: Conflict) -> Delivery:

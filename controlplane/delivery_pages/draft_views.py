@@ -15,7 +15,7 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES, POOL_METRICS
 from controlplane.deliveries.states import State
-from controlplane.delivery_pages import plan_form
+from controlplane.delivery_pages import plan_form, reading
 from controlplane.delivery_pages.display.sentences import WORDS
 from controlplane.delivery_pages.display.steps import SHOWS
 from controlplane.policies import selectors as policies
@@ -160,6 +160,7 @@ def _context(
     values = sent if sent is not None else None if shown is None else {**plan_form.defaults(), **shown}
     return {
         **review_context(request, draft),
+        "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
         "values": values,
         "errors": {},
         "etag": draft.etag,

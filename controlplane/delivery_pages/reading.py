@@ -1,6 +1,7 @@
 """From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from controlplane.audit.models import AuditEntry
 from controlplane.deliveries import plan as plans
@@ -8,13 +9,20 @@ from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.rollout import belongs_to_pool
 from controlplane.deliveries.states import State
 from controlplane.delivery_pages.display.evidence import Finding, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, entry
 from controlplane.delivery_pages.presentation import Shown, shown
+from controlplane.policies.views import changes
 
 TIMELINE = 100  # entries on the page
+
+
+def staged_changes(live: dict[str, Any], candidate: dict[str, Any]) -> list[dict[str, Any]]:
+    """With what waits until the candidate is live, because it belongs to the pool."""
+    return [{**row, "waits": belongs_to_pool(row["change"].path)} for row in changes(live, candidate)]
 
 
 def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Facts:

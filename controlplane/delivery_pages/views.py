@@ -23,8 +23,8 @@ from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
 from controlplane.permissions import operator_controls
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
-from controlplane.policies.views import changes, problems_for_page
 from controlplane.policies.views import find as find_policy
+from controlplane.policies.views import problems_for_page
 
 LISTED = 100
 
@@ -110,7 +110,7 @@ def context_of(request: HttpRequest, delivery: Delivery, **more: Any) -> dict[st
         "look": look,
         "timeline": reading.timeline(delivery),
         "approvals": list(delivery.approvals.all()),
-        "changes": changes(delivery.base.upgraded, delivery.candidate.upgraded),
+        "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),
         "plan_json": json.dumps(delivery.plan, indent=2),
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],

@@ -25,7 +25,8 @@ class VersionOut(Schema):
     document: dict[str, Any] = Field(description="As published; older versions may be of an older schema")
     reason: str
     actor: ActorOut
-    published_at: datetime
+    published_at: datetime = Field(description="Of a candidate: when it was proposed")
+    live_since: datetime | None = Field(description="When it went live; null for a candidate that has not")
     based_on: int | None
     rollback_of: int | None
 
@@ -130,7 +131,7 @@ class RollbackIn(Body):
 
 
 def version_out(version: PolicyVersion) -> dict[str, Any]:
-    fields = ("number", "sha256", "document", "reason", "published_at", "based_on", "rollback_of")
+    fields = ("number", "sha256", "document", "reason", "published_at", "live_since", "based_on", "rollback_of")
     actor = {"kind": version.actor_kind, "name": version.actor_name}
     return {"policy": version.policy.name, "actor": actor, **{name: getattr(version, name) for name in fields}}
 

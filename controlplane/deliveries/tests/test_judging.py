@@ -118,8 +118,8 @@ def test_a_hold_stops_the_clock_of_the_step_and_its_end_lets_it_go_on(canary):
     assert (held.state, held.share, held.holds) == ("holding", 0.05, list(ERROR))
     assert clock_s(held, later(500)) == 100.0
     for second in (505, 510, 515):
-        held = looked(held, What.GOOD, later(second))
-    assert held.state == "step"
+        held = looked(held, What.GOOD, later(second), why="")
+    assert (held.state, held.why) == ("step", "three good looks in a row")
     assert clock_s(held, later(525)) == 110.0
     assert held.generation == 4
     assert AuditEntry.objects.filter(action="delivery.good").count() == 1

@@ -8,6 +8,7 @@ from controlplane.deliveries.moving import Move, move
 from controlplane.deliveries.states import By, State, What
 from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
 from controlplane.delivery_pages.tests.values import finding
+from controlplane.policies import services as policies
 
 VERBS = ("pause", "abort", "approve", "reject", "start", "resume", "advance", "set-aside", "withdraw", "explain")
 
@@ -169,3 +170,12 @@ def test_the_policy_shows_its_delivery_and_the_history_what_never_went_live(otto
     shown = otto_client.get("/policies/default/").content.decode()
     assert "aborted" in shown
     assert "Roll back to v2" not in shown
+
+
+def test_changes_that_belong_to_the_pool_are_said_to_wait(redis_away, policy, pool, otto_client):
+    policies.open_draft(policy, OTTO)
+    policies.patch_draft(policy, {"affinity.ttl_s": 900, "classes.heavy_new_tokens": 9000}, OTTO)
+    form = otto_client.get("/policies/default/draft/deliver").content.decode()
+    assert form.count("when it goes live") == 1
+    made = services.propose(policy, {"steps": [CANARY, FULL]}, OTTO, WHY)
+    assert page(otto_client, made).count("when it goes live") == 1

@@ -91,3 +91,9 @@ def test_the_review_offers_to_end_the_open_delivery(candidate, policy, otto_clie
     assert (refused.status_code, "v2 is being delivered" in refused.content.decode()) == (409, True)
     done = otto_client.post("/policies/default/draft/publish", form | {"abort_open": "on"})
     assert (done.status_code, Policy.objects.get().live) == (302, 3)
+
+
+def test_rest_says_since_when_a_version_has_been_live(candidate, vera_client):
+    newest, oldest = vera_client.get("/api/v1/policies/default/versions").json()
+    assert newest["live_since"] is None
+    assert oldest["live_since"] == oldest["published_at"]
