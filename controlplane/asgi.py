@@ -13,7 +13,6 @@ http = get_asgi_application()  # sets Django up: what follows imports models
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from django.conf import settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from controlplane import migrated, urls  # noqa: E402, F401 - every page is imported before the first request
@@ -25,7 +24,7 @@ sockets = URLRouter([path("ws/live", LiveConsumer.as_asgi())])
 application = ProtocolTypeRouter(
     {
         "http": BoundedBodies(http),
-        "websocket": OwnOrigins(Handshake(sockets, AuthMiddlewareStack), settings.ALLOWED_HOSTS),
+        "websocket": OwnOrigins(Handshake(sockets, AuthMiddlewareStack)),
         "lifespan": migrated.lifespan,
     }
 )

@@ -92,6 +92,15 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
         raise BadSetting(f"{name}={text(name)}: {error}; allowed are networks such as 10.0.0.0/8,fd00::/8") from None
 
 
+def seconds(name: str, default: int) -> int:
+    value = text(name)
+    if not value:
+        return default
+    if value.isdecimal() and len(value) < 10:
+        return int(value)
+    raise BadSetting(f"{name}={value}: allowed are whole seconds, 0 to 999999999")
+
+
 def database(name: str, default: str) -> dict[str, object]:
     """Django's DATABASES entry from a URL: sqlite:///absolute/path or postgresql://user:password@host:port/name."""
     try:

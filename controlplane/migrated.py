@@ -1,6 +1,7 @@
 """Processes start before the database is migrated, and wait here until it is."""
 
 import asyncio
+import sqlite3
 import time
 from typing import Any
 
@@ -42,6 +43,20 @@ def wait(limit_s: float) -> None:
         time.sleep(STEP_S)
 
 
+def hold_open() -> sqlite3.Connection | None:
+    """A connection to SQLite that stays open; None with another database.
+
+    While one is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not make them,
+    and could not even read.
+    """
+    if connection.vendor != "sqlite":
+        return None
+    name = str(connection.settings_dict["NAME"])
+    held = sqlite3.connect(name, check_same_thread=False, isolation_level=None, uri=name.startswith("file:"))
+    held.execute("SELECT count(*) FROM sqlite_master")  # opens those files
+    return held
+
+
 async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     """The ASGI lifespan: the server starts to listen when the database is migrated."""
     await receive()
@@ -50,6 +65,9 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     except NotMigrated as error:
         await send({"type": "lifespan.startup.failed", "message": str(error)})
         return
+    held = await asyncio.to_thread(hold_open)
     await send({"type": "lifespan.startup.complete"})
     await receive()
+    if held is not None:
+        held.close()
     await send({"type": "lifespan.shutdown.complete"})

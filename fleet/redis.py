@@ -26,6 +26,18 @@ def connect_async() -> redis.asyncio.Redis:
     return redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=QUIET_S, socket_connect_timeout=CONNECT_S)
 
 
+def value_of(kind: type[Value], key: str) -> Value | None:
+    """The value of one key; None when it is missing, unreadable or of another type. Raises redis.RedisError."""
+    (raw,) = connect().mget([key])  # GET would fail at a list or a hash, and the key would never be written again
+    return decode(kind, raw)
+
+
+def drop_unless(wanted: str, key: str) -> None:
+    """Delete a key that holds another type than `wanted` ("set", "hash"): every command on it would fail."""
+    if connect().type(key) not in (wanted.encode(), b"none"):
+        connect().delete(key)
+
+
 def values_of(kind: type[Value], key_of: Callable[[str], str], names: Sequence[str]) -> dict[str, Value]:
     """By name, the readable values of their keys. Raises redis.RedisError."""
     raws = connect().mget([key_of(name) for name in names]) if names else ()

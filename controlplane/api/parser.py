@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from controlplane.api.problems import ApiProblem
-from router.contract.strict_text import unique_keys
+from router.contract.strict_text import check_depth, unique_keys
 
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash followed by letters
 
@@ -21,6 +21,7 @@ def loads(raw: bytes) -> Any:
     """ValueError for duplicate keys, NaN, Infinity, NUL characters, lone surrogates and deep nesting."""
     try:
         value = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=unique_keys)
+        check_depth(value)
         if b"\\u" in raw:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()  # UnicodeEncodeError, a ValueError, for a lone surrogate

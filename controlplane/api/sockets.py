@@ -2,21 +2,53 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
-from channels.security.websocket import OriginValidator
+from channels.security.websocket import WebsocketDenier
+from django.conf import settings
+from django.http.request import validate_host
 
 from controlplane.api.auth import principal_by_token
 
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+PORTS = {"http": 80, "https": 443}
 principal_of_header = database_sync_to_async(principal_by_token)
 
 
-class OwnOrigins(OriginValidator):
-    """Browsers always send the page's origin, so a handshake without one comes from a program, not a foreign page."""
+class OwnOrigins:
+    """Refuses handshakes from pages of other origins, another port of the same host included: it has the same cookies.
 
-    def valid_origin(self, parsed_origin: Any) -> bool:
-        return parsed_origin is None or super().valid_origin(parsed_origin)
+    Browsers always send the page's origin, so a handshake without one comes from a program, not a foreign page.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = dict(scope["headers"])
+        origin, host = (headers.get(name, b"").decode("latin-1").lower() for name in (b"origin", b"host"))
+        if b"origin" in headers and not is_own(origin, host):
+            await WebsocketDenier()(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def is_own(origin: str, host: str) -> bool:
+    """As Django decides for a POST: the host that was asked, or an allowed host over HTTPS, behind a proxy."""
+    if origin in settings.CSRF_TRUSTED_ORIGINS:
+        return True
+    try:
+        parts = urlsplit(origin)
+        asked = urlsplit(f"{parts.scheme}://{host}")
+        same = (parts.hostname, parts.port or PORTS[parts.scheme]) == (
+            asked.hostname,
+            asked.port or PORTS[parts.scheme],
+        )
+    except (KeyError, ValueError):  # `null`, or not an address
+        return False
+    name = parts.hostname or ""
+    return same and validate_host(f"[{name}]" if ":" in name else name, settings.ALLOWED_HOSTS)
 
 
 class Handshake:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
-from fleet.redis import connect
+from fleet.redis import connect, drop_unless, value_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 
@@ -55,7 +55,7 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
-    held = codec.decode(ApiKeysValue, connect().get(redis_keys.API_KEYS))
+    held = value_of(ApiKeysValue, redis_keys.API_KEYS)
     wanted = valid_keys()
     if held is not None and replace(held, at=wanted.at) == wanted:
         return False
@@ -65,6 +65,7 @@ def republish() -> bool:
 
 def take_last_uses() -> None:
     """Copy the routers' last-used times of the keys into the database."""
+    drop_unless("hash", redis_keys.API_KEYS_USED)
     uses: Any = connect().hgetall(redis_keys.API_KEYS_USED)
     for raw_id, raw_at in uses.items():
         try:

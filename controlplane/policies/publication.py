@@ -16,7 +16,7 @@ from controlplane.deliveries.rollout import rollout
 from controlplane.policies import selectors
 from controlplane.policies.models import Policy, PolicyVersion
 from fleet.models import Pool
-from fleet.redis import connect, values_of
+from fleet.redis import connect, drop_unless, values_of
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys, staleness
 from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout
@@ -210,6 +210,7 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 def republish_missing() -> list[str]:
     """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools."""
     # Read Redis first: otherwise a pool that was just declared would look undeclared.
+    drop_unless("set", redis_keys.POOLS)
     listed = served_pools()
     wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
     live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}
@@ -239,5 +240,5 @@ def _strays(undeclared: set[str]) -> set[str]:
 def _holds(value: PolicyValue | None, version: PolicyVersion, wanted: Rollout) -> bool:
     if value is None:
         return False
-    known = (value.policy, value.version, value.sha256, value.rollout)
-    return known == (version.policy.name, version.number, version.sha256, wanted)
+    known = (value.policy, value.version, value.sha256, value.rollout, value.document)
+    return known == (version.policy.name, version.number, version.sha256, wanted, version.document)

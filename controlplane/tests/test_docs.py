@@ -12,7 +12,7 @@ from router.tests.contract import every_kind
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
-    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
+    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
     r'|"(WEIR_ROUTER_[A-Z_]+)"'
 )
 INTERNAL = {"DJANGO_SETTINGS_MODULE"}  # not for operators

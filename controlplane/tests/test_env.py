@@ -106,6 +106,19 @@ def test_a_list_that_is_not_set_is_no_list(monkeypatch, given, found):
     assert env.allowed("WEIR_LIST") == found
 
 
+@pytest.mark.parametrize(("given", "found"), [("", 7), ("0", 0), ("31536000", 31_536_000)])
+def test_seconds_are_whole(monkeypatch, given, found):
+    monkeypatch.setenv("WEIR_TIME", given)
+    assert env.seconds("WEIR_TIME", 7) == found
+
+
+@pytest.mark.parametrize("given", ["-1", "1.5", "a year", "9999999999"])
+def test_other_seconds_are_refused(monkeypatch, given):
+    monkeypatch.setenv("WEIR_TIME", given)
+    with pytest.raises(env.BadSetting, match=f"WEIR_TIME={given}: allowed are whole seconds, 0 to 999999999"):
+        env.seconds("WEIR_TIME", 7)
+
+
 def test_folders_are_absolute(monkeypatch):
     monkeypatch.setenv("WEIR_LIST", "/models,/data")
     assert env.folders("WEIR_LIST") == ("/models", "/data")

@@ -1,5 +1,8 @@
 """Processes that start before the database is prepared wait for it."""
 
+import contextlib
+import sqlite3
+
 import pytest
 from django.db import DatabaseError
 from django.db.migrations.recorder import MigrationRecorder
@@ -85,3 +88,25 @@ def test_a_worker_without_its_database_ends_and_says_why(asked, monkeypatch):
     monkeypatch.setattr(migrated, "LIMIT_S", 0.0)
     with pytest.raises(SystemExit, match="weir: the database lacks"):
         worker.wait_for_database()
+
+
+def test_a_database_on_sqlite_is_held_open_so_that_it_can_be_read_on_a_full_disk(tmp_path, monkeypatch):
+    class Sqlite:
+        vendor, settings_dict = "sqlite", {"NAME": tmp_path / "some.sqlite3"}
+
+    with contextlib.closing(sqlite3.connect(Sqlite.settings_dict["NAME"])) as first:
+        first.execute("PRAGMA journal_mode=WAL")
+        first.execute("CREATE TABLE one (x)")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["some.sqlite3"]
+    monkeypatch.setattr(migrated, "connection", Sqlite)
+    with contextlib.closing(migrated.hold_open()):
+        kept = ["some.sqlite3", "some.sqlite3-shm", "some.sqlite3-wal"]
+        assert sorted(each.name for each in tmp_path.iterdir()) == kept
+
+
+def test_another_database_needs_nothing_held(monkeypatch):
+    class Other:
+        vendor = "postgresql"
+
+    monkeypatch.setattr(migrated, "connection", Other)
+    assert migrated.hold_open() is None

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import signal
-import sqlite3
 import sys
 from dataclasses import replace
 
@@ -233,28 +232,6 @@ def test_a_database_that_does_not_answer_has_no_model_and_no_ready_instances(mon
     monkeypatch.setattr(database.selectors, "pool_ready", refuses)
     assert database.served_model() == ""
     assert database.ready_instances("demo") is None
-
-
-def test_a_database_on_sqlite_is_held_open_so_that_it_can_be_read_on_a_full_disk(tmp_path, monkeypatch):
-    class Sqlite:
-        vendor, settings_dict = "sqlite", {"NAME": tmp_path / "some.sqlite3"}
-
-    with contextlib.closing(sqlite3.connect(Sqlite.settings_dict["NAME"])) as first:
-        first.execute("PRAGMA journal_mode=WAL")
-        first.execute("CREATE TABLE one (x)")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["some.sqlite3"]
-    monkeypatch.setattr(database, "connections", {"default": Sqlite})
-    with contextlib.closing(database.hold_open()):
-        kept = ["some.sqlite3", "some.sqlite3-shm", "some.sqlite3-wal"]
-        assert sorted(each.name for each in tmp_path.iterdir()) == kept
-
-
-def test_another_database_needs_nothing_held(monkeypatch):
-    class Other:
-        vendor = "postgresql"
-
-    monkeypatch.setattr(database, "connections", {"default": Other})
-    assert database.hold_open() is None
 
 
 async def test_the_fleet_is_waited_for_while_the_database_does_not_answer(monkeypatch, capsys):

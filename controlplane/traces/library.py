@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import structlog
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
 from controlplane import env
 from controlplane.audit.services import Actor, record
@@ -30,6 +31,7 @@ from controlplane.traces.models import Trace
 from controlplane.traces.summary import summarise
 from controlplane.traces.types import BadTrace, LoadedTrace
 
+log = structlog.get_logger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".csv")
@@ -210,7 +212,11 @@ def _read_in(name: str, path: Path) -> Trace:
         "mtime_ns": about.st_mtime_ns,
         "summary": summarise(trace.requests).as_dict(),
     }
-    return Trace.objects.update_or_create(name=name, defaults=values)[0]
+    try:
+        return Trace.objects.update_or_create(name=name, defaults=values)[0]
+    except DatabaseError as error:  # a full disk: the trace can be read all the same
+        log.warning("trace.summary_lost", trace=name, error=str(error))
+        return Trace(name=name, **values)
 
 
 def _folder_path(name: str) -> Path:

@@ -3,7 +3,6 @@
 weir.py imports it late: that takes half a second, and the servers are started first.
 """
 
-import sqlite3
 from pathlib import Path
 
 from django.conf import settings
@@ -43,20 +42,6 @@ def prepare(options: Options) -> str:
         raise CannotStart(f"database {settings.DATABASES['default']['NAME']}: {error}") from error
     finally:
         connections.close_all()
-
-
-def hold_open() -> sqlite3.Connection | None:
-    """A connection to SQLite that stays open; None with another database.
-
-    While one is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not make them,
-    and could not even read.
-    """
-    database = connections["default"]
-    if database.vendor != "sqlite":
-        return None
-    held = sqlite3.connect(database.settings_dict["NAME"], check_same_thread=False, isolation_level=None)
-    held.execute("SELECT count(*) FROM sqlite_master")  # opens those files
-    return held
 
 
 def _apply_fleet(options: Options) -> None:

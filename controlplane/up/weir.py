@@ -27,7 +27,7 @@ FLEET_PATIENCE_S = 60.0
 class Weir:
     options: Options
     password: str = ""  # of admin, when this start made it
-    held: sqlite3.Connection | None = None  # until this process ends: database.hold_open
+    held: sqlite3.Connection | None = None  # until this process ends: migrated.hold_open
 
     async def prepare(self) -> None:
         """Bring database, administrator, policy and fleet up to date; CannotStart when the database refuses."""
@@ -108,9 +108,10 @@ def _load() -> None:
 
 def _prepare(options: Options) -> tuple[str, sqlite3.Connection | None]:
     _load()
+    from controlplane import migrated
     from controlplane.up import database
 
-    return database.prepare(options), database.hold_open()
+    return database.prepare(options), migrated.hold_open()
 
 
 def _served_model() -> str:

@@ -10,7 +10,7 @@ from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
-from fleet.redis import connect
+from fleet.redis import connect, drop_unless, value_of
 from fleet.snapshot import desired_of_all, observed_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PublishedInstance
@@ -53,15 +53,16 @@ def remove_fleet(pool_name: str) -> None:
 
 
 def _put(pool_name: str, value: FleetValue | None) -> bool:
-    client, key = connect(), redis_keys.fleet_key(pool_name)
-    there = codec.decode(FleetValue, client.get(key))
+    key = redis_keys.fleet_key(pool_name)
+    there = value_of(FleetValue, key)
     if value is None:
         if there is not None:
             remove_fleet(pool_name)
         return False
     if there is not None and replace(there, at=value.at) == value:
         return False
-    pipe = client.pipeline()
+    drop_unless("set", redis_keys.POOLS)
+    pipe = connect().pipeline()
     pipe.set(key, codec.encode(replace(value, at=timezone.now().timestamp())))
     pipe.sadd(redis_keys.POOLS, pool_name)
     pipe.publish(redis_keys.CHANGED, key)

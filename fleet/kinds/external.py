@@ -1,5 +1,8 @@
 """The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it."""
 
+import ipaddress
+import re
+import socket
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +13,10 @@ from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
+
+METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
+METADATA_ADDRESSES = ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")  # of AWS, Alibaba Cloud and Oracle Cloud
+_LEGACY_IPV4 = re.compile(r"[0-9a-fx.]*[0-9a-f]")
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ def wire(spec: ExternalSpec, launch: Launch) -> dict[str, Any]:
 def refuse(spec: ExternalSpec) -> dict[str, str]:
     wrong = [given for given in (*spec.urls, *spec.bootstraps) if not _is_url(given)]
     if wrong or not spec.urls:
-        return {"urls": f"must be http://host:port, one per instance{f'; {wrong[0]} is not' if wrong else ''}"}
+        rule = "must be http://host:port, one per instance, without user info, query or link-local address"
+        return {"urls": f"{rule}{f'; {wrong[0][:200]} is not' if wrong else ''}"}
     if _needs_bootstrap(spec) and len(spec.bootstraps) != len(spec.urls):
         return {"bootstraps": f"must have one URL per instance with {spec.connector}; allowed: {len(spec.urls)}"}
     return {}
@@ -69,9 +77,23 @@ def _needs_bootstrap(spec: ExternalSpec) -> bool:
 def _is_url(given: str) -> bool:
     try:
         parts = urlsplit(given)
-        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
+        plain = parts.scheme == "http" and parts.port != 0 and parts.path in {"", "/"} and given.isprintable()
     except ValueError:
         return False
+    bare = "@" not in parts.netloc and "?" not in given and "#" not in given and " " not in given
+    return plain and bare and bool(parts.hostname) and not _is_metadata(parts.hostname or "")
+
+
+def _is_metadata(host: str) -> bool:
+    """Whether requests would go to the services of the host or its cloud. Private addresses are where engines live."""
+    name = host.rstrip(".").lower()
+    try:
+        packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also 0xa9.254.1 and 2852039166
+        address = ipaddress.IPv4Address(packed) if packed else ipaddress.ip_address(name.partition("%")[0])
+    except (OSError, ValueError):
+        return name in METADATA_NAMES
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified or str(mapped) in METADATA_ADDRESSES
 
 
 EXTERNAL = Kind(

@@ -153,7 +153,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
     ("external", {}, "urls", "must be http://host:port, one per instance"),
-    ("external", {"urls": ["ftp://x"]}, "urls", "must be http://host:port, one per instance; ftp://x is not"),
+    (
+        "external",
+        {"urls": ["ftp://x"]},
+        "urls",
+        "must be http://host:port, one per instance, without user info, query or link",
+    ),
     ("external", {"urls": ["http://x:99999"]}, "urls", "must be http://host:port"),
     ("external", {"urls": ["http://x"], "connector": "mooncake_p2p"}, "bootstraps", "must have one URL per instance"),
 ]

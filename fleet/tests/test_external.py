@@ -13,6 +13,7 @@ import pytest
 from fleet import services
 from fleet.models import Instance, State
 from fleet.node import process as launch
+from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from fleet.tests.world import STANDIN, World
 
 
@@ -67,3 +68,32 @@ def test_out_of_reach_it_is_out_of_routing_and_nobody_kills_it(world: World, eng
     os.kill(pid, signal.SIGCONT)
     world.until_ready(1)
     assert (world.one().epoch, world.one().restarts) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://10.0.0.7:8000", "http://engine.lan", "http://127.0.0.1:8000/", "http://[fd12::7]:8000", "http://cafe:1"],
+)
+def test_engines_live_on_private_addresses(url: str) -> None:
+    assert parse_fleet(document(url)).pools[0].engine["urls"] == [url]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cret@10.0.0.7:8000", "http://@10.0.0.7", "http://10.0.0.7?x=1", "http://10.0.0.7/?", "http://10.0.0.7#a",
+        "http://10.0.0.7:8000/v1", "https://10.0.0.7", "http://10.0.0.7:0", "http:// 10.0.0.7", "http://a\nb", "http://",
+        "http://169.254.169.254", "http://169.254.1.1:80", "http://[fe80::1]:8000", "http://[fe80::1%25eth0]:8000",
+        "http://[::ffff:169.254.169.254]", "http://[fd00:ec2::254]", "http://100.100.100.200", "http://192.0.0.192",
+        "http://metadata.google.internal", "http://METADATA.google.internal.", "http://2852039166", "http://0xa9fea9fe",
+        "http://0xa9.254.43518", "http://0.0.0.0:8000", "http://[::]:8000", "http://224.0.0.1",
+    ],
+)  # fmt: skip
+def test_other_urls_are_refused_with_the_rule(url: str) -> None:
+    with pytest.raises(InvalidFleet) as refused:
+        parse_fleet(document(url))
+    (problem,) = refused.value.problems
+    assert problem.path == "spec.pools[0].engine.urls"
+    assert problem.message.startswith(
+        "must be http://host:port, one per instance, without user info, query or link-local"
+    )

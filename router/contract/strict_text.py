@@ -18,11 +18,31 @@ class UnreadableDocument(ValueError):
 def load_json(text: str) -> Any:
     """UnreadableDocument."""
     try:
-        return json.loads(text, object_pairs_hook=unique_keys)
+        value = json.loads(text, object_pairs_hook=unique_keys)
+        check_depth(value)
+        return value
     except json.JSONDecodeError as error:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
-        raise UnreadableDocument(str(error) or "nested too deeply") from None
+    except RecursionError:
+        raise UnreadableDocument("nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise UnreadableDocument(str(error)) from None
+
+
+def check_depth(value: Any) -> None:
+    """ValueError beyond DEPTH_LIMIT: what is computed from a document recurses into it."""
+    level = [value]
+    for _ in range(DEPTH_LIMIT + 1):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def unique_keys(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, Any]:

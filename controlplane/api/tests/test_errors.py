@@ -119,3 +119,14 @@ def test_a_database_that_is_away_is_503(ci, monkeypatch):
 def test_a_request_id_that_could_spoil_a_log_is_replaced(db, client, given):
     answer = client.get("/healthz", headers={"X-Request-ID": given})
     assert len(answer.headers["X-Request-ID"]) == 32
+
+
+@pytest.mark.parametrize("depth", [51, 254, 600, 5000])
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_deep_nesting_is_a_problem_of_the_body(ci, policy, depth, opened, closed):
+    body = opened * depth + "1" + closed * depth
+    headers = {"Authorization": f"Bearer {ci.token}"}
+    for method, path in (("PUT", "/fleet"), ("POST", "/experiments"), ("PATCH", "/policies/default/draft")):
+        answer = ci._client.generic(method, f"/api/v1{path}", body, "application/json", headers=headers)
+        assert (answer.status_code, answer.json()["status"]) == (400, 400), (path, answer.content)
+        assert "nested" in answer.json()["detail"]

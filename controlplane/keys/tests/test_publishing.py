@@ -84,3 +84,21 @@ def test_last_uses_are_taken_up_once_a_minute(live_redis):
     publishing.take_last_uses()
     row.refresh_from_db()
     assert row.last_used_at == first
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda redis, key: redis.set(key, "garbage"), lambda redis, key: redis.rpush(key, "x")]
+)
+def test_a_spoilt_value_is_written_again(live_redis, spoil):
+    _, secret = make()
+    live_redis.delete(redis_keys.API_KEYS)
+    spoil(live_redis, redis_keys.API_KEYS)
+    assert publishing.republish()
+    assert published(live_redis).holder(secret.encode()) is not None
+    assert not publishing.republish()
+
+
+def test_last_uses_of_another_type_are_dropped(live_redis):
+    live_redis.set(redis_keys.API_KEYS_USED, "garbage")
+    publishing.take_last_uses()
+    assert not live_redis.exists(redis_keys.API_KEYS_USED)

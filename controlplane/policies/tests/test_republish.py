@@ -53,6 +53,24 @@ def test_a_value_that_is_not_the_versions_is_replaced(policy, pool, live_redis, 
     assert held(live_redis) == 1
 
 
+def test_a_document_changed_in_redis_is_replaced(policy, pool, live_redis):
+    services.republish_missing()
+    key = redis_keys.policy_key("demo")
+    live_redis.set(key, live_redis.get(key).replace(b'"heavy_new_tokens":', b'"heavy_new_tokens":1'))
+    assert services.republish_missing() == ["demo"]
+    assert services.republish_missing() == []
+
+
+@pytest.mark.parametrize("key", [redis_keys.policy_key("demo"), redis_keys.POOLS])
+def test_a_key_of_another_type_is_replaced(policy, pool, live_redis, key):
+    services.republish_missing()
+    live_redis.delete(key)
+    live_redis.rpush(key, "garbage")
+    assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 1
+    assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
+
+
 def test_a_pool_that_changes_its_policy_gets_the_other_one(policy, pool, live_redis):
     services.republish_missing()
     services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")

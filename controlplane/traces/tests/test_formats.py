@@ -172,7 +172,7 @@ SPARSE = list(range(0, 10_000, 2))  # a run of its own for each block
     ("line", "path"),
     [
         (mooncake_line(input_length=len(SPARSE) * 512, hash_ids=SPARSE), "line 1, hash_ids"),
-        (agent_line(input_length=64, runs=[[n, 0] for n in SPARSE]), "line 1, runs"),
+        (agent_line(input_length=64, runs=[[0, 1], *([n, 0] for n in SPARSE)]), "line 1, runs"),
     ],
 )
 def test_a_request_of_very_many_runs_is_refused(line, path):
