@@ -67,6 +67,7 @@ def ensure_token_file(user: User) -> Path:
     if path.exists():
         held = ApiToken.objects.filter(sha256=digest(path.read_text().strip()), user=user).first()
         if held is not None and held.is_usable(timezone.now()):
+            _widen(held)
             path.chmod(0o600)
             return path
     _, token = create_token(user, LOCAL_TOKEN, SCOPES, SYSTEM)
@@ -77,6 +78,14 @@ def ensure_token_file(user: User) -> Path:
         file.write(token + "\n")
     made.replace(path)
     return path
+
+
+def _widen(token: ApiToken) -> None:
+    """A newer version of Weir may have scopes that the token of this machine's scripts lacks."""
+    scopes = sorted(SCOPES)
+    if token.scopes != scopes and ApiToken.objects.filter(pk=token.pk).update(scopes=scopes):
+        before, after = {"scopes": token.scopes}, {"scopes": scopes}
+        audit.record(SYSTEM, "token.widen", f"token {token.name} ({token.user.username})", "", before, after)
 
 
 # Users

@@ -15,7 +15,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError, Valida
 from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe_errors
 from controlplane.api.problems import ApiProblem, response
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.conflicts import disputes
 from router.contract.problem import Problem
@@ -137,7 +137,7 @@ def install(api: NinjaAPI) -> None:
         ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
         policy_errors.PolicyInvalid: from_refusal,
-        InvalidChannel: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
+        InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
         policy_errors.NoSuchPolicy: lambda error: ApiProblem(404, detail=str(error)),
         InvalidFields: from_validation,
         AuthenticationError: unauthenticated,

@@ -31,6 +31,7 @@ def live(request: HttpRequest) -> HttpResponse:
     pool = asked_pool(request, frame)
     context = {
         "snapshot": snapshot,
+        "may_note": can_operate(request.user),
         "settings": {
             "seconds": seconds,
             "pool": pool,

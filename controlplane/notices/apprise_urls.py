@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from controlplane.notices import addresses
-from controlplane.notices.errors import InvalidChannel, Unsendable
+from controlplane.notices.errors import InvalidInput, Unsendable
 
 # These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
@@ -19,16 +19,16 @@ URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Raises InvalidChannel, which does not repeat the URL: it holds tokens."""
+    """Raises InvalidInput, which does not repeat the URL: it holds tokens."""
     scheme = url.partition("://")[0].lower()
     if len(url) > URL_MAX or "://" not in url or not url.isprintable():
-        raise InvalidChannel("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
+        raise InvalidInput("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
     if scheme.rstrip("s") in REFUSED or scheme in REFUSED:
-        raise InvalidChannel("url", None, f"{scheme}:// is not allowed", "use a webhook to post to an address")
+        raise InvalidInput("url", None, f"{scheme}:// is not allowed", "use a webhook to post to an address")
     if not is_installed():
-        raise InvalidChannel("kind", "apprise", MISSING)
+        raise InvalidInput("kind", "apprise", MISSING)
     if _load().Apprise.instantiate(url, suppress_exceptions=True) is None:
-        raise InvalidChannel("url", None, "Apprise does not understand this URL", "see appriseit.com/services")
+        raise InvalidInput("url", None, "Apprise does not understand this URL", "see appriseit.com/services")
 
 
 def is_installed() -> bool:

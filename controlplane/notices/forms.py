@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, EVERY, choices
 from controlplane.notices.models import Kind
 from controlplane.notices.services import NAME_MAX, Terms
@@ -34,7 +34,7 @@ class ChannelForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields["events"].choices = event_choices()  # type: ignore[attr-defined]
 
-    def refuse(self, error: InvalidChannel) -> None:
+    def refuse(self, error: InvalidInput) -> None:
         """Show a refusal of the service beside its field."""
         path = error.problem.path.partition(".")[0]
         self.add_error(path if path in self.fields else None, f"{str(error)[:1].upper()}{str(error)[1:]}.")

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.notices import apprise_urls, display, signing, webhook_urls
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, TEST, choices, matches
 from controlplane.notices.models import Channel, Kind, Notice, Status
 from fleet.events import announce, record_pool
@@ -51,7 +51,7 @@ def write_note(pool: Pool, text: str, actor: Actor) -> None:
     """A person's note: in the pool's history, as a mark on the charts, and to the channels."""
     text = text.strip()
     if not 0 < len(text) <= NOTE_MAX:
-        raise InvalidChannel(
+        raise InvalidInput(
             "text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters"
         )
     record_pool(pool, "note", text, actor.name[:150])
@@ -73,9 +73,9 @@ class Terms:
 
 
 def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]:
-    """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidChannel."""
+    """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidInput."""
     if kind not in Kind.values:
-        raise InvalidChannel("kind", kind, "unknown kind of channel", ", ".join(Kind.values))
+        raise InvalidInput("kind", kind, "unknown kind of channel", ", ".join(Kind.values))
     values = _checked(kind, terms)
     secret = signing.new_secret() if kind == Kind.WEBHOOK else ""
     with _name_free(terms.name), transaction.atomic():
@@ -85,7 +85,7 @@ def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]
 
 
 def change_channel(row: Channel, changes: dict[str, Any], actor: Actor) -> Channel:
-    """`changes`: some of name, url, events, enabled. Raises InvalidChannel. An unchanged URL is not checked again."""
+    """`changes`: some of name, url, events, enabled. Raises InvalidInput. An unchanged URL is not checked again."""
     before = _audited(row)
     terms = Terms(**{name: changes.get(name, getattr(row, name)) for name in Terms.__slots__})
     values = _checked(row.kind, terms, url_changed="url" in changes)
@@ -109,7 +109,7 @@ def _give_up(row: Channel) -> None:
 def rotate_secret(row: Channel, actor: Actor) -> str:
     """A new secret, shown once. For a day both sign, so that the receiver can change over."""
     if row.kind != Kind.WEBHOOK:
-        raise InvalidChannel("", row.name, "only webhooks have a secret")
+        raise InvalidInput("", row.name, "only webhooks have a secret")
     row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
     row.save(update_fields=["secret", "old_secret", "rotated_until"])
     audit.record(actor, "channel.rotate", f"channel {row.name}")
@@ -138,7 +138,7 @@ def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
 def _checked(kind: str, terms: Terms, *, url_changed: bool = True) -> dict[str, Any]:
     name = terms.name.strip()
     if not 0 < len(name) <= NAME_MAX:
-        raise InvalidChannel("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
+        raise InvalidInput("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
     if url_changed:
         check = webhook_urls.check if kind == Kind.WEBHOOK else apprise_urls.check
         check(terms.url)
@@ -148,20 +148,20 @@ def _checked(kind: str, terms: Terms, *, url_changed: bool = True) -> dict[str, 
 def _checked_events(events: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(events))
     if not wanted:
-        raise InvalidChannel("events", [], "a channel needs at least one event", ", ".join(choices()))
+        raise InvalidInput("events", [], "a channel needs at least one event", ", ".join(choices()))
     for i, event in enumerate(wanted):
         if event not in choices():
-            raise InvalidChannel(f"events.{i}", event, "unknown event", ", ".join(choices()))
+            raise InvalidInput(f"events.{i}", event, "unknown event", ", ".join(choices()))
     return wanted
 
 
 @contextlib.contextmanager
 def _name_free(name: str) -> Iterator[None]:
-    """Turn the database's unique constraint on names into an InvalidChannel."""
+    """Turn the database's unique constraint on names into an InvalidInput."""
     try:
         yield
     except IntegrityError:
-        raise InvalidChannel("name", name, "a channel of that name exists already") from None
+        raise InvalidInput("name", name, "a channel of that name exists already") from None
 
 
 def _audited(row: Channel) -> dict[str, Any]:

@@ -3,6 +3,7 @@ from django.urls import path
 from controlplane.notices import views
 
 urlpatterns = [
+    path("notes/", views.note, name="write-note"),
     path("channels/", views.channels, name="channels"),
     path("channels/<int:pk>", views.channel, name="channel"),
     path("channels/<int:pk>/test", views.test, name="test-channel"),

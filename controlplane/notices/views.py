@@ -1,4 +1,4 @@
-"""The Notices pages, for administrators: channels and what they were sent."""
+"""The Notices pages, for administrators: channels and what they were sent. Notes of operators."""
 
 from typing import Any
 
@@ -7,13 +7,30 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.accounts.decorators import admin_required
+from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.display import masked_url
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.forms import ChangeChannelForm, NewChannelForm
 from controlplane.notices.models import Channel
+from fleet.models import Pool
+
+
+@operator_required
+@require_POST
+def note(request: HttpRequest) -> HttpResponse:
+    """From the form on Live."""
+    pool = Pool.objects.filter(name=request.POST.get("pool", "")[:63], ephemeral_owner="").first()
+    try:
+        if pool is None:
+            raise InvalidInput("pool", None, "there is no such pool")
+        services.write_note(pool, request.POST.get("text", ""), actor_of(request))
+    except InvalidInput as error:
+        messages.error(request, f"Not written: {error}.")
+    else:
+        messages.success(request, "The note is on the charts.")
+    return redirect("live")
 
 
 @admin_required
@@ -26,7 +43,7 @@ def channels(request: HttpRequest) -> HttpResponse:
         return _list(request, form)
     try:
         row, secret = services.create_channel(form.cleaned_data["kind"], form.terms(), actor_of(request))
-    except InvalidChannel as error:
+    except InvalidInput as error:
         form.refuse(error)
         return _list(request, form)
     # No redirect: the secret must not pass through the session.
@@ -48,7 +65,7 @@ def channel(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid():
         try:
             services.change_channel(row, form.changes(), actor_of(request))
-        except InvalidChannel as error:
+        except InvalidInput as error:
             form.refuse(error)
         else:
             messages.success(request, f"Channel {row.name} saved.")
@@ -85,7 +102,7 @@ def rotate(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Channel, pk=pk)
     try:
         secret = services.rotate_secret(row, actor_of(request))
-    except InvalidChannel as error:
+    except InvalidInput as error:
         messages.error(request, f"Not rotated: {error}.")
         return redirect("channel", pk=pk)
     return _one(request, row, _filled(row), issued={"name": row.name, "secret": secret})

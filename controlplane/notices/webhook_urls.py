@@ -5,13 +5,13 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from controlplane.notices.addresses import SETTING, literal, may_reach
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 
 URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Raises InvalidChannel, which does not repeat the URL: it may hold a token."""
+    """Raises InvalidInput, which does not repeat the URL: it may hold a token."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -28,5 +28,5 @@ def check(url: str) -> None:
         raise _invalid(f"leads to {address}, which is not public; {SETTING} may allow its network")
 
 
-def _invalid(message: str) -> InvalidChannel:
-    return InvalidChannel("url", None, message, "https://HOST/PATH")
+def _invalid(message: str) -> InvalidInput:
+    return InvalidInput("url", None, message, "https://HOST/PATH")

@@ -6,8 +6,9 @@ from django.contrib.auth.models import User
 
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.services import ensure_admin
+from controlplane.audit.models import AuditEntry
 from controlplane.env import BadSetting
-from controlplane.permissions import role_of
+from controlplane.permissions import SCOPES, role_of
 from controlplane.testing import ApiCaller
 from controlplane.up import CannotStart
 from controlplane.up.database import prepare
@@ -87,3 +88,14 @@ def test_a_token_that_no_longer_works_is_replaced():
     second = ensure_admin().token_path.read_text()
     assert second != first
     assert ApiCaller(second.strip()).get("/policies").status_code == 200
+
+
+def test_a_token_of_an_older_version_gets_the_new_scopes():
+    first = ensure_admin().token_path.read_text()
+    ApiToken.objects.update(scopes=["policy:read"])
+    assert ensure_admin().token_path.read_text() == first
+    assert ApiToken.objects.get().scopes == sorted(SCOPES)
+    entry = AuditEntry.objects.get(action="token.widen")
+    assert (entry.before, entry.after) == ({"scopes": ["policy:read"]}, {"scopes": sorted(SCOPES)})
+    ensure_admin()
+    assert AuditEntry.objects.filter(action="token.widen").count() == 1

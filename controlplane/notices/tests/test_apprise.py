@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.notices import apprise_urls, services, step
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.models import Notice, Status
 from controlplane.notices.services import Terms
 from controlplane.notices.tests.conftest import ADA
@@ -81,7 +81,7 @@ def test_a_refusal_is_retried(db, apprise, monkeypatch) -> None:
 
 
 def test_without_the_package_a_channel_is_refused_with_the_command(db, without) -> None:
-    with pytest.raises(InvalidChannel, match=r"not installed: pip install .+requirements-notices\.txt") as raised:
+    with pytest.raises(InvalidInput, match=r"not installed: pip install .+requirements-notices\.txt") as raised:
         make()
     assert raised.value.problem.path == "kind"
 
@@ -94,13 +94,13 @@ def test_a_worker_without_the_package_says_so_in_the_outcome(db, apprise, monkey
 
 @pytest.mark.parametrize("scheme", ["json", "jsons", "xml", "XMLS", "form", "forms", "dbus", "syslog", "windows"])
 def test_what_a_webhook_does_better_or_acts_on_this_machine_is_refused(db, apprise, scheme) -> None:
-    with pytest.raises(InvalidChannel, match="is not allowed"):
+    with pytest.raises(InvalidInput, match="is not allowed"):
         make(f"{scheme}://localhost/s3cret")
 
 
 @pytest.mark.parametrize("url", ["s3cret", "", "nonsense://s3cret", "slack://s3cret\n", "slack://" + "x" * 2000])
 def test_a_url_that_apprise_cannot_read_is_not_repeated(db, apprise, url) -> None:
-    with pytest.raises(InvalidChannel) as raised:
+    with pytest.raises(InvalidInput) as raised:
         make(url)
     assert raised.value.problem.path == "url"
     assert "s3cret" not in str(raised.value)

@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.notices import display, services
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.models import Channel
 from controlplane.notices.services import Terms
 from controlplane.notices.tests.conftest import ADA
@@ -60,7 +60,7 @@ def test_a_url_is_shown_without_what_may_be_a_token(url, shown) -> None:
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> None:
-    with pytest.raises(InvalidChannel) as raised:
+    with pytest.raises(InvalidInput) as raised:
         services.create_channel("webhook", Terms(name="x", url=url), ADA)
     assert raised.value.problem.path == "url"
     assert "s3cret" not in str(raised.value)
@@ -81,7 +81,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> N
 )
 def test_bad_terms_are_named(make_channel, kind, terms, path) -> None:
     make_channel("taken")
-    with pytest.raises(InvalidChannel) as raised:
+    with pytest.raises(InvalidInput) as raised:
         services.create_channel(kind, Terms(**{"name": "x", "url": URL, **terms}), ADA)
     assert raised.value.problem.path == path
     assert Channel.objects.count() == 1
@@ -89,5 +89,5 @@ def test_bad_terms_are_named(make_channel, kind, terms, path) -> None:
 
 def test_only_webhooks_have_a_secret(db) -> None:
     row = Channel.objects.create(name="chat", kind="apprise", url="slack://x")
-    with pytest.raises(InvalidChannel, match="only webhooks"):
+    with pytest.raises(InvalidInput, match="only webhooks"):
         services.rotate_secret(row, ADA)

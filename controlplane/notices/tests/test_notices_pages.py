@@ -5,8 +5,10 @@ import re
 import pytest
 from django.utils import timezone
 
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.notices import services, step
 from controlplane.notices.models import Channel, Notice
+from fleet.models import InstanceEvent, Pool
 
 URL = "https://hooks.example.com/s3cret"
 SECRET = rb"whsec_[\w+/=]{44}"
@@ -109,3 +111,38 @@ def test_the_page_is_in_the_menu_of_administrators(ada_client, otto_client) -> N
         True,
         False,
     ]
+
+
+# Notes, from Live
+
+
+def test_an_operator_writes_a_note_on_live(otto_client, live_redis) -> None:
+    FakeFleet(live_redis, size=1).write()
+    Pool.objects.create(name="demo")
+    assert b"Write note" in otto_client.get("/live").content
+    page = otto_client.post("/notes/", {"pool": "demo", "text": "switch 3 is replaced"}, follow=True)
+    assert b"The note is on the charts" in page.content
+    assert InstanceEvent.objects.get().text == "switch 3 is replaced"
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"pool": "gone", "text": "x"}, b"there is no such pool"),
+        ({"pool": "demo", "text": " "}, b"1 to 500 characters"),
+        ({}, b"no such pool"),
+    ],
+)
+def test_a_note_that_cannot_be_written_says_why(otto_client, form, said) -> None:
+    Pool.objects.create(name="demo")
+    page = otto_client.post("/notes/", form, follow=True)
+    assert b"Not written: " in page.content
+    assert said in page.content
+    assert not InstanceEvent.objects.exists()
+
+
+def test_a_viewer_writes_none_and_sees_no_form(vera_client, live_redis) -> None:
+    FakeFleet(live_redis, size=1).write()
+    Pool.objects.create(name="demo")
+    assert b"Write note" not in vera_client.get("/live").content
+    assert vera_client.post("/notes/", {"pool": "demo", "text": "x"}).status_code == 403

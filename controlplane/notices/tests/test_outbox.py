@@ -5,7 +5,7 @@ from django.db import transaction
 
 from controlplane.audit.services import Actor
 from controlplane.notices import services
-from controlplane.notices.errors import InvalidChannel
+from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, choices, matches
 from controlplane.notices.models import Notice
 from fleet.models import InstanceEvent, Pool
@@ -88,5 +88,5 @@ def test_a_note_is_in_the_pools_history_on_the_charts_and_in_the_outbox(make_cha
 
 @pytest.mark.parametrize("text", ["", "   ", "x" * 501])
 def test_a_note_has_words_and_an_end(db, text) -> None:
-    with pytest.raises(InvalidChannel, match="1 to 500 characters"):
+    with pytest.raises(InvalidInput, match="1 to 500 characters"):
         services.write_note(Pool.objects.create(name="chat"), text, OTTO)
