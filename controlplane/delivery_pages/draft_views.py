@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
@@ -78,7 +79,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     except PermissionDenied as error:
         return _again(request, draft, base, typed, {"said": [f"{error}."]}, 403)
     except PolicyInvalid as error:
-        return _again(request, draft, base, typed, _problems(typed, error), 422)
+        return _again(request, draft, base, typed, _problems(typed, _with_plan(policy, typed, error)), 422)
     word, _ = WORDS[State(made.state)]
     messages.success(request, f"{made.candidate.label} is proposed: {word}.")
     return redirect("delivery", number=made.pk)
@@ -113,6 +114,16 @@ def _conflict(
     if error.kind == "live" and error.base is not None:
         return conflicts.page(request, draft.policy, error, error.base)
     return _again(request, draft, base, typed, {"said": [f"{error}."]}, 409)
+
+
+def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> PolicyInvalid:
+    """A reason that is refused comes with the problems of the plan, which are looked for after it."""
+    try:
+        services.check_plan(policy, typed.plan, timezone.now())
+    except PolicyInvalid as of_plan:
+        rest = (each for each in error.errors if each not in of_plan.errors)
+        return PolicyInvalid(str(error), (*rest, *of_plan.errors))
+    return error
 
 
 def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> dict[str, Any]:

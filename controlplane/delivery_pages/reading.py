@@ -39,6 +39,8 @@ def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Fact
         clock_s=(now - since).total_seconds() if since else clock_s(delivery, now),
         now=now.timestamp(),
         why=delivery.why,
+        what=delivery.what,
+        by=delivery.by,
         undecided=undecided(findings),
         holds=tuple(hold["text"] for hold in delivery.holds),
         approvals_missing=max(0, plan.approvals_needed - delivery.approvals.count()),
@@ -55,11 +57,11 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Of the step in force: each step starts its figures anew. Of an ended delivery the last one."""
+    """Of the step in force: each step starts its figures anew. Of an ended delivery what it ended with."""
+    if delivery.state in (State.DELIVERED, State.FINISHED):  # what the bake looked at says less than the last step
+        return delivery.looks.filter(state=State.STEP).first()
     look = delivery.looks.first()
-    if look is None or not delivery.is_open or look.step == delivery.step:
-        return look
-    return None
+    return look if look is None or not delivery.is_open or look.step == delivery.step else None
 
 
 def shown_of(delivery: Delivery, now: datetime) -> Shown:

@@ -33,6 +33,7 @@ METRICS: Mapping[str, str] = {
     "pool.errors_share": "errors of the pool",
     "pool.refused_share": "refusals of the pool",
 }
+CHECKS = ("breaker", "arms", "tallies", "routers")
 VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "fail": ("fails", "failed"),
     "fine": ("fine", "done"),
@@ -73,7 +74,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     """One sentence above the table."""
     failed = [name(each) for each in findings if each["verdict"] == "fail"]
     if failed:
-        return f"{_capital(listed(failed))} {'fails' if len(failed) == 1 else 'fail'}."
+        return f"Failed: {listed(failed)}."
     fine = [name(each) for each in findings if each["needed"] and each["verdict"] == "fine"]
     waits = undecided(findings)
     parts = [_are(names, word) for names, word in ((fine, "fine"), (list(waits), "not decided yet")) if names]
@@ -90,7 +91,14 @@ def _capital(text: str) -> str:
 
 def rows(findings: Sequence[Finding]) -> tuple[EvidenceRow, ...]:
     several = len({each.get("pool", "") for each in findings}) > 1
-    return tuple(_row(each, several) for each in findings)
+    return tuple(_row(each, several) for each in sorted(findings, key=_rank))
+
+
+def _rank(finding: Finding) -> int:
+    """What fails, then what must be fine, then what can only fail, then what checks the sums themselves."""
+    if finding["verdict"] in ("fail", "error"):
+        return 0
+    return 1 if finding["needed"] else 3 if finding["metric"] in CHECKS else 2
 
 
 def _title(finding: Finding) -> str:

@@ -18,6 +18,8 @@ class Facts:
     clock_s: float = 0.0  # of the step; of the state while baking
     now: float = 0.0  # Unix seconds
     why: str = ""  # the sentence of the last transition
+    what: str = ""  # the last transition
+    by: str = ""  # its actor
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0

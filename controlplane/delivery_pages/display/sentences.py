@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
-from controlplane.deliveries.states import CARRIES, State
+from controlplane.deliveries.states import CARRIES, State, What
 from controlplane.delivery_pages.display.durations import words
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
@@ -178,3 +178,18 @@ def stopping(facts: Facts) -> str:
     if facts.state in CARRIES:
         return f"Abort gives every request back to {facts.base} within a second."
     return "Abort ends it before any request is affected."
+
+
+ENDED_BY: Mapping[str, str] = {
+    What.FAIL: "A guard stopped it",
+    What.TRIP: "A router stopped it",
+    What.GIVE_UP: "It was paused for too long",
+    What.OVERTAKE: "Another publication ended it",
+}
+
+
+def ended(facts: Facts) -> str:
+    """Who or what ended it, and why."""
+    cause = ENDED_BY.get(facts.what, f"By {facts.by}" if facts.by else "")
+    why = facts.why or "no reason was given"
+    return f"{cause}: {why}" if cause else why

@@ -54,7 +54,7 @@ def test_abort_is_one_press_and_the_reason_may_follow(otto_client, running):
     assert press(otto_client, running, "abort").status_code == 302
     assert running.state == State.ABORTED
     shown = page(otto_client, running)
-    assert "No reason was given." in shown
+    assert "By otto: no reason was given" in shown
     assert "Add the reason" in shown
     assert press(otto_client, running, "explain", reason="heavy requests looked slow").status_code == 302
     assert "heavy requests looked slow" in page(otto_client, running)

@@ -45,7 +45,7 @@ def test_several_pools_are_told_apart():
 def test_the_verdict_names_what_fails_first():
     fine, open_, failed = finding(verdict="fine"), finding("tpot", "warm"), finding(verdict="fail")
     assert evidence.verdict([fine, open_]) == "Nothing fails; heavy TTFT is fine; warm TPOT is not decided yet."
-    assert evidence.verdict([open_, failed]) == "Heavy TTFT fails."
+    assert evidence.verdict([open_, failed]) == "Failed: heavy TTFT."
     assert evidence.verdict([]) == ""
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
 
@@ -93,7 +93,9 @@ def test_what_keeps_it_from_going_on_is_a_notice():
     assert presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice == "Paused: otto looks into it"
     assert presentation.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
     assert "asks whether to go on" in presentation.shown(facts(State.WAITING)).notice
-    assert presentation.shown(facts(State.ABORTED)).why == "No reason was given."
+    assert presentation.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
+    failed = facts(State.ABORTED, what="fail", by="judge", why="warm TTFT × 4")
+    assert presentation.shown(failed).why == "A guard stopped it: warm TTFT × 4"
     assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.Bar("100", "100 %", "0 %")
     assert presentation.shown(facts(State.READY)).progress == "not started"
     assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"
@@ -112,3 +114,13 @@ def test_what_keeps_it_from_going_on_is_a_notice():
 def test_levels_are_shown_in_their_unit(metric, more, shown):
     row = evidence.rows([finding(metric, "", **{"lower": 0.01, "needed": False, **more})])[0]
     assert (row.title, row.estimate, row.interval, row.limits) == shown
+
+
+def test_what_fails_comes_first_and_checks_of_the_sums_last():
+    found = [finding("arms", "", needed=False), finding("slow"), finding("tpot"), finding("errors", verdict="fail")]
+    assert [row.title for row in evidence.rows(found)] == [
+        "heavy errors",
+        "heavy TPOT",
+        "heavy slow requests",
+        "Size of the candidate's share",
+    ]

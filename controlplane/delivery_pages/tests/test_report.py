@@ -1,0 +1,94 @@
+"""Live and the wall read deliveries as lines from Redis: the open ones, and aborts for ten minutes."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.dashboard import attention, page
+from controlplane.dashboard.frames import Inputs, build_frame
+from controlplane.deliveries.models import Delivery, Look
+from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.states import By, What
+from controlplane.deliveries.tests.conftest import OTTO, WHY
+from controlplane.delivery_pages import tasks
+from controlplane.delivery_pages.report import report, shown
+from controlplane.delivery_pages.tests.values import finding
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryLines
+from router.contract.redis.published import FleetValue
+
+
+@pytest.fixture
+def running(live_redis, pool, delivery):
+    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.PASS, By.JUDGE)):
+        delivery = move(delivery, Move(what, by, OTTO, WHY))
+    Look.objects.create(delivery=delivery, state="step", step=1, generation=delivery.generation, findings=[finding()])
+    return delivery
+
+
+@pytest.fixture
+def delivery(pool, policy):
+    from controlplane.deliveries.tests.conftest import proposed
+
+    return proposed(policy)
+
+
+def test_the_line_is_in_redis_and_expires(live_redis, running):
+    tasks.report_deliveries()
+    found = codec.decode(DeliveryLines, live_redis.get(redis_keys.DELIVERIES))
+    assert found is not None
+    line = found.lines[0]
+    assert (line.base, line.candidate, line.step, line.figure) == (
+        "v1",
+        "v2",
+        "canary 5 %",
+        "heavy × 1.04 (0.97–1.12)",
+    )
+    assert 0 < live_redis.ttl(redis_keys.DELIVERIES) <= redis_keys.DELIVERIES_TTL_S
+
+
+def frame(value):
+    fleets = {"demo": FleetValue(pool="demo", model="m", at=time.time(), instances=())}
+    return build_frame(time.time(), Inputs(fleets=fleets, deliveries=value.lines))
+
+
+def test_the_frame_has_its_text(running):
+    assert frame(report(timezone.now()))["deliveries"][0]["text"] == ("v1 → v2 canary 5 % · heavy × 1.04 (0.97–1.12)")
+
+
+def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
+    move(running, Move(What.FAIL, By.JUDGE, why="heavy TTFT × 2"))
+    now = timezone.now()
+    found = frame(report(now))
+    assert found["deliveries"][0]["text"].startswith("v1 → v2 aborted")
+    items = [item for item in found["attention"] if item["rule"] == "delivery_waits"]
+    assert [(item["severity"], item["reason"]) for item in items] == [(3, "delivery aborted: heavy TTFT × 2")]
+    assert shown(now + timedelta(minutes=9))
+    assert not shown(now + timedelta(minutes=11))
+
+
+def test_what_ended_otherwise_stays_for_two_minutes(running):
+    Delivery.objects.filter(pk=running.pk).update(state="withdrawn", ended_at=timezone.now())
+    assert shown(timezone.now() + timedelta(minutes=1))
+    assert not shown(timezone.now() + timedelta(minutes=3))
+
+
+def test_a_pause_needs_attention_and_a_running_step_does_not(running):
+    assert not list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
+    move(running, Move(What.PAUSE, By.PERSON, OTTO))
+    found = list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
+    assert found == [(2, "default v1 → v2", "delivery paused", f"/deliveries/{running.pk}/")]
+
+
+def test_deliveries_of_other_pools_are_left_out(running):
+    value = report(timezone.now())
+    found = build_frame(time.time(), Inputs(deliveries=value.lines))
+    assert found["deliveries"] == []
+
+
+def test_the_page_puts_the_line_below_its_policy(running):
+    built = frame(report(timezone.now()))
+    built["policies"] = {"demo": {"policy": "default", "version": 1}}
+    assert [line["delivery"] for line in page.policies(built, "")[0]["deliveries"]] == [running.pk]
