@@ -134,7 +134,7 @@ def delivery_waits(now: float, frame: Json) -> Iterator[Found]:
     """Ended ones are in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
-            reason = f"delivery {line['word']}: {line['why']}" if line["why"] else f"delivery {line['word']}"
+            reason = f"{line['word']}: {line['why']}" if line["why"] else line["word"]
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
             yield DELIVERY_SEVERITY[line["state"]], subject, reason, f"/deliveries/{line['delivery']}/"
 

@@ -159,7 +159,9 @@ def _again(
     context = _context(request, draft, base, sent)
     context |= {"json": request.POST.get("json", ""), "use_json": bool(request.POST.get("use_json")), **problems}
     context["etag"] = request.POST.get("etag", "")
-    context["error_links"] = [(name.replace(".", "-"), text) for name, text in context["errors"].items()]
+    context["error_links"] = [
+        (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in context["errors"].items()
+    ]
     return render(request, "deliveries/deliver.html", context, status=status)
 
 

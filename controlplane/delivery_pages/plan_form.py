@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.deliveries.plan import CLASSES, COMPARISONS, COUNTS, POOL_METRICS
+from controlplane.deliveries.plan import CLASSES, COMPARISONS, COUNTS, NEEDED, POOL_METRICS
 from controlplane.delivery_pages.display.durations import parse as seconds_of
 from controlplane.delivery_pages.display.durations import words
 from router.contract.problem import Problem
@@ -177,6 +177,13 @@ def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
             return fields[path]
         path = re.sub(r"(\.[^.\[\]]*|\[\d+\])$|^[^.\[\]]+$", "", path)
     return None
+
+
+def label_of(name: str) -> str:
+    """canary1.share as "Canary 1, share", for the summary of what is wrong."""
+    part, _, field = re.sub(r"(\d+)", r" \1", name).partition(".")
+    part = part.upper() if part in NEEDED else part.capitalize()
+    return f"{part}, {field}" if field else part
 
 
 # Showing a plan

@@ -98,3 +98,11 @@ def test_a_problem_without_a_field_keeps_its_path():
         {},
         ["alpha: must be a number in range; allowed: 0.0001 to 0.1"],
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("canary1.share", "Canary 1, share"), ("ttft.worse", "TTFT, worse"), ("approvals", "Approvals")],
+)
+def test_the_summary_names_the_field(name, label):
+    assert plan_form.label_of(name) == label

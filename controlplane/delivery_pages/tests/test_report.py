@@ -64,7 +64,7 @@ def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
     found = frame(report(now))
     assert found["deliveries"][0]["text"].startswith("v1 → v2 aborted")
     items = [item for item in found["attention"] if item["rule"] == "delivery_waits"]
-    assert [(item["severity"], item["reason"]) for item in items] == [(3, "delivery aborted: heavy TTFT × 2")]
+    assert [(item["severity"], item["reason"]) for item in items] == [(3, "aborted: heavy TTFT × 2")]
     assert shown(now + timedelta(minutes=9))
     assert not shown(now + timedelta(minutes=11))
 
@@ -79,7 +79,7 @@ def test_a_pause_needs_attention_and_a_running_step_does_not(running):
     assert not list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
     move(running, Move(What.PAUSE, By.PERSON, OTTO))
     found = list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
-    assert found == [(2, "default v1 → v2", "delivery paused", f"/deliveries/{running.pk}/")]
+    assert found == [(2, "default v1 → v2", "paused", f"/deliveries/{running.pk}/")]
 
 
 def test_deliveries_of_other_pools_are_left_out(running):
