@@ -79,7 +79,7 @@ class HttpProtocol(asyncio.Protocol):
         self._limits.stop()
         self._waiting.clear()
         if self._running is not None:
-            self._running.client_left()
+            self._abandon(self._running)
         del self._parser  # it refers to this object
 
     def data_received(self, data: bytes) -> None:
@@ -223,6 +223,11 @@ class HttpProtocol(asyncio.Protocol):
         task = exchange.task = self._server.loop.create_task(exchange.run(tasks))
         tasks.add(task)
 
+    def _abandon(self, exchange: HttpExchange) -> None:
+        exchange.client_left()
+        if exchange.task is not None:  # cancelled before its first step, it would not remove itself
+            exchange.task.add_done_callback(self._server.tasks.discard)
+
     def _answered(self) -> None:
         if self._transport.is_closing():
             self._watch_reading()
@@ -289,7 +294,7 @@ class HttpProtocol(asyncio.Protocol):
             assert before is not None  # noqa: S101 - nothing waits for nothing
             before.keep_alive = False
         else:
-            last.client_left()
+            self._abandon(last)
             self._respond(None if last.response_started else refusal)
 
     def _respond(self, refusal: ErrorResponse | None) -> None:
