@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from router.http.clients import STALL_S, ClientConnections, most_clients, raise_descriptor_limit
+from router.http.body import MAX_BODY
+from router.http.clients import BODIES, STALL_S, ClientConnections, most_clients, raise_descriptor_limit
 from router.source import PoolSource
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -84,6 +85,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--client-stall", type=float, default=STALL_S, metavar="S", help="until a client that does not read is given up"
     )
+    parser.add_argument("--max-body-bytes", type=int, default=BODIES, metavar="N", help="of all requests together")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     options = parser.parse_args(argv)
     fault = _fault(options)
@@ -105,16 +107,18 @@ def _fault(options: argparse.Namespace) -> str:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
-    if not 1 <= options.client_stall <= 86_400:
-        return f"--client-stall {options.client_stall:g}: allowed are 1 to 86400"
-    return _fault_of_ports(options)
+    return _fault_of_numbers(options)
 
 
-def _fault_of_ports(options: argparse.Namespace) -> str:
+def _fault_of_numbers(options: argparse.Namespace) -> str:
     if not 0 <= options.port <= 65535:
         return f"--port {options.port}: allowed are 0 to 65535"
     if options.shared_port is not None and not 1 <= options.shared_port <= 65535:
         return f"--shared-port {options.shared_port}: allowed are 1 to 65535"
+    if not 1 <= options.client_stall <= 86_400:
+        return f"--client-stall {options.client_stall:g}: allowed are 1 to 86400"
+    if options.max_body_bytes < MAX_BODY:
+        return f"--max-body-bytes {options.max_body_bytes}: allowed is {MAX_BODY} (one body) and more"
     return ""
 
 
@@ -127,7 +131,7 @@ def clients(options: argparse.Namespace) -> ClientConnections:
         raise OptionError(
             f"--max-connections {wanted}: allowed are 1 to {most}, with {descriptors} open files (ulimit -n)"
         )
-    return ClientConnections(wanted, options.client_stall)
+    return ClientConnections(wanted, options.client_stall, options.max_body_bytes)
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STALL_S = 60.0  # without progress until a client that does not read is given up
+BODIES = 1024 * 1024 * 1024  # bytes of all requests' bodies together, from their first byte to the end of the response
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
 PER_CLIENT = 2  # descriptors: its connection and that to an engine
+MOST_FILES = 1 << 20
 RECENT_S = 60.0
 
 
@@ -16,6 +18,8 @@ RECENT_S = 60.0
 class ClientConnections:
     limit: int = 1_000_000
     stall_s: float = STALL_S
+    most_body_bytes: int = BODIES
+    body_bytes: int = 0  # of requests that are not answered yet
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # no room
     closed: int = 0  # idle, to make room
@@ -44,10 +48,9 @@ class ClientConnections:
 def raise_descriptor_limit() -> int:
     """The number of files that this process may open, after raising it as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY:
-        hard = max(soft, 1 << 20)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    wanted = max(soft, MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def most_clients(descriptors: int) -> int:

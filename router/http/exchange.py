@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from router.http import errors
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
+from router.http.clients import ClientConnections
 from router.http.errors import ErrorResponse
 from router.http.half_closed import COMMENT, CONTINUE
 
@@ -27,6 +28,7 @@ Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None
 
 class FlowControl(Protocol):
     write_paused: bool  # the client reads more slowly than it is written to
+    clients: ClientConnections
 
 
 class HttpExchange:
@@ -56,6 +58,8 @@ class HttpExchange:
         self.on_room: Callable[[], None] | None = None
         self._body = BytesIO()  # no list: chunks may be of one byte each
         self._size = 0
+        self._held = 0  # bytes that count as body_bytes
+        self._crowded_out = False  # by the bodies of other requests
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
         self._head = b""  # of the response, not written yet
@@ -74,18 +78,30 @@ class HttpExchange:
                 self.start(BROKEN.status, lines)
                 self.end(body)
         finally:
+            self.release()
             if self.task is not None:
                 tasks.discard(self.task)
             if not self.response_complete and not self.gone:
                 self.transport.close()
 
+    def release(self) -> None:
+        """The body is not held any more."""
+        self.flow.clients.body_bytes -= self._held
+        self._held = 0
+
     def feed(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size <= MAX_BODY and not self.response_complete:
-            self._body.write(data)
-        else:
+        clients = self.flow.clients
+        if self._size > MAX_BODY or self.response_complete or self._crowded_out:
             self._body = BytesIO()
             self._wake()
+        elif clients.body_bytes + len(data) > clients.most_body_bytes:
+            self._crowded_out = True
+            self._wake()
+        else:
+            self._body.write(data)
+            self._held += len(data)
+            clients.body_bytes += len(data)
 
     def feed_end(self) -> None:
         self.request_complete = True
@@ -116,9 +132,12 @@ class HttpExchange:
     # The handler's side
 
     async def read(self) -> bytes:
-        while not self.request_complete or self._size > MAX_BODY:
+        while not self.request_complete or self._size > MAX_BODY or self._crowded_out:
             if self.gone:
                 raise ClientGone
+            if self._crowded_out:
+                message = "this router holds as many bytes of requests as it may: retry in 1 s"
+                raise ErrorResponse(503, "too_many_bodies", message, retry_after_s=1)
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()

@@ -35,6 +35,7 @@ _OFFER = (b"connection", b"upgrade", b"http2-settings")
 class HttpProtocol(asyncio.Protocol):
     def __init__(self, server: "HttpServer") -> None:
         self._server = server
+        self.clients = server.clients
         self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
         self._limits = RequestLimits(self, server.deadlines)
@@ -77,7 +78,8 @@ class HttpProtocol(asyncio.Protocol):
         self._server.leave(self)
         self._server.stalls.stop(self)
         self._limits.stop()
-        self._waiting.clear()
+        while self._waiting:
+            self._waiting.pop().release()
         if self._running is not None:
             self._abandon(self._running)
         del self._parser  # it refers to this object
@@ -101,7 +103,7 @@ class HttpProtocol(asyncio.Protocol):
         if not last.request_complete and not self._waiting:
             return False  # the request is not whole
         if not last.request_complete:
-            self._waiting.pop()
+            self._waiting.pop().release()
             last = self._waiting[-1] if self._waiting else self._running
         assert last is not None  # noqa: S101 - nothing waits for nothing
         last.keep_alive = False
@@ -225,8 +227,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def _abandon(self, exchange: HttpExchange) -> None:
         exchange.client_left()
-        if exchange.task is not None:  # cancelled before its first step, it would not remove itself
+        if exchange.task is not None:  # cancelled before its first step, it does not end itself
             exchange.task.add_done_callback(self._server.tasks.discard)
+            exchange.task.add_done_callback(lambda _: exchange.release())
 
     def _answered(self) -> None:
         if self._transport.is_closing():
@@ -289,7 +292,7 @@ class HttpProtocol(asyncio.Protocol):
         elif last.request_complete:
             last.keep_alive = False
         elif self._waiting:  # the last of them is the one that cannot be read
-            self._waiting.pop()
+            self._waiting.pop().release()
             before = self._waiting[-1] if self._waiting else self._running
             assert before is not None  # noqa: S101 - nothing waits for nothing
             before.keep_alive = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import socket
 
 import httpx
@@ -9,12 +10,13 @@ import pytest
 
 from router.app import Router
 from router.http import request_limits
-from router.http.clients import RESERVED, ClientConnections, most_clients
+from router.http.clients import MOST_FILES, RESERVED, ClientConnections, most_clients, raise_descriptor_limit
 from router.http.server import NEW_S, HttpServer, listen
+from router.options import OptionError, clients, parse
 from router.sync.redis_source import RedisSource
 from router.tests.conftest import entry
 from router.tests.engine import engine, write_chunk, write_head
-from router.tests.http.test_protocol import App, Served, get
+from router.tests.http.test_protocol import App, Served, get, post
 from router.tests.http.test_request_limits import Client, code
 from router.tests.http.test_request_limits import post as completion
 
@@ -206,6 +208,34 @@ def test_each_client_counts_twice_beside_the_reserve():
     assert most_clients(10) == 1
 
 
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 4096), 4096),
+        ((1024, resource.RLIM_INFINITY), MOST_FILES),
+        ((1024, 10 * MOST_FILES), MOST_FILES),
+        ((2 * MOST_FILES, 10 * MOST_FILES), 2 * MOST_FILES),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_is_of_use(monkeypatch, limits, raised):
+    asked = []
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda what, pair: asked.append(pair))
+    assert raise_descriptor_limit() == raised
+    assert asked == [(raised, limits[1])]
+
+
+@pytest.mark.parametrize("wanted", [0, 1_000_000])
+def test_more_connections_than_files_are_refused_in_one_line(monkeypatch, wanted):
+    monkeypatch.setattr("router.options.raise_descriptor_limit", lambda: 1024)
+    given = parse(["--instances", "http://a:1", "--max-connections", str(wanted)])
+    with pytest.raises(OptionError) as refused:
+        clients(given)
+    assert str(refused.value) == (f"--max-connections {wanted}: allowed are 1 to 480, with 1024 open files (ulimit -n)")
+    given = parse(["--instances", "http://a:1", "--max-connections", "9", "--client-stall", "5"])
+    assert (clients(given).limit, clients(given).stall_s) == (9, 5.0)
+
+
 async def test_two_clients_beyond_the_limit_in_one_moment_close_two_idle_ones(limited):
     served = await limited(limit=4)
     idle = [await served.connect() for _ in range(4)]
@@ -218,3 +248,40 @@ async def test_two_clients_beyond_the_limit_in_one_moment_close_two_idle_ones(li
         served.clients[-1].send(get("/fresh"))
     assert [(await client.answer())[0] for client in served.clients[-3:]] == [200] * 3
     assert len(served.server.clients.open) <= 4
+
+
+async def test_bodies_beyond_the_limit_of_all_together_are_refused_until_others_have_ended(limited):
+    served = await limited(most_body_bytes=250_000)
+    holding, late = [await served.connect() for _ in range(2)], await served.connect()
+    for client in holding:
+        client.send(post("/wait", b"x" * 100_000))
+    await served.until(lambda: served.server.clients.body_bytes == 200_000)
+    late.send(post("/late", b"y" * 100_000))
+    status, headers, body = await late.answer()
+    assert (status, headers["retry-after"], code(body)) == (503, "1", "too_many_bodies")
+    late.send(post("/late", b"y" * 40_000))
+    assert (await late.answer())[0] == 200
+    served.app.may.set()
+    assert [(await client.answer())[0] for client in holding] == [200, 200]
+    assert served.server.clients.body_bytes == 0
+    late.send(post("/late", b"y" * 100_000))
+    assert (await late.answer())[0] == 200
+
+
+@pytest.mark.parametrize("sent", [1, 2, 7])
+async def test_bodies_of_clients_that_leave_are_held_no_longer(limited, sent):
+    served = await limited()
+    client = await served.connect()
+    client.send(post("/wait", b"x" * 50_000) * sent + post("/half", b"x" * 50_000)[:-1])
+    await served.until(lambda: served.server.clients.body_bytes >= 50_000)
+    client.writer.close()
+    await served.until(lambda: not served.server.clients.open and not served.server.tasks)
+    assert served.server.clients.body_bytes == 0
+
+
+async def test_the_body_of_a_request_that_is_refused_early_is_not_held(limited):
+    served = await limited(most_body_bytes=1_000)
+    client = await served.connect()
+    client.send(post("/a", b"x" * 2_000) + post("/b", b"x" * 900))
+    assert [(await client.answer())[0] for _ in range(2)] == [503, 200]
+    await served.until(lambda: served.server.clients.body_bytes == 0)

@@ -134,6 +134,7 @@ async def test_damaged_requests_get_whole_responses_or_none(served, seed, caplog
     client.writer.close()
     await served.until(lambda: not served.server.connections)
     await served.until(lambda: not served.server.tasks)
+    assert served.server.clients.body_bytes == 0
     assert (len(served.server.deadlines), len(served.server.stalls), served.server.newcomers) == (0, 0, {})
     assert not [record for record in caplog.records if "HTTP" not in record.message and record.name == "asyncio"]
 

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from router.http import request_limits
+from router.http import errors, request_limits
+from router.http.errors import ErrorResponse
 from router.http.server import HttpServer, listen
 from router.tests.http.test_request_limits import Client, code
 
@@ -28,7 +29,13 @@ class App:
         self.seen.append(incoming)
         if incoming.path == "/fail":
             raise ZeroDivisionError
-        body = await client.read()
+        try:
+            body = await client.read()
+        except ErrorResponse as refusal:
+            lines, told = errors.answer(incoming.path, refusal, "")
+            client.start(refusal.status, lines)
+            client.end(told)
+            return
         if incoming.path.startswith("/wait"):
             await self.may.wait()
         told = f"{incoming.method} {incoming.path} {incoming.query.decode()} {body.decode()}".encode()
