@@ -49,6 +49,36 @@ def test_recent_receipts_come_newest_first_and_filtered(
     assert ids(recent(live_redis, filters, 10)) == found
 
 
+def test_receipts_of_one_arm_of_a_delivery(
+    written: FakeFleet, live_redis: redis.Redis, vera_client: Client, db: None
+) -> None:
+    written.write_receipt("req-new", NOW, delivery=3, arm="candidate")
+    written.write_receipt("req-old", NOW, delivery=3, arm="control")
+    assert ids(recent(live_redis, ReceiptFilters(delivery="3"), 10)) == ["req-old", "req-new"]
+    assert ids(recent(live_redis, ReceiptFilters(delivery="3", arm="candidate"), 10)) == ["req-new"]
+    page = vera_client.get("/requests/?delivery=3&arm=candidate").content.decode()
+    assert "req-new" in page
+    assert "req-old" not in page
+
+
+@pytest.mark.parametrize(
+    ("shadow", "said"),
+    [
+        ({"instance": "demo-2", "changed": True}, "v4 would choose demo-2<"),
+        ({"instance": "demo-1"}, "v4 would choose demo-1, too"),
+        ({"refused": True, "changed": True}, "v4 would refuse it"),
+        ({"error": "no instance is left"}, "v4 could not decide: no instance is left"),
+    ],
+)
+def test_a_receipt_names_its_delivery_and_what_the_shadow_would_do(
+    written: FakeFleet, vera_client: Client, db: None, shadow: dict[str, Any], said: str
+) -> None:
+    written.write_receipt("req-shadow", NOW, delivery=3, arm="control", shadow={"version": 4, **shadow})
+    page = vera_client.get("/requests/req-shadow/").content.decode()
+    assert 'href="/deliveries/3/">3</a>, control' in page
+    assert said in page
+
+
 def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
     assert ids(recent(live_redis, ReceiptFilters(), 2)) == ["req-failed", "req-heavy"]
 
