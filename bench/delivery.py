@@ -1,9 +1,11 @@
 """What a delivery costs the routers, and how soon they are back on the live version.
 
-    .venv/bin/python -m bench.delivery [--parts request,shadow,stop] [--rounds 2000] [--stops 200] [--rate 150]
+    .venv/bin/python -m bench.delivery [--parts request,shadow,load,stop] [--rounds 2000] [--stops 200] [--rate 150]
 
 request  CPU of what a delivery adds to a request: its arm, its class, its tallies, and what is written each 5 s
 shadow   CPU of one more decision by the candidate, by the number of instances
+load     one router under load, in turn without a delivery, with half of the requests in the candidate's arm, and with
+         every request decided once more: CPU per request, time to the first byte
 stop     three routers under load: from the write of weir:stop until each says in /healthz that it has stopped, and from
          the publication of a full rollout until each has acknowledged it
 
@@ -29,7 +31,7 @@ import redis
 
 from bench.decide import SIZES, Bench, measure
 from bench.peers import Running, Setting, process, publish, serving
-from bench.router import SHAPES, free_ports
+from bench.router import SHAPES, Arrivals, Result, free_ports, middle
 from bench.router import Bench as RouterBench
 from controlplane import redis_server
 from router.contract.redis import codec, redis_keys
@@ -158,14 +160,42 @@ def decided(bench: Bench, number: int) -> Call:
     return call
 
 
+# load
+
+
+def under_load(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
+        bench = RouterBench(Path(folder), options, stack)
+        shape = SHAPES[options.shape]
+        control, (router,) = stack.enter_context(_Routers(bench, Path(folder), 1))
+        bench.prepare(shape)
+        settings: dict[str, Callable[[], None]] = {
+            "no delivery": control.full,
+            "half in the candidate's arm": control.split,
+            "decided once more": lambda: control.split(share=0.0, shadow=1.0),
+        }
+        rows: dict[str, list[Result]] = {name: [] for name in settings}
+        for seed in range(options.turns):
+            for name, put in settings.items():
+                put()
+                rows[name].append(bench.measure(shape, router, Arrivals(options.rate, seed)))
+    print(f"\none router at {options.rate} requests/s; load average {os.getloadavg()[0]:.1f}")
+    for name, rounds in rows.items():
+        costs = [one["cpu_ms"] for one in rounds]
+        print(
+            f"{name:<28} CPU {middle(rounds, 'cpu_ms'):.3f} ms ({min(costs):.3f}–{max(costs):.3f})   "
+            f"first byte p50 {middle(rounds, 'ttfb_p50'):.2f} ms   p99 {middle(rounds, 'ttfb_p99'):.2f} ms"
+        )
+
+
 # stop
 
 
 class Control:
     """What the control plane does in Redis, and what routers tell there."""
 
-    def __init__(self, client: redis.Redis) -> None:
-        self.client, self.generation = client, 0
+    def __init__(self, client: redis.Redis, routers: int) -> None:
+        self.client, self.routers, self.generation = client, routers, 0
         self.acks = client.pubsub()
         self.acks.subscribe(redis_keys.ACKS)
 
@@ -176,13 +206,15 @@ class Control:
         self.client.set(redis_keys.policy_key(POOL), codec.encode(value))
         self.client.publish(redis_keys.CHANGED, redis_keys.policy_key(POOL))
 
-    def split(self) -> None:
+    def split(self, share: float = 0.5, shadow: float = 0.0) -> None:
         """Wait until every router is on it."""
         self.generation += 1
         watch = WatchValue(delivery=7, generation=self.generation)
         self.client.delete(redis_keys.stop_key(POOL))
         self.client.set(redis_keys.watch_key(POOL), codec.encode(watch), ex=redis_keys.WATCH_TTL_S)
-        rollout: SplitRollout = split(generation=self.generation, share=0.5, candidate=candidate(CANDIDATE))
+        rollout: SplitRollout = split(
+            generation=self.generation, share=share, shadow=shadow, slow=SLOW, candidate=candidate(CANDIDATE)
+        )
         self.put(rollout)
         self.acknowledged("on")
 
@@ -198,7 +230,7 @@ class Control:
     def acknowledged(self, state: str) -> None:
         told: set[str] = set()
         ends_at = time.monotonic() + 30
-        while len(told) < ROUTERS:
+        while len(told) < self.routers:
             message = self.acks.get_message(timeout=1.0)
             ack = codec.decode(PolicyAck, message["data"]) if message and message["type"] == "message" else None
             if ack is not None and (ack.generation, ack.split) == (self.generation, state):
@@ -219,8 +251,8 @@ def until_stopped(port: int) -> None:
 def stops(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = RouterBench(Path(folder), options, stack)
+        control, routers = stack.enter_context(_Routers(bench, Path(folder), ROUTERS))
         bench.prepare(SHAPES["paced"])
-        control, routers = stack.enter_context(_routers(bench, Path(folder)))
         ports = [router.port for router in routers]
         loads = [threading.Thread(target=load, args=(bench, ports, options), daemon=True)]
         loads[0].start()
@@ -269,11 +301,11 @@ def load(bench: RouterBench, ports: list[int], options: argparse.Namespace) -> N
     print(f"load: {run.stdout.decode().strip()}")
 
 
-class _routers:
-    """Three routers on one Redis of their own."""
+class _Routers:
+    """Some routers on one Redis of their own."""
 
-    def __init__(self, bench: RouterBench, folder: Path) -> None:
-        self._bench, self._folder, self._stack = bench, folder, ExitStack()
+    def __init__(self, bench: RouterBench, folder: Path, count: int) -> None:
+        self._bench, self._folder, self._count, self._stack = bench, folder, count, ExitStack()
 
     def __enter__(self) -> tuple[Control, list[Running]]:
         socket = self._folder / "redis.sock"
@@ -284,11 +316,11 @@ class _routers:
         client = self._stack.enter_context(redis.Redis.from_url(url))
         engines = [f"http://127.0.0.1:{port}" for port in self._bench.engines]
         publish(client, engines)
-        return Control(client), [*self._started(url)]
+        return Control(client, self._count), [*self._started(url)]
 
     def _started(self, url: str) -> Iterator[Running]:
-        first = free_ports(ROUTERS)
-        for number in range(ROUTERS):
+        first = free_ports(self._count)
+        for number in range(self._count):
             port = first + number
             setting = Setting(self._folder, self._bench.engines, port, [], [], None)
             argv = [sys.executable, "-m", "router", "--redis", url, "--port", port, "--id", f"router-{number}"]
@@ -300,7 +332,10 @@ class _routers:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="request,shadow,stop")
+    parser.add_argument("--parts", default="request,shadow,load,stop")
+    parser.add_argument("--shape", default="paced", choices=SHAPES, help="of the answers in `load`")
+    parser.add_argument("--turns", type=int, default=5, help="of each setting of `load`")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--rate", type=int, default=150, help="requests/s of all routers together")
@@ -310,6 +345,8 @@ def main() -> None:
         requests(options.rounds)
     if "shadow" in parts:
         shadows(options.rounds)
+    if "load" in parts:
+        under_load(options)
     if "stop" in parts:
         stops(options)
 

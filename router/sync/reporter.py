@@ -30,6 +30,7 @@ FLUSH_S = 0.2
 BATCH = 100  # receipts in one command
 SESSIONS_BATCH = 500  # in one command, some milliseconds of work here and in Redis
 SLICE = 8  # receipts encoded before the event loop serves other tasks
+SLICE_S = 0.0003  # of shadow decisions, which take longer in a large pool
 KEY_TTL_S = 60  # of weir:router:<id>; its age is in the value
 ID_TTL_S = 3600  # a silent router is removed from the list after this
 RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: more traffic shortens their TTL
@@ -164,9 +165,11 @@ class Reporter:
     async def _keep(self, batch: list[Call]) -> None:
         traffic = self._traffic
         words: list[str | bytes] = []
-        entries = 0
+        entries, deciding_s = 0, 0.0
         for place, call in enumerate(list(batch)):
-            if self._decided_again(call) or place % SLICE == 0:
+            deciding_s += self._decide_again(call)
+            if place % SLICE == 0 or deciding_s > SLICE_S:
+                deciding_s = 0.0
                 await asyncio.sleep(0)
             try:
                 entry, written = traffic.entry(call), encoded(call, self._id)
@@ -183,12 +186,11 @@ class Reporter:
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
 
-    def _decided_again(self, call: Call) -> bool:
-        """By the candidate of a delivery, which takes long in a large pool."""
+    def _decide_again(self, call: Call) -> float:
+        """By the candidate of a delivery; the seconds of CPU time that it took."""
         if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
-            return False
-        self._shadow.decide(call, tallies.shadow, time.perf_counter())
-        return call.shadow is not None
+            return 0.0
+        return self._shadow.decide(call, tallies.shadow, time.perf_counter())
 
     def _ttl_s(self, count: int) -> int:
         now = time.monotonic()

@@ -38,23 +38,24 @@ class Shadow:
     def sample(self, rollout: SplitRollout) -> float:
         return rollout.shadow * self._scale
 
-    def decide(self, call: Call, counts: ShadowCounts, now: float) -> None:
-        """Set the call's shadow decision if it is in the sample and of the present generation."""
+    def decide(self, call: Call, counts: ShadowCounts, now: float) -> float:
+        """Set the call's shadow decision if it is in the sample and of the present generation; its CPU seconds."""
         split, assigned, decision = call.pool.split, call.assigned, call.decision
         if split is None or assigned is None or decision is None or assigned.considered or call.candidate is not None:
-            return
+            return 0.0
         assigned.considered = True  # a receipt that could not be written comes again
         self._adjust(now)
         policy = split.shadow_of(assigned, now)
         candidates = decision.candidates
         if policy is None or not isinstance(candidates, Candidates) or random() >= self.sample(split.rollout):  # noqa: S311 - a sample
-            return
+            return 0.0
         began = self._own_s()
         shadow = _decided(decision, DecisionInputs(*candidates.situation()), policy, split.rollout.candidate.version)
         spent = self._own_s() - began
         self._spent_s += spent
         counts.add(decision.instance, shadow, spent)
         call.shadow = msgspec.to_builtins(shadow)
+        return spent
 
     def _adjust(self, now: float) -> None:
         if now - self._window_at < WINDOW_S:
