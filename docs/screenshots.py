@@ -1,4 +1,4 @@
-"""Write docs/img/*.png: a Weir of its own, some minutes of demo traffic, one experiment, one preview, both themes.
+"""Write docs/img/*.png in both themes: a Weir of its own, some traffic, an experiment, a delivery, a preview.
 
 make screenshots
 """
@@ -33,6 +33,19 @@ EXPERIMENT = {
     "time_scale": 10,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
 }
+DELIVERY_S = 150  # until the canary of PLAN has figures
+PLAN = {
+    "steps": [
+        {"mode": "shadow", "for_s": 30},
+        {"mode": "canary", "share": 0.25, "for_s": 1800},
+        {"mode": "full", "bake_s": 1800},
+    ],
+    "guards": [
+        {"metric": "ttft", "classes": ["warm"], "worse": 0.1, "fine": 0.25},
+        {"metric": "slow", "classes": ["warm"], "worse": 0.05},
+        {"metric": "errors", "ratio": 1.5},
+    ],
+}
 
 
 class Api:
@@ -59,6 +72,17 @@ def run_experiment(api: Api) -> int:
         time.sleep(2)
         made, _ = api.call("GET", f"/experiments/{made['id']}")
     print(f"experiment {made['id']} {made['status']} {made['cause']}")
+    return int(made["id"])
+
+
+def run_delivery(api: Api) -> int:
+    """Until its canary has figures."""
+    _, etag = api.call("POST", "/policies/default/draft", {})
+    api.call("PATCH", "/policies/default/draft", {"overrides": {"classes.heavy_new_tokens": 15_000}}, etag)
+    body = {"reason": "Heavy requests queue behind larger ones", "plan": PLAN}
+    made, _ = api.call("POST", "/policies/default/draft/deliver", body)
+    api.call("POST", f"/deliveries/{made['id']}/start", {})
+    time.sleep(DELIVERY_S)
     return int(made["id"])
 
 
@@ -111,6 +135,7 @@ def main() -> None:
         began, api = time.monotonic(), Api(weir)
         experiment = run_experiment(api)
         time.sleep(max(0.0, TRAFFIC_S - (time.monotonic() - began)))
+        delivery = run_delivery(api)
         open_draft(api)
         run_preview(api)
         pages = {
@@ -119,6 +144,7 @@ def main() -> None:
             "policy": "/policies/default/draft",
             "policy-diff": "/policies/default/draft/review",
             "preview": "/policies/default/draft#preview",
+            "delivery": f"/deliveries/{delivery}/",
             "fleet": "/fleet/",
             "requests": "/requests/",
             "experiment": f"/experiments/{experiment}/#comparison",

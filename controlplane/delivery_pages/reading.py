@@ -8,10 +8,10 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.rollout import belongs_to_pool
 from controlplane.deliveries.states import State
-from controlplane.delivery_pages.display.evidence import Finding, undecided
+from controlplane.delivery_pages.display.evidence import Finding, name, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, entry
 from controlplane.delivery_pages.presentation import Shown, shown
@@ -41,11 +41,19 @@ def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Fact
         why=delivery.why,
         what=delivery.what,
         by=delivery.by,
-        undecided=undecided(findings),
+        undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
         holds=tuple(hold["text"] for hold in delivery.holds),
         approvals_missing=max(0, plan.approvals_needed - delivery.approvals.count()),
         ends_at=_ends_at(delivery, plan),
     )
+
+
+def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
+    """What a step must find fine, before its first look."""
+    if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
+        return ()
+    guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
+    return tuple(name({"metric": guard.metric, "class": each}) for guard in guards for each in guard.classes)
 
 
 def _ends_at(delivery: Delivery, plan: Plan) -> float | None:

@@ -135,6 +135,10 @@ def test_figures_of_the_step_are_shown_with_their_axis(vera_client, running):
     assert "if heavy TTFT is fine" in shown
 
 
+def test_before_the_first_look_the_page_says_what_the_step_waits_for(vera_client, running):
+    assert "if warm TTFT, medium TTFT, heavy TTFT and warm TPOT are fine" in page(vera_client, running)
+
+
 def test_figures_of_an_earlier_step_are_not_shown(vera_client, running):
     Look.objects.create(delivery=running, state="step", step=0, generation=1, findings=[finding()])
     assert "× 1.04" not in page(vera_client, running)
