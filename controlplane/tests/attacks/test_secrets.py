@@ -15,6 +15,7 @@ from controlplane.tests.real_up import CODE, environment
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(400)]
 
 CLIENT_KEY = "sk-weir-canary-4e1f-of-a-client-of-the-router"
+CHANNEL = "canary-77c1-in-the-url-of-a-channel"
 TYPED = "canary-9d27-typed-as-a-password"
 PAGES_MAX = 400
 ADD_VIEWER = """
@@ -62,6 +63,9 @@ def spy(target):
         body = '{"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}'
         target.request("router", "POST", "/v1/chat/completions", body, **header)
     target.request("web", "POST", "/login", f"username=admin&password={TYPED}")
+    made = json.loads(target.api("POST", "/channels", {"name": "pager", "url": f"https://hooks.invalid/{CHANNEL}"})[2])
+    target.api("POST", f"/channels/{made['id']}/test")  # which fails, and says so in the log
+    target.channel_secret = made["secret"]
     return Spy(target)
 
 
@@ -87,6 +91,8 @@ def secrets_of(target):
         "the local token": target.token,
         "a client's key": CLIENT_KEY,
         "a password that somebody typed": TYPED,
+        "the url of a channel": CHANNEL,
+        "the secret of a channel": target.channel_secret,
         "the secret key": (target.weir.folder / "secret_key").read_text().strip(),
     }
 
