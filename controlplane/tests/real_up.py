@@ -18,6 +18,15 @@ from fleet.node import process
 
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
+# Two engines instead of the demo's eight.
+FLEET = """
+apiVersion: weir/v1
+kind: Fleet
+metadata: {name: small}
+spec:
+  pools:
+    - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {time_scale: 10.0, seed: 1}}
+"""
 # What tells the command lines of its processes apart; workers and routers carry their names.
 MARKS = {"redis": "valkey-server", "web": "controlplane.web", "control": "control@", "experiments": "experiments@"}
 
@@ -28,6 +37,17 @@ def free_ports(count):
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def free_run(count):
+    """The first of `count` ports in a row: several routers take those above the shared one."""
+    for _ in range(100):
+        (first,) = free_ports(1)
+        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
 
 
 def new_folder():
@@ -63,7 +83,8 @@ class RealUp:
     def __init__(self, folder, *flags, **extra):
         self.folder = folder
         self.extra = extra
-        self.web_port, self.router_port = free_ports(2)
+        self.router_port = free_run(3 if "--routers" in flags else 1)
+        (self.web_port,) = free_ports(1)
         self.flags = ("--web-port", str(self.web_port), "--router-port", str(self.router_port), *flags)
         self.output = folder / "up.out"
         self.process = None

@@ -5,18 +5,9 @@ import signal
 
 import pytest
 
-from controlplane.tests.real_up import running, up
+from controlplane.tests.real_up import FLEET, running, up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-FLEET = """
-apiVersion: weir/v1
-kind: Fleet
-metadata: {name: small}
-spec:
-  pools:
-    - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {time_scale: 10.0, seed: 1}}
-"""
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Sleep and wake-up of an engine over vLLM's endpoints: POST /sleep?level=N and /wake_up."""
 
-import urllib.request
+import asyncio
+
+import httpx
 
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
 
-TIMEOUT_S = 120.0  # weights move between GPU and host
+TIMEOUT_S = 120.0  # in all; weights move between GPU and host
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
@@ -31,13 +33,26 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
 
 
 def _post(instance: Instance, path: str) -> bool:
-    request = urllib.request.Request(instance.url + path, method="POST")  # noqa: S310 - the URL is our own
     try:
-        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()  # noqa: S310
-    except OSError as error:
-        events.record(instance, "refused", f"POST {path}: {error}")
-        return False
-    return True
+        status = asyncio.run(_status(instance.url + path))
+        why = "" if 200 <= status < 300 else f"the engine answers {status}"
+    except (TimeoutError, httpx.TimeoutException):
+        why = f"no answer within {TIMEOUT_S:g} s"
+    except httpx.HTTPError as error:
+        why = str(error) or type(error).__name__
+    if why:
+        events.record(instance, "refused", f"POST {path}: {why}")
+    return not why
+
+
+async def _status(url: str) -> int:
+    """The limit is for the whole head, which an engine may send a byte at a time; a body is not read."""
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        httpx.AsyncClient(timeout=TIMEOUT_S) as client,
+        client.stream("POST", url) as answer,
+    ):
+        return answer.status_code
 
 
 def _note(instance: Instance, level: int | None, text: str) -> bool:

@@ -36,8 +36,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if self.path.startswith(("/sleep", "/wake_up")):
-            behaviour["asleep"] = self.path.startswith("/sleep")
-            self.answer(200, "")
+            time.sleep(behaviour.get("sleep_delay_s", 0.0))
+            status = behaviour.get("sleep_status", 200)
+            behaviour["asleep"] = status == 200 and self.path.startswith("/sleep")
+            self.answer(status, "")
             return
         behaviour.update(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         self.answer(200, "")

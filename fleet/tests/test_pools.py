@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from fleet import selectors, services
-from fleet.control import autoscaler
+from fleet.control import autoscaler, sleep
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible
@@ -66,6 +66,33 @@ def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -
     assert (world.one().pid, world.one().asleep) == (pid, None)
     told = list(InstanceEvent.objects.values_list("kind", flat=True))
     assert {"sleep", "asleep", "wake", "awake"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "why"),
+    [
+        ({"sleep_status": 500}, "POST /sleep?level=1: the engine answers 500"),
+        ({"sleep_delay_s": 5.0}, "POST /sleep?level=1: no answer within 0.2 s"),
+    ],
+)
+def test_an_engine_that_does_not_go_to_sleep_is_told_with_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, Any], why: str
+) -> None:
+    monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2 if "within" in why else 30.0)
+    world.apply(1)
+    world.until_ready(1)
+    world.tell(**behaviour)
+    services.sleep("p-0", "ada")
+    world.until(lambda: InstanceEvent.objects.filter(kind="refused", text=why).exists())
+    assert world.one().asleep is None
+
+
+def test_an_engine_that_is_gone_before_it_sleeps_is_told_too(world: World) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    Instance.objects.update(url="http://127.0.0.1:1", state=State.DRAINING, desired="asleep", sleep_level=1)
+    assert not sleep.sleep_instance("p-0", world.one().epoch)
+    assert InstanceEvent.objects.get(kind="refused").text.startswith("POST /sleep?level=1: All connection attempts")
 
 
 def test_what_cannot_sleep_is_said(world: World) -> None:

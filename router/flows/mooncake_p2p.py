@@ -20,6 +20,8 @@ from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
 
 QUERY_S = 5.0  # for the answer of a bootstrap server
+LARGEST = 1024 * 1024  # bytes of it; one that is cut off is no JSON
+LONGEST_ID = 256  # characters
 
 
 async def serve(
@@ -68,10 +70,10 @@ async def _asked(upstream: ConnectionPool) -> str:
     """Of the first data-parallel rank."""
     request = b"GET /query HTTP/1.1\r\nhost: %b\r\n\r\n" % upstream.authority
     connection = await upstream.open(request, connect_timeout_s=QUERY_S, first_byte_timeout_s=QUERY_S)
-    parts = []
+    raw = b""
     try:
-        while not connection.done:
-            parts.append(await connection.read())
+        while not connection.done and len(raw) <= LARGEST:
+            raw += await connection.read()
     finally:
         connection.release()
-    return str(orjson.loads(b"".join(parts))["0"]["engine_id"])
+    return str(orjson.loads(raw[:LARGEST])["0"]["engine_id"])[:LONGEST_ID]

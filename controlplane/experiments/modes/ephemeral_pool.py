@@ -31,6 +31,8 @@ ROUTERS_S = 20.0
 GONE_S = 30.0
 TRIES = 3  # starts of one instance that fail before the run does
 SAMPLE_TOKENS = 2_000
+LARGEST = 16 * 1024 * 1024  # bytes of an engine's answer
+MOST_CONTEXT_TOKENS = 100_000_000
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
 
 
@@ -142,8 +144,9 @@ def context_tokens(pool: Pool) -> int:
     """The context window of the model from its engine, else CONTEXT_TOKENS."""
     try:
         listed = _json_of(f"{_first_url(pool)}/v1/models", timeout_s=10)["data"]
-        return int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
-    except (*NO_ANSWER, LookupError, TypeError, AttributeError):
+        window = int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
+        return window if 0 < window <= MOST_CONTEXT_TOKENS else CONTEXT_TOKENS
+    except (*NO_ANSWER, LookupError, TypeError, AttributeError, OverflowError):
         return CONTEXT_TOKENS
 
 
@@ -155,8 +158,11 @@ def bytes_per_token(pool: Pool) -> float:
     sample = text_of("sample", SAMPLE_TOKENS * WORD_BYTES).decode()
     try:
         answer = _json_of(f"{_first_url(pool)}/tokenize", {"model": pool.model, "prompt": sample}, timeout_s=30)
-        return len(sample) / int(answer["count"])
-    except (*NO_ANSWER, LookupError, TypeError, ZeroDivisionError):
+        count = int(answer["count"])
+        if not 0 < count <= len(sample):
+            raise ValueError(f"count is {count}; allowed: 1 to {len(sample)}")
+        return len(sample) / count
+    except (*NO_ANSWER, LookupError, TypeError, OverflowError):
         raise RunFailed("the engine's /tokenize did not answer: prompts cannot be made to length") from None
 
 
@@ -165,7 +171,7 @@ def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - the URL of an instance
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-        return json.load(answer)
+        return json.loads(answer.read(LARGEST))  # cut off, it is no JSON
 
 
 def _first_url(pool: Pool) -> str:

@@ -56,6 +56,10 @@ def pool(db: None, answers: dict[str, Any]) -> Iterator[Pool]:
         (200, {"data": []}, ephemeral_pool.CONTEXT_TOKENS),
         (200, b"no JSON", ephemeral_pool.CONTEXT_TOKENS),
         (404, {"error": "no such path"}, ephemeral_pool.CONTEXT_TOKENS),
+        (200, b'{"data":[{"max_model_len":1e999}]}', ephemeral_pool.CONTEXT_TOKENS),
+        (200, {"data": [{"max_model_len": -1}]}, ephemeral_pool.CONTEXT_TOKENS),
+        (200, {"data": [{"max_model_len": 10**30}]}, ephemeral_pool.CONTEXT_TOKENS),
+        (200, b'{"data":[{"max_model_len":4096}],"more":"' + b"x" * 17_000_000 + b'"}', ephemeral_pool.CONTEXT_TOKENS),
     ],
 )
 def test_the_window_is_the_engines_own_where_it_says_it(
@@ -74,6 +78,7 @@ def test_bytes_per_token_are_counted_by_the_engines_tokenizer(pool: Pool, answer
     answers["/tokenize"] = (200, {"count": 1_000})
     assert ephemeral_pool.bytes_per_token(pool) == len(answers["asked"]["prompt"]) / 1_000
     assert answers["asked"]["model"] == "m"
-    answers["/tokenize"] = (200, {"count": 0})
-    with pytest.raises(ephemeral_pool.RunFailed, match="/tokenize did not answer"):
-        ephemeral_pool.bytes_per_token(pool)
+    for count in (0, -1, 10**30, "many"):
+        answers["/tokenize"] = (200, {"count": count})
+        with pytest.raises(ephemeral_pool.RunFailed, match="/tokenize did not answer"):
+            ephemeral_pool.bytes_per_token(pool)

@@ -1,11 +1,16 @@
 """Prefill and decode at the same time, over Mooncake's peer-to-peer parameters."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from router.flows import mooncake_p2p
+from router.flows.mooncake_p2p import PrefillFailed
+from router.pool.endpoint import Endpoint
+from router.tests.conftest import instance
 from router.tests.flows.conftest import PROMPT, Build
 from router.tests.flows.test_nixl import alone, text
 
@@ -89,3 +94,22 @@ async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pai
     await world.until(lambda: not world.pool.endpoints["demo-0"].kv)
     receipt = await world.receipt(await world.ask())
     assert receipt["offload_reason"] == "demo-0: its fleet entry has no kv.bootstrap (address of its bootstrap server)"
+
+
+async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mooncake_p2p, "LARGEST", 100_000)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b'{"0":' * 10_000)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0)
+    endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:1"))
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with pytest.raises(PrefillFailed, match=r"demo-0: its bootstrap server .* did not return an engine id"):
+        await mooncake_p2p._engine_id(endpoint, url)
+    server.close()

@@ -1,0 +1,89 @@
+"""Under each fault, what the API acknowledged stays, and no request is lost that could be served."""
+
+import dataclasses
+
+import pytest
+
+from controlplane.tests import faults
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+LASTS_S = 5.0
+ROWS = {
+    (row.fault.partition(" for 20 s")[0], row.subject): row for row in faults.ROWS if row.stage in ("one host", "clock")
+}
+HELD = [
+    ("kill -9", "web"),
+    ("kill -9", "redis"),
+    ("SIGTERM", "control"),
+    ("all values corrupted", "redis"),
+    ("disk full", "data folder"),
+    ("read-only", "data folder"),
+    ("an hour forward", "clock"),
+    ("an hour back", "clock"),
+]
+
+
+@pytest.fixture(scope="module")
+def worlds():
+    """One set-up at a time, kept from row to row."""
+    running = {}
+
+    def world(stage):
+        if stage not in running:
+            for opened in list(running):
+                running.pop(opened)[0].__exit__(None, None, None)
+            context = faults.setting(stage)
+            try:
+                running[stage] = context, context.__enter__()
+            except faults.Impossible as why:
+                pytest.skip(str(why))
+        return running[stage][1]
+
+    yield world
+    for context, _ in running.values():
+        context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("name", HELD, ids=" of ".join)
+def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
+    row = ROWS[name]
+    found = faults.run(row, worlds(row.stage), LASTS_S)
+    assert found.missing == []
+    assert not found.lost, found.lost
+    assert found.published, "nothing was published: the row tells nothing"
+    assert found.whole_s is not None, "not whole again"
+
+
+def test_what_is_missing_is_found():
+    """The check itself: an operator who believes to have published more than there is."""
+
+    class Api(faults.Operator):
+        def __init__(self):
+            self._weir, self.saved, self.published = None, [10_001, 10_002, 10_003], ["one", "two"]
+            self.experiment = 7
+
+    version = {"number": 1, "reason": "one", "document": {"classes": {"heavy_new_tokens": 10_001}}}
+    pages = {
+        "/policies/default/versions?limit=100": [version],
+        "/audit?limit=200": {"entries": [{"id": 1, "reason": "two"}]},
+        "/policies/default/draft": {"document": {"classes": {}}},
+        "/experiments/7": {"status": "done"},
+        "/experiments/7/results": {"arms": [{}]},
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(faults, "api", lambda weir, path, *_: pages[path])
+        assert Api().missing() == [
+            "version of two",
+            "audit entry of one",
+            "draft with 10002",
+            "results of experiment 7",
+        ]
+        pages["/experiments/7"] = {"status": "failed"}
+        pages["/experiments/7/results"] = {"experiment": {"cause": ""}}
+        assert Api().missing()[-1] == "end of experiment 7, which is failed"
+
+
+def test_the_rows_have_names_of_their_own():
+    assert len({(row.fault, row.subject) for row in faults.ROWS}) == len(faults.ROWS)
+    assert all(dataclasses.is_dataclass(row) for row in faults.ROWS)
