@@ -31,6 +31,8 @@ def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple
     if sample is None:
         return "unseen", "no sample yet"
     age = now - sample.at
+    if age < -SAMPLE_STALE_S:
+        return "stale", f"its sample is {-age:.0f} s in the future: check the clocks of its node and of this host"
     if age > SAMPLE_OFFLINE_S:
         return "offline", f"no sample for {age:.0f} s"
     if age > SAMPLE_STALE_S:

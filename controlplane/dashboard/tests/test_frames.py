@@ -93,6 +93,8 @@ def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
         ("ready", NOW, {"kv_usage": None, "waiting": None}, "ready"),
         ("draining", NOW, {"kv_usage": 0.99}, "draining"),
         ("draining", NOW - 4, {}, "stale"),
+        ("ready", NOW + 1, {}, "ready"),
+        ("ready", NOW + 3600, {}, "stale"),
         ("failed", NOW, {}, "failed"),
         ("loading", NOW - 99, {}, "loading"),
     ],
