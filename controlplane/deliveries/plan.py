@@ -2,48 +2,18 @@
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from functools import cache
 from typing import Any, Literal
-from zoneinfo import available_timezones
 
-from router.contract.problem import Problem, shown
+from controlplane.deliveries.plan_reader import DAY, HOUR, LIMITS, SHARE_MAX, Reader
+from controlplane.deliveries.schedules import is_local_time, is_zone
+from router.contract.problem import Problem
 
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
-HOUR, DAY = 3600, 86_400
 STEPS_MAX, GUARDS_MAX = 20, 40
 OCCURS = 0.01  # share of the requests that a class needs to be judged
-SHARE_MAX = 0.5  # of a canary: with more, control would be the smaller arm
-
-# Name and limits of every number, by where it stands; docs/delivery.md lists them.
-LIMITS: dict[str, tuple[float, float]] = {
-    "shadow.sample": (0.001, 1.0),
-    "shadow.for_s": (10, DAY),
-    "canary.share": (0.001, SHARE_MAX),
-    "canary.for_s": (10, 7 * DAY),
-    "canary.max_s": (10, 30 * DAY),
-    "switchback.block_s": (30, 2 * HOUR),
-    "switchback.washout_s": (0, HOUR),
-    "switchback.pairs": (4, 100),
-    "full.bake_s": (0, 7 * DAY),
-    "guard.worse": (0.005, 10.0),
-    "guard.fine": (0.01, 10.0),
-    "guard.ratio": (1.05, 100.0),
-    "guard.above": (0.0, 1e9),
-    "guard.for_s": (0, HOUR),
-    "alpha": (0.0001, 0.1),
-    "hold.no_data_s": (30, 7 * DAY),
-    "hold.error_s": (15, DAY),
-    "approvals.needed": (0, 10),
-    "approvals.expires_s": (60, 30 * DAY),
-    "start.latest_s": (0, 7 * DAY),
-}
-WHOLE = ("pairs", "needed")  # and every time in seconds
 
 Comparison = Literal["ttft", "tpot", "slow"]
 Count = Literal["errors", "refused"]
@@ -163,83 +133,6 @@ class Plan:
 
 # Reading
 
-
-class _Reader:
-    """One JSON object: takes its fields one by one, gathers problems, refuses what is left."""
-
-    def __init__(self, value: object, path: str, limits: str, problems: list[Problem]) -> None:
-        self.path, self.limits, self.problems = path, limits, problems
-        self.known: set[str] = set()
-        self.given: Mapping[str, Any] = {}
-        if isinstance(value, dict):
-            self.given = value
-        else:
-            self.problem("", value, "must be an object")
-
-    def at(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path and key else self.path or key
-
-    def problem(self, key: str, value: object, message: str, allowed: str = "") -> None:
-        self.problems.append(Problem(self.at(key), shown(value), message, allowed))
-
-    def take(self, key: str) -> Any:
-        self.known.add(key)
-        return self.given.get(key)
-
-    def number(self, key: str, default: float | None = None) -> float:
-        low, high = LIMITS[f"{self.limits}.{key}" if self.limits else key]
-        value = self.take(key)
-        if value is None and key not in self.given and default is not None:
-            return default
-        whole = key in WHOLE or key.endswith("_s")
-        if not _is_number(value, whole) or not low <= value <= high:
-            what = "missing" if key not in self.given else f"must be {'an integer' if whole else 'a number'} in range"
-            self.problem(key, value, what, f"{low:g} to {high:g}")
-            return low
-        return value if whole else float(value)
-
-    def choice(self, key: str, allowed: Iterable[str], default: str | None = None) -> str:
-        value, options = self.take(key), tuple(allowed)
-        if key not in self.given and default is not None:
-            return default
-        if not isinstance(value, str) or value not in options:
-            what = "missing" if key not in self.given else "not one of the allowed values"
-            self.problem(key, value, what, ", ".join(option or '""' for option in options))
-            return options[0] if options else ""
-        return value
-
-    def listed(self, key: str, high: int, default: Sequence[Any] | None = None, low: int = 1) -> list[Any]:
-        value = self.take(key)
-        if key not in self.given and default is not None:
-            return list(default)
-        if not isinstance(value, list) or not low <= len(value) <= high:
-            self.problem(key, value, "must be a list", f"{low} to {high} entries")
-            return []
-        return value
-
-    def names(self, key: str, allowed: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:
-        found: list[str] = []
-        for n, name in enumerate(self.listed(key, max(len(allowed), 1), default)):
-            if name not in allowed or name in found:
-                what = "named twice" if name in found else "not one of the allowed values"
-                self.problem(f"{key}[{n}]", name, what, ", ".join(allowed) or "none")
-            else:
-                found.append(name)
-        return tuple(found)
-
-    def end(self) -> None:
-        unknown = [key for key in self.given if key not in self.known]
-        for key in unknown[:10]:
-            self.problem(str(key)[:80], self.given[key], "unknown field", ", ".join(sorted(self.known)))
-
-
-def _is_number(value: object, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, int) if whole else math.isfinite(value)
-
-
-AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 MODES = ("shadow", "canary", "switchback", "full")
 METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS)
 DEFAULT_GUARDS: tuple[dict[str, Any], ...] = (
@@ -254,13 +147,13 @@ DEFAULT_GUARDS: tuple[dict[str, Any], ...] = (
 def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
     """`pools`: of the policy. `approvals_needed`: the least that the policy asks for. InvalidPlan has every problem."""
     problems: list[Problem] = []
-    top = _Reader(value, "", "", problems)
+    top = Reader(value, "", "", problems)
     if top.take("schema") not in (None, SCHEMA):
         top.problem("schema", top.given["schema"], "not a known schema", str(SCHEMA))
     steps = tuple(_step(each, f"steps[{n}]", problems) for n, each in enumerate(top.listed("steps", STEPS_MAX)))
     guards = _guards(top, problems)
-    hold = _Reader(top.take("hold") if "hold" in top.given else {}, "hold", "hold", problems)
-    approvals = _Reader(top.take("approvals") if "approvals" in top.given else {}, "approvals", "approvals", problems)
+    hold = Reader(top.take("hold") if "hold" in top.given else {}, "hold", "hold", problems)
+    approvals = Reader(top.take("approvals") if "approvals" in top.given else {}, "approvals", "approvals", problems)
     top.known |= {"hold", "approvals"}
     plan = Plan(
         pools=_pools(top, pools, steps),
@@ -287,7 +180,7 @@ def stored(value: Mapping[str, Any]) -> Plan:
     return parse(dict(value), pools=value["pools"])
 
 
-def _pools(top: _Reader, pools: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
+def _pools(top: Reader, pools: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
     if not pools and "pools" not in top.given:
         top.known.add("pools")
         if steps and not isinstance(steps[0], Full):
@@ -301,22 +194,22 @@ def _pools(top: _Reader, pools: Sequence[str], steps: Sequence[Step]) -> tuple[s
 
 def _step(value: object, path: str, problems: list[Problem]) -> Step:
     before = len(problems)
-    mode = _Reader(value, path, "", problems)
+    mode = Reader(value, path, "", problems)
     name = mode.choice("mode", MODES) if len(problems) == before else "full"
     if len(problems) > before:
         return Full(0)
-    reader = _Reader(value, path, name, problems)
+    reader = Reader(value, path, name, problems)
     reader.known.add("mode")
     made = STEPS[name](reader)
     reader.end()
     return made
 
 
-def _shadow(reader: _Reader) -> Step:
+def _shadow(reader: Reader) -> Step:
     return Shadow(reader.number("sample", 1.0), int(reader.number("for_s")))
 
 
-def _canary(reader: _Reader) -> Step:
+def _canary(reader: Reader) -> Step:
     share, for_s = reader.number("share"), int(reader.number("for_s"))
     max_s = int(reader.number("max_s", max(HOUR, 2 * for_s)))
     if max_s < for_s:
@@ -324,18 +217,18 @@ def _canary(reader: _Reader) -> Step:
     return Canary(share, for_s, max_s, "ask" if reader.choice("then", ("", "ask"), "") == "ask" else "")
 
 
-def _switchback(reader: _Reader) -> Step:
+def _switchback(reader: Reader) -> Step:
     block_s, washout_s = int(reader.number("block_s")), int(reader.number("washout_s", 30))
     if washout_s * 2 > block_s:
         reader.problem("washout_s", washout_s, "must not be more than half of block_s", f"0 to {block_s // 2}")
     return Switchback(block_s, washout_s, int(reader.number("pairs")))
 
 
-def _full(reader: _Reader) -> Step:
+def _full(reader: Reader) -> Step:
     return Full(int(reader.number("bake_s", 1800)))
 
 
-STEPS: dict[str, Callable[[_Reader], Step]] = {
+STEPS: dict[str, Callable[[Reader], Step]] = {
     "shadow": _shadow,
     "canary": _canary,
     "switchback": _switchback,
@@ -343,7 +236,7 @@ STEPS: dict[str, Callable[[_Reader], Step]] = {
 }
 
 
-def _guards(top: _Reader, problems: list[Problem]) -> tuple[Guard, ...]:
+def _guards(top: Reader, problems: list[Problem]) -> tuple[Guard, ...]:
     given = top.listed("guards", GUARDS_MAX, DEFAULT_GUARDS, low=0)
     made = [_guard(each, f"guards[{n}]", problems) for n, each in enumerate(given)]
     return tuple(guard for guard in made if guard is not None)
@@ -351,7 +244,7 @@ def _guards(top: _Reader, problems: list[Problem]) -> tuple[Guard, ...]:
 
 def _guard(value: object, path: str, problems: list[Problem]) -> Guard | None:
     before = len(problems)
-    reader = _Reader(value, path, "guard", problems)
+    reader = Reader(value, path, "guard", problems)
     metric = reader.choice("metric", METRICS) if len(problems) == before else ""
     if len(problems) > before:
         return None
@@ -360,7 +253,7 @@ def _guard(value: object, path: str, problems: list[Problem]) -> Guard | None:
     return made
 
 
-def _guard_of(metric: str, reader: _Reader) -> Guard:
+def _guard_of(metric: str, reader: Reader) -> Guard:
     if metric in POOL_METRICS:
         request_class, above = reader.choice("class", CLASSES), reader.number("above")
         for_s, does = int(reader.number("for_s", 30)), reader.choice("does", ("pause", "abort"), "pause")
@@ -373,10 +266,10 @@ def _guard_of(metric: str, reader: _Reader) -> Guard:
     return ComparisonGuard("ttft" if metric == "ttft" else "tpot", classes, worse, reader.number("fine"))
 
 
-def _start(top: _Reader, problems: list[Problem]) -> Start | None:
+def _start(top: Reader, problems: list[Problem]) -> Start | None:
     if top.take("start") is None:
         return None
-    reader = _Reader(top.given["start"], "start", "start", problems)
+    reader = Reader(top.given["start"], "start", "start", problems)
     at, zone = reader.take("at"), reader.take("zone")
     if not is_local_time(at):
         reader.problem("at", at, "must be a local date and time", "such as 2026-08-03T03:00")
@@ -385,26 +278,6 @@ def _start(top: _Reader, problems: list[Problem]) -> Start | None:
     latest_s = int(reader.number("latest_s", HOUR))
     reader.end()
     return Start(str(at), str(zone), latest_s)
-
-
-def is_local_time(value: object) -> bool:
-    if not isinstance(value, str) or not AT.fullmatch(value):
-        return False
-    try:
-        datetime.strptime(value, "%Y-%m-%dT%H:%M")
-    except ValueError:
-        return False
-    return True
-
-
-def is_zone(value: object) -> bool:
-    """Not by asking `ZoneInfo`, which opens paths and raises many things."""
-    return isinstance(value, str) and value in _zones()
-
-
-@cache
-def _zones() -> set[str]:
-    return available_timezones()
 
 
 # What several fields must be together

@@ -1,9 +1,12 @@
-"""The instant of a local start. Pure."""
+"""Local times, and their instants. Pure."""
 
+import re
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
 
 LOCAL = "%Y-%m-%dT%H:%M"
+AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 
 
 def instant(at: str, zone: str) -> datetime:
@@ -15,3 +18,23 @@ def instant(at: str, zone: str) -> datetime:
 
 def is_missed(starts_at: datetime, latest_s: int, now: datetime) -> bool:
     return now > starts_at + timedelta(seconds=latest_s)
+
+
+def is_local_time(value: object) -> bool:
+    if not isinstance(value, str) or not AT.fullmatch(value):
+        return False
+    try:
+        datetime.strptime(value, LOCAL)
+    except ValueError:
+        return False
+    return True
+
+
+def is_zone(value: object) -> bool:
+    """Not by asking `ZoneInfo`, which opens paths and raises many things."""
+    return isinstance(value, str) and value in _zones()
+
+
+@cache
+def _zones() -> set[str]:
+    return available_timezones()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries.plan import COMPARISONS, COUNTS, LIMITS, POOL_METRICS
+from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS
+from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.deliveries.rollout import OF_THE_POOL
 from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE

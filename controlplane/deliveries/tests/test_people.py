@@ -8,11 +8,15 @@ from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
 from django.utils import timezone
 
+from controlplane.accounts.models import ApiToken
+from controlplane.api.auth import principal_by_token
 from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import actor_of
 from controlplane.deliveries import moving, selectors, services
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.states import State
 from controlplane.deliveries.tests.conftest import ADA, CANARY, CI, FULL, OLGA, OTTO, SHADOW, WHY, plan, proposed
+from controlplane.notices.models import Channel, Notice
 from controlplane.policies import selectors as policies
 from controlplane.policies import services as publishing
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
@@ -337,6 +341,23 @@ def test_an_emergency_may_be_proposed_as_such(redis_away, policy, pool):
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.propose(policy, plan(**PROPOSED), OTTO, WHY, emergency="the pool is on fire")
     assert services.propose(policy, plan(**PROPOSED), ADA, WHY, emergency="the pool is on fire").state == "ready"
+
+
+def test_an_emergency_is_notified(waits):
+    Channel.objects.create(name="ops", url="https://example.com/hook", events=["delivery.emergency"])
+    services.go_without(waits, ADA, "the pool is on fire")
+    assert [(notice.event, "on fire" in notice.text) for notice in Notice.objects.all()] == [
+        ("delivery.emergency", True)
+    ]
+
+
+def test_the_person_behind_a_token_is_its_owner(rf, django_user_model):
+    otto = django_user_model.objects.create_user("otto")
+    _, token = ApiToken.issue(user=otto, name="ci", scopes=["policy:approve"])
+    request = rf.get("/")
+    request.auth = principal_by_token(f"Bearer {token}")
+    actor = actor_of(request)
+    assert (actor.name, actor.person, actor.is_admin) == ("ci (otto)", "otto", False)
 
 
 # Steering

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries.plan import LIMITS, InvalidPlan, parse
+from controlplane.deliveries.plan import InvalidPlan, parse
+from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
 
 SWITCHBACK = {"mode": "switchback", "block_s": 300, "washout_s": 30, "pairs": 6}
