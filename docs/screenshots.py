@@ -37,7 +37,7 @@ DELIVERY_S = 150  # until the canary of PLAN has figures
 PLAN = {
     "steps": [
         {"mode": "shadow", "for_s": 30},
-        {"mode": "canary", "share": 0.25, "for_s": 1800},
+        {"mode": "canary", "share": 0.5, "for_s": 1800},
         {"mode": "full", "bake_s": 1800},
     ],
     "guards": [
