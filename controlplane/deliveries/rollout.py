@@ -9,14 +9,9 @@ from controlplane.deliveries.states import SPLIT
 from router.contract.redis.published import CandidateVersion, FullRollout, Rollout, SplitRollout
 from router.policy.schema import document as documents
 from router.policy.schema.diff import ParameterChange, diff
+from router.policy.schema.parameters import belongs_to_pool
 
-# One admission queue, one breaker and one table of sessions serve both arms: these cannot differ between them.
-OF_THE_POOL = ("admission.share_", "admission.max_queue_", "failure.breaker_", "affinity.ttl_s")
 WARMUP_S = 10.0  # after a change of shares; requests that arrive sooner are not in the tallies
-
-
-def belongs_to_pool(path: str) -> bool:
-    return path.startswith(OF_THE_POOL)
 
 
 def held_back(live: dict[str, Any], candidate: dict[str, Any]) -> tuple[ParameterChange, ...]:

@@ -9,13 +9,13 @@ from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
-from controlplane.deliveries.rollout import belongs_to_pool
 from controlplane.deliveries.states import State
 from controlplane.delivery_pages.display.evidence import Finding, name, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, entry
 from controlplane.delivery_pages.presentation import Shown, shown
 from controlplane.policies.views import changes
+from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
 

@@ -16,15 +16,10 @@ from router.contract.redis.codec import Unreadable
 from router.contract.redis.delivery import CELLS, Arm
 from router.contract.redis.published import CandidateVersion, Split, SplitRollout
 from router.policy.schema import document
+from router.policy.schema.parameters import belongs_to_pool
 from router.policy.types import Policy
 
 SHARES = 2**32
-# Parameters of the pool rather than of a request: the live version's hold for both arms
-OF_THE_POOL = (
-    *("admission.share_warm", "admission.share_medium", "admission.share_heavy"),
-    *("admission.max_queue_warm", "admission.max_queue_medium", "admission.max_queue_heavy"),
-    *("failure.breaker_failures", "failure.breaker_open_s", "affinity.ttl_s"),
-)
 
 
 @dataclass(slots=True)
@@ -153,4 +148,5 @@ def read_candidate(candidate: CandidateVersion, live: Policy) -> Policy:
         policy = read_version(candidate.version, candidate.sha256, candidate.document)
     except Unreadable as error:
         raise Unreadable(f"candidate {error}") from None
-    return replace(policy, values={**policy.values, **{path: live[path] for path in OF_THE_POOL}})
+    of_the_pool = {path: value for path, value in live.values.items() if belongs_to_pool(path)}
+    return replace(policy, values={**policy.values, **of_the_pool})

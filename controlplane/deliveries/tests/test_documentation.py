@@ -8,9 +8,9 @@ import pytest
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS
 from controlplane.deliveries.plan_reader import LIMITS
-from controlplane.deliveries.rollout import OF_THE_POOL
 from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE
+from router.policy.schema.parameters import OF_THE_POOL
 
 TEXT = (Path(__file__).parents[3] / "docs" / "delivery.md").read_text()
 PLAN, STATES, RULES = (TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Plan", "States", "Rules"))

@@ -77,8 +77,7 @@ def test_what_belongs_to_the_pool_is_as_live_has_it_and_the_rest_is_the_candidat
 
 
 def test_every_group_that_belongs_to_the_pool_exists() -> None:
-    from controlplane.deliveries.rollout import OF_THE_POOL
-    from router.policy.schema.parameters import PARAMETERS
+    from router.policy.schema.parameters import OF_THE_POOL, PARAMETERS
 
     for prefix in OF_THE_POOL:
         assert any(path.startswith(prefix) for path in PARAMETERS), prefix

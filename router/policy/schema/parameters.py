@@ -258,4 +258,13 @@ PARAMETERS: dict[str, Parameter] = {
     for parameter in (STRATEGY_NAME, *(own for strategy in STRATEGIES.values() for own in strategy.parameters), *COMMON)
 }
 
-__all__ = ["COMMON", "PARAMETERS", "STRATEGY_NAME", "Parameter"]
+# Beginnings of paths. A pool has one admission queue, one breaker per instance and one table of sessions, whatever the
+# number of versions that decide its requests: while a delivery is under way, the live version's values hold for all.
+OF_THE_POOL = ("admission.share_", "admission.max_queue_", "failure.breaker_", "affinity.ttl_s")
+
+
+def belongs_to_pool(path: str) -> bool:
+    return path.startswith(OF_THE_POOL)
+
+
+__all__ = ["COMMON", "OF_THE_POOL", "PARAMETERS", "STRATEGY_NAME", "Parameter", "belongs_to_pool"]
