@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -345,7 +345,8 @@ def without_descriptors(name: str) -> Row:
         pid = world.pid(name)
         limits = Path(f"/proc/{pid}/limits").read_text()
         before[:] = [str(pid), next(line for line in limits.splitlines() if "open files" in line).split()[3]]
-        limit(pid, str(len(os.listdir(f"/proc/{pid}/fd"))))
+        taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+        limit(pid, str(next(number for number in count() if number not in taken)))  # no gap is left below
 
     def end(world: World) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):  # it ended meanwhile
