@@ -18,6 +18,7 @@ from router.contract.redis.published import PolicyValue, SplitRollout
 REFUSED = 2
 WHY = "stopped from the command line"
 ANY = 0
+ANY_TTL_S = 300  # short: it would end the next delivery too
 
 
 class NothingToStop(Exception):
@@ -31,7 +32,7 @@ def stop(pool: str, why: str) -> str:
     delivery = _delivery(pool, raw)
     value = StopValue(delivery=delivery, why=why, by="person", at=time.time())
     with client.pipeline(transaction=True) as pipe:
-        pipe.set(redis_keys.stop_key(pool), codec.encode(value), ex=redis_keys.STOP_TTL_S)
+        pipe.set(redis_keys.stop_key(pool), codec.encode(value), ex=redis_keys.STOP_TTL_S if delivery else ANY_TTL_S)
         pipe.publish(redis_keys.CHANGED, redis_keys.stop_key(pool))
         _, heard = pipe.execute()
     what = f"delivery {delivery}" if delivery else "whatever delivery there is"

@@ -63,6 +63,7 @@ def test_with_a_policy_that_cannot_be_read_any_delivery_is_stopped(live_redis, r
         live_redis.set(redis_keys.policy_key("chat"), raw)
     assert stop.main(["--stop", "chat"]) == 0
     assert (stopped(live_redis).delivery, stopped(live_redis).why) == (0, stop.WHY)
+    assert 0 < live_redis.ttl(redis_keys.stop_key("chat")) <= stop.ANY_TTL_S
 
 
 def test_without_redis_it_says_what_happens(redis_away, capsys) -> None:
