@@ -65,7 +65,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "controlplane.api.request_id.RequestId",
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.static.StaticFiles",
+    "controlplane.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "controlplane.errors.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -172,7 +172,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "controlplane.vendor_files.VendorFinder",
+    "controlplane.web.vendor_files.VendorFinder",
 ]
 # Files are served from their source folders, without collectstatic; browsers revalidate their copies.
 SERVESTATIC_USE_FINDERS = True

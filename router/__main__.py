@@ -13,8 +13,8 @@ import uvloop
 from router.app import Router
 from router.contract.secret_text import MaskingFormatter
 from router.http.server import HttpServer, listen
-from router.joining import join
 from router.options import arguments, clients, source
+from router.serving.joining import join
 from router.serving.pools import Pools
 
 

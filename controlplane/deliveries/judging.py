@@ -10,11 +10,12 @@ from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries import schedules, selectors
+from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import Move, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
 from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Proposal, State, What
+from controlplane.deliveries.timing import schedules
 from controlplane.policies import publication
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import Conflict

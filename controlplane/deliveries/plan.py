@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from controlplane.deliveries.plan_reader import DAY, HOUR, LIMITS, SHARE_MAX, Reader
-from controlplane.deliveries.schedules import is_local_time, is_zone
+from controlplane.deliveries.timing.schedules import is_local_time, is_zone
 from router.contract.problem import Problem
 
 SCHEMA = 1

@@ -10,12 +10,13 @@ from django.utils import timezone
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries import schedules, selectors
+from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import tell
 from controlplane.deliveries.plan import InvalidPlan, Plan, Start
 from controlplane.deliveries.rules import check_again, check_direct, check_emergency
 from controlplane.deliveries.states import State
+from controlplane.deliveries.timing import schedules
 from controlplane.policies import selectors as policies
 from controlplane.policies import versions
 from controlplane.policies.drafts import services as drafts

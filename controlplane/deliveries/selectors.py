@@ -5,9 +5,10 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from controlplane.deliveries import approvals, freezes
+from controlplane.deliveries import approvals
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.states import OPEN, State, What
+from controlplane.deliveries.timing import freezes
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Policy
 

@@ -10,9 +10,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.decorators import RoleMissing, admin_required
 from controlplane.audit.services import actor_of
-from controlplane.deliveries import freezes as times
-from controlplane.deliveries import freezing, selectors
+from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Freeze
+from controlplane.deliveries.timing import freezes as times
+from controlplane.deliveries.timing import freezing
 from controlplane.permissions import can_administer, who_can
 from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.policies.selectors import published_names

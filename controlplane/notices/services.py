@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.notices import apprise_urls, display, signing, webhook_urls
+from controlplane.notices import display
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, TEST, choices, matches
 from controlplane.notices.models import Channel, Kind, Notice, Status
+from controlplane.notices.senders import apprise_urls, signing, webhook_urls
 from fleet.events import announce, record_pool
 from fleet.models import Pool
 

@@ -14,9 +14,9 @@ import structlog
 from django.db import transaction
 from django.db.models import F, Max
 
-from controlplane.notices import apprise_urls, webhooks
 from controlplane.notices.errors import Unsendable
 from controlplane.notices.models import Cursor, Kind, Notice, Status
+from controlplane.notices.senders import apprise_urls, webhooks
 from controlplane.notices.services import enqueue
 from fleet.models import InstanceEvent, State
 from router.contract.pools import is_ephemeral

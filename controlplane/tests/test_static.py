@@ -2,7 +2,7 @@ import pytest
 from django.conf import settings
 from django.test import AsyncClient
 
-from controlplane.static import StaticFiles
+from controlplane.web.static import StaticFiles
 
 
 @pytest.fixture

@@ -29,9 +29,10 @@ from controlplane.api.routes.delivery_schemas import (
     look_out,
 )
 from controlplane.audit.services import actor_of
-from controlplane.deliveries import freezing, selectors, services
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery, Freeze
+from controlplane.deliveries.timing import freezing
 from controlplane.policies import selectors as policies
 
 router = Router(tags=["deliveries"])

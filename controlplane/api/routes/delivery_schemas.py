@@ -7,9 +7,9 @@ from django.utils import timezone
 from ninja import Field, Schema
 
 from controlplane.api.body import Body
-from controlplane.deliveries.freezing import NAME_MAX
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.timing.freezing import NAME_MAX
 from controlplane.policies.drafts.services import REASON_MAX
 
 STATES_HELP = "Open: proposed, ready, arming, step, holding, waiting, paused, baking. Others have ended"

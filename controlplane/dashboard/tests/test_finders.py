@@ -4,7 +4,7 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
-from controlplane.vendor_files import VendorFinder
+from controlplane.web.vendor_files import VendorFinder
 
 
 def test_plotly_is_found_and_collected_and_nothing_else_of_the_wheel() -> None:

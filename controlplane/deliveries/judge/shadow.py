@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controlplane.deliveries.judge.comparisons import LEAST_REQUESTS, half_width
 from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS, half_width
 from router.contract.redis.delivery import ShadowTally
 
 REFUSED = 0.01  # of the requests that live serves

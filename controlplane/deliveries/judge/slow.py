@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from controlplane.deliveries.judge.comparisons import LEAST_REQUESTS
+from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 
 SHARE = 0.9  # quantile of the residuals
 LEAST_FACTOR = 1.5  # times what its length takes, at least: a steady fleet is slow at no small thing

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controlplane.deliveries.judge import comparisons, student
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.memory import Block
+from controlplane.deliveries.judge.statistics import comparisons, student
 from controlplane.deliveries.judge.sums import Evidence, added
 from controlplane.deliveries.judge.verdicts import UNITS, Levels, levels_of
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan

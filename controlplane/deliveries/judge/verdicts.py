@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controlplane.deliveries.judge import comparisons, counts
-from controlplane.deliveries.judge.comparisons import Estimate
-from controlplane.deliveries.judge.counts import Counted
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
+from controlplane.deliveries.judge.statistics import comparisons, counts
+from controlplane.deliveries.judge.statistics.comparisons import Estimate
+from controlplane.deliveries.judge.statistics.counts import Counted
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, CountGuard, Plan
 from router.contract.redis.delivery import Arm, CellTally

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.deliveries import freezing
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.tests.conftest import ADA
+from controlplane.deliveries.timing import freezing
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 
 WEEKLY: dict[str, Any] = {

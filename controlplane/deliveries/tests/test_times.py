@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.deliveries import approvals, freezes, schedules
-from controlplane.deliveries.freezes import HORIZON, Rule, in_force, occurrences, problems_of, rrule_fault, upcoming
+from controlplane.deliveries import approvals
+from controlplane.deliveries.timing import freezes, schedules
+from controlplane.deliveries.timing.freezes import (
+    HORIZON,
+    Rule,
+    in_force,
+    occurrences,
+    problems_of,
+    rrule_fault,
+    upcoming,
+)
 
 BERLIN = "Europe/Berlin"
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)

@@ -5,8 +5,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from controlplane.notices import addresses
 from controlplane.notices.errors import Unsendable
+from controlplane.notices.senders import addresses
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.notices import apprise_urls, services, step
+from controlplane.notices import services, step
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.models import Notice, Status
+from controlplane.notices.senders import apprise_urls
 from controlplane.notices.services import Terms
 from controlplane.notices.tests.conftest import ADA
 

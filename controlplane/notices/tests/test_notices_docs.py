@@ -13,7 +13,7 @@ def test_every_event_is_documented_with_its_meaning() -> None:
 
 
 def test_the_receivers_example_verifies_what_is_sent() -> None:
-    from controlplane.notices import signing
+    from controlplane.notices.senders import signing
 
     namespace: dict[str, object] = {}
     exec(re.search(r"```python\n(.+?)```", TEXT, re.DOTALL)[1], namespace)

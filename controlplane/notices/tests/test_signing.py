@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 
-from controlplane.notices import signing
+from controlplane.notices.senders import signing
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.notices import services, signing, step
+from controlplane.notices import services, step
 from controlplane.notices.models import Cursor, Notice, Status
+from controlplane.notices.senders import signing
 from controlplane.notices.step import CLAIM, GIVEN_UP_AFTER, SETTLED, claim, collect_fleet_events
 from controlplane.notices.tests.conftest import ADA
 from fleet.models import InstanceEvent
@@ -120,7 +121,7 @@ def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> 
 
 def test_the_resolved_address_is_the_one_connected_to(notice, receiver, monkeypatch) -> None:
     """A name that changes its address after the check cannot lead elsewhere: it is looked up once."""
-    from controlplane.notices import addresses
+    from controlplane.notices.senders import addresses
 
     asked = []
 

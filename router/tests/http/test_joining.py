@@ -5,10 +5,10 @@ import asyncio
 import httpx
 import pytest
 
-from router import joining
 from router.app import Router
 from router.http.clients import ClientConnections
 from router.http.server import HttpServer, listen
+from router.serving import joining
 from router.sync.redis_source import RedisSource
 from router.tests.conftest import entry
 from router.tests.engine import engine

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.deliveries.judge import comparisons
-from controlplane.deliveries.judge.comparisons import Estimate, adjusted, effective_cells, half_width, shares
+from controlplane.deliveries.judge.statistics import comparisons
+from controlplane.deliveries.judge.statistics.comparisons import (
+    Estimate,
+    adjusted,
+    effective_cells,
+    half_width,
+    shares,
+)
 from controlplane.deliveries.judge.tests.traffic import evidence
 from router.contract.redis.delivery import Moments
 

@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane.deliveries.judge.student import cdf, quantile
+from controlplane.deliveries.judge.statistics.student import cdf, quantile
 
 # scipy.stats.t.ppf
 KNOWN = [(0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.975, 5, 2.5706), (0.99, 6, 3.1427), (0.999, 3, 10.2145),

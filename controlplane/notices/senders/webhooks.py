@@ -8,8 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from django.conf import settings
 
-from controlplane.notices import addresses, signing
 from controlplane.notices.errors import Unsendable
+from controlplane.notices.senders import addresses, signing
 
 ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
 AGENT = "weir"

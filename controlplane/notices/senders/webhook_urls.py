@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from controlplane.notices.addresses import SETTING, literal, may_reach
 from controlplane.notices.errors import InvalidInput
+from controlplane.notices.senders.addresses import SETTING, literal, may_reach
 
 URL_MAX = 2_000
 

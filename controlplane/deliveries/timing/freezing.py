@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import freezes
 from controlplane.deliveries.models import Freeze
+from controlplane.deliveries.timing import freezes
 from controlplane.policies.drafts.services import check_reason
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy

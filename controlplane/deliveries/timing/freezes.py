@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrule, rrulestr
 
-from controlplane.deliveries.schedules import LOCAL, instant, is_local_time, is_zone
+from controlplane.deliveries.timing.schedules import LOCAL, instant, is_local_time, is_zone
 from router.contract.problem import Problem, shown
 
 HORIZON = timedelta(days=366)  # farther occurrences are not looked for

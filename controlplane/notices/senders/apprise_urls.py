@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from controlplane.notices import addresses
 from controlplane.notices.errors import InvalidInput, Unsendable
+from controlplane.notices.senders import addresses
 
 # These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
