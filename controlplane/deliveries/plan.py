@@ -213,7 +213,7 @@ def _canary(reader: Reader) -> Step:
     share, for_s = reader.number("share"), int(reader.number("for_s"))
     max_s = int(reader.number("max_s", max(HOUR, 2 * for_s)))
     if max_s < for_s:
-        reader.problem("max_s", max_s, "must not be less than for_s", f"{for_s} to {LIMITS['canary.max_s'][1]:g}")
+        reader.problem("max_s", max_s, "must not be less than for_s", f"{for_s} to {LIMITS['canary.max_s'][1]:,.10g}")
     return Canary(share, for_s, max_s, "ask" if reader.choice("then", ("", "ask"), "") == "ask" else "")
 
 

@@ -65,7 +65,7 @@ class Reader:
         whole = key in WHOLE or key.endswith("_s")
         if not _is_number(value, whole) or not low <= value <= high:
             what = "missing" if key not in self.given else f"must be {'an integer' if whole else 'a number'} in range"
-            self.problem(key, value, what, f"{low:g} to {high:g}")
+            self.problem(key, value, what, f"{low:,.10g} to {high:,.10g}")
             return low
         return value if whole else float(value)
 

@@ -75,7 +75,7 @@ def set_rules(policy: Policy, actor: Actor, reason: str, *, direct: str, approva
         problems.append(Problem("direct", direct, "not one of the allowed values", ", ".join(Direct.values)))
     low, high = LIMITS["approvals.needed"]
     if isinstance(approvals_needed, bool) or not low <= approvals_needed <= high:
-        problems.append(Problem("approvals_needed", approvals_needed, "out of range", f"{low:g} to {high:g}"))
+        problems.append(Problem("approvals_needed", approvals_needed, "out of range", f"{low:,.10g} to {high:,.10g}"))
     if problems:
         raise PolicyInvalid("the rules are not valid", tuple(problems))
     policy.refresh_from_db()

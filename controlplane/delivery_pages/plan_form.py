@@ -162,10 +162,10 @@ def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str
 def _text_of(problem: Problem) -> str:
     """With limits in the unit of the field."""
     key = problem.path.rpartition(".")[2]
-    limits = re.fullmatch(r"(?:more than )?([\d.e+-]+)(?: to|, up to) ([\d.e+-]+)", problem.allowed)
+    limits = re.fullmatch(r"(?:more than )?([\d.,]+)(?: to|, up to) ([\d.,]+)", problem.allowed)
     if limits is None or key not in (*PERCENT, *TEXTS, "latest_s"):
         return problem.text
-    low, high = (_text(key, float(each)) for each in limits.groups())
+    low, high = (_text(key, float(each.replace(",", ""))) for each in limits.groups())
     unit = " %" if key in PERCENT else ""
     return f"{problem.message}; allowed: {low} to {high}{unit}"
 

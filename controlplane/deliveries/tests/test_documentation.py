@@ -20,7 +20,7 @@ ROWS = {row[0].strip(" `"): row for row in (line.strip("|").split("|") for line 
 @pytest.mark.parametrize("name", LIMITS)
 def test_each_number_has_its_range(name: str) -> None:
     low, high = LIMITS[name]
-    assert ROWS[name][2].strip() == f"{low:g} to {high:g}"
+    assert ROWS[name][2].strip() == f"{low:,.10g} to {high:,.10g}"
 
 
 def test_each_field_of_a_whole_plan_has_a_row() -> None:

@@ -217,7 +217,7 @@ def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: st
         parse(value, pools=("chat",))
     found = next(problem for problem in refused.value.problems if problem.path == path_of(place))
     assert found.value == wrong
-    assert found.allowed == f"{LIMITS[name][0]:g} to {LIMITS[name][1]:g}"
+    assert found.allowed == f"{LIMITS[name][0]:,.10g} to {LIMITS[name][1]:,.10g}"
 
 
 def test_a_policy_that_needs_approvals_sets_the_least_of_them() -> None:
