@@ -41,7 +41,7 @@ def test_a_preview_goes_from_a_draft_to_a_result_in_two_calls(draft, ci, sent):
     started = ci.post(PREVIEW, {"max_requests": 40})
     assert started.status_code == 202, started.content
     made = started.json()
-    assert (made["status"], made["done"], made["total"], made["result"]) == ("queued", 0, 80, None)
+    assert (made["status"], made["done"], made["total"], made["result"]) == ("queued", 0, 120, None)
     assert (made["draft_revision"], made["actor"], made["pool"]) == (draft.revision, "ci (otto)", "demo")
     running.run_preview(*sent[0])
     found = ci.get(started.headers["Location"].removeprefix("/api/v1")).json()

@@ -9,8 +9,12 @@ from django.test import Client
 from controlplane.dashboard import page
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
+from router.contract.redis.staleness import SAMPLE_STALE_S
 
-AHEAD = time.time() + 600  # samples from a clock that is ahead do not age while a loaded machine renders a page
+
+def ahead() -> float:
+    """A time of samples that become stale only after 5 s, while a loaded machine renders a page."""
+    return time.time() + SAMPLE_STALE_S - 1
 
 
 def shown(client: Client, path: str) -> str:
@@ -22,7 +26,7 @@ def shown(client: Client, path: str) -> str:
 def test_the_first_paint_has_every_instance_and_figure(vera_client: Client, live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
     fleet.kv["demo-3"] = 0.95
-    fleet.write(AHEAD)
+    fleet.write(ahead())
     text = shown(vera_client, "/live")
     assert text.count('class="tile"') == 9  # eight and the template
     assert 'data-status="saturated"' in text
@@ -45,8 +49,8 @@ def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis
 
 
 def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis: redis.Redis) -> None:
-    FakeFleet(live_redis, size=2).write(AHEAD)
-    FakeFleet(live_redis, size=3, pool="chat").write(AHEAD)
+    FakeFleet(live_redis, size=2).write(ahead())
+    FakeFleet(live_redis, size=3, pool="chat").write(ahead())
     text = shown(vera_client, "/live?pool=chat&range=900")
     assert 'data-id="chat-2"' in text
     assert 'data-id="demo-1"' not in text
@@ -56,7 +60,7 @@ def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis
 
 @pytest.mark.parametrize("asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc"])
 def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
-    FakeFleet(live_redis, size=1).write(AHEAD)
+    FakeFleet(live_redis, size=1).write(ahead())
     assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
 
 
@@ -65,14 +69,14 @@ def test_an_slo_in_the_url_reaches_the_charts(vera_client: Client, live_redis: r
 
 
 def test_a_kiosk_has_no_navigation(vera_client: Client, live_redis: redis.Redis) -> None:
-    FakeFleet(live_redis).write(AHEAD)
+    FakeFleet(live_redis).write(ahead())
     text = shown(vera_client, "/wall?kiosk=1")
     assert "topbar" not in text
     assert text.count('class="wall-tile"') == 9
 
 
 def test_the_wall_shows_as_many_as_fit_and_says_so(vera_client: Client, live_redis: redis.Redis) -> None:
-    FakeFleet(live_redis, size=200).write(AHEAD)
+    FakeFleet(live_redis, size=200).write(ahead())
     assert "showing 128 of 200" in shown(vera_client, "/wall")
 
 
@@ -90,7 +94,7 @@ def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
 
 
 def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:
-    FakeFleet(live_redis, size=2).write(AHEAD)
+    FakeFleet(live_redis, size=2).write(ahead())
     live = ci.get("/live")
     assert live.status_code == 200
     assert live.json()["instances"]["id"] == ["demo-0", "demo-1"]
