@@ -114,4 +114,4 @@ async def test_every_server_answers_the_same(start, client):
 def test_a_wrong_setting_is_named_and_the_server_does_not_start(start, name):
     server = start(name, WEIR_ROUTER_INSTANCES="nonsense")
     _, err = server.process.communicate(timeout=30)
-    assert b"router: WEIR_ROUTER_INSTANCES: 'nonsense' is not an instance's URL" in err
+    assert b"WEIR_ROUTER_INSTANCES: url: not the URL of an instance; allowed: http" in err
