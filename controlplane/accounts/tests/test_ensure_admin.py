@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.db import connections
 
+from controlplane import migrated
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.services import ensure_admin
 from controlplane.audit.models import AuditEntry
@@ -50,6 +52,9 @@ def test_a_weak_one_is_refused_and_nothing_is_made(monkeypatch, given, fault):
 
 def test_up_says_so_in_one_line(monkeypatch):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
+    # A test is one transaction, on one connection
+    monkeypatch.setattr(connections, "close_all", lambda: None)
+    monkeypatch.setattr(migrated, "missing", lambda wanted: [])
     with pytest.raises(CannotStart, match="WEIR_ADMIN_PASSWORD: This password is too short"):
         prepare(Options(demo=False))
 

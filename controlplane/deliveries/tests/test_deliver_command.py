@@ -22,6 +22,12 @@ CHANGED = documents.apply_overrides(documents.default(), {"classes.heavy_new_tok
 pytestmark = pytest.mark.usefixtures("redis_away", "pool")
 
 
+@pytest.fixture(autouse=True)
+def _one_connection(monkeypatch):
+    """A test is one transaction, on one connection."""
+    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)
+
+
 @pytest.fixture
 def files(tmp_path):
     """Writes a document and a plan; their paths as options."""

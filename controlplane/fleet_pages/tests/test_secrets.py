@@ -16,7 +16,7 @@ from controlplane.audit.services import SYSTEM
 from controlplane.fleet_ops import actions
 from controlplane.policies.services import ensure_default_policy
 from controlplane.testing import ApiCaller, api_caller
-from fleet.models import Instance, State
+from fleet.models import Instance, Pool, State
 from fleet.node import logs
 from fleet.transitions import move
 
@@ -41,7 +41,7 @@ def leaky(db: None, data_dir: object) -> None:
         actions.apply(document(value), SYSTEM, reason="because")
     row = Instance.objects.create(
         name="default-0",
-        pool_id=1,
+        pool=Pool.objects.get(),
         ordinal=0,
         state=State.LOADING,
         epoch=1,

@@ -19,6 +19,12 @@ from controlplane.web.bodies import ANONYMOUS, BoundedBodies, limit_of
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is one transaction, on one connection."""
+    monkeypatch.setattr("channels.db.close_old_connections", lambda: None)
+
+
 class Django:
     """Stands for it: reads the whole body before it does anything else."""
 
