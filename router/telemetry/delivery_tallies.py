@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from router.contract.redis.delivery import Arm, CellTally, Moments, ShadowTally
+from router.contract.redis.delivery import Arm, CellTally, Moments, MomentSums, ShadowTally
 from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
@@ -12,34 +12,12 @@ from router.tokenize.api_paths import UNCOMPUTED
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
 INSTANCES_KEPT = 20  # of a shadow's shares
 DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
-LEAST_MS = 0.001
-
-
-class _Sums:
-    __slots__ = ("n", "x", "xx", "xy", "y", "yy")
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.y = self.yy = self.x = self.xx = self.xy = 0.0
-
-    def add(self, ms: float, log_tokens: float) -> None:
-        y = math.log(ms if ms > LEAST_MS else LEAST_MS)
-        self.n += 1
-        self.y += y
-        self.yy += y * y
-        self.x += log_tokens
-        self.xx += log_tokens * log_tokens
-        self.xy += log_tokens * y
-
-    def read(self) -> Moments:
-        short = _short
-        return Moments(self.n, short(self.y), short(self.yy), short(self.x), short(self.xx), short(self.xy))
 
 
 @dataclass(slots=True)
 class _Cell:
-    ttft: _Sums = field(default_factory=_Sums)
-    tpot: _Sums = field(default_factory=_Sums)
+    ttft: MomentSums = field(default_factory=MomentSums)
+    tpot: MomentSums = field(default_factory=MomentSums)
     n: int = 0
     errors: int = 0
     refused: int = 0
@@ -55,8 +33,8 @@ class _Cell:
     def read(self) -> CellTally:
         return CellTally(
             self.n,
-            self.ttft.read(),
-            self.tpot.read(),
+            _short_moments(self.ttft),
+            _short_moments(self.tpot),
             self.errors,
             self.refused,
             self.slow,
@@ -213,6 +191,11 @@ class DeliveryTallies:
 
 def _most(counts: dict[str, int]) -> list[str]:
     return sorted(counts, key=counts.__getitem__, reverse=True)[:INSTANCES_KEPT]
+
+
+def _short_moments(sums: MomentSums) -> Moments:
+    short = _short
+    return Moments(sums.n, short(sums.y), short(sums.yy), short(sums.x), short(sums.xx), short(sums.xy))
 
 
 def _short(value: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.twin.simulation.types import Simulated
-from router.contract.redis.delivery import Arm, CellTally, Moments
+from router.contract.redis.delivery import Arm, CellTally, MomentSums
 from router.pool.rollout import cell_of, hashed, is_candidate
 
 
@@ -55,8 +55,8 @@ def _ends_s(one: Simulated) -> float:
 @dataclass(slots=True)
 class _Cell:
     n: int = 0
-    ttft: list[float] = field(default_factory=lambda: [0.0] * 6)
-    tpot: list[float] = field(default_factory=lambda: [0.0] * 6)
+    ttft: MomentSums = field(default_factory=MomentSums)
+    tpot: MomentSums = field(default_factory=MomentSums)
     errors: int = 0
     refused: int = 0
     slow: int = 0
@@ -67,8 +67,8 @@ class _Cell:
     def read(self) -> CellTally:
         return CellTally(
             n=self.n,
-            ttft=Moments(int(self.ttft[0]), *self.ttft[1:]),
-            tpot=Moments(int(self.tpot[0]), *self.tpot[1:]),
+            ttft=self.ttft.read(),
+            tpot=self.tpot.read(),
             errors=self.errors,
             refused=self.refused,
             slow=self.slow,
@@ -92,9 +92,7 @@ class Tallies:
         cell.sessions += self._first("", one)
         for sums, ms in ((cell.ttft, one.ttft_ms), (cell.tpot, one.tpot_ms)):
             if ms:
-                y = math.log(ms)
-                for place, value in enumerate((1, y, y * y, x, x * x, x * y)):
-                    sums[place] += value
+                sums.add(ms, x)
         if one.outcome == "error":
             cell.failed += 1
             cell.errors += self._first("error", one)

@@ -1,5 +1,6 @@
 """What routers count of a delivery, and what stops one or keeps it going. Pure."""
 
+import math
 from typing import Literal
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec import Struct
 from router.contract.redis.codec import RedisValue
 
 Arm = Literal["candidate", "control"]
+LEAST_MS = 0.001
 CELLS = 64  # buckets of sessions by hash, the same in both arms
 
 
@@ -19,6 +21,28 @@ class Moments(Struct, frozen=True, array_like=True):
     x: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+
+
+class MomentSums:
+    """Moments while they are counted, by routers and in the twin."""
+
+    __slots__ = ("n", "x", "xx", "xy", "y", "yy")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.y = self.yy = self.x = self.xx = self.xy = 0.0
+
+    def add(self, ms: float, log_tokens: float) -> None:
+        y = math.log(ms if ms > LEAST_MS else LEAST_MS)
+        self.n += 1
+        self.y += y
+        self.yy += y * y
+        self.x += log_tokens
+        self.xx += log_tokens * log_tokens
+        self.xy += log_tokens * y
+
+    def read(self) -> Moments:
+        return Moments(self.n, self.y, self.yy, self.x, self.xx, self.xy)
 
 
 class CellTally(Struct, frozen=True, array_like=True):
