@@ -1,0 +1,113 @@
+"""The media that hold KV below HBM: how each one moves blocks, and where its numbers come from.
+
+Numbers are from "Tutti: Making SSD-Backed KV Cache Practical for Long-Context LLM Serving" (arXiv 2605.03375), measured
+on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* ones are solved from one figure of it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+# block: everybody in the batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
+# async: the request waits outside the batch
+Mode = Literal["block", "layers", "async"]
+# naive: a read beside writes goes at half its speed; slack: writes wait for time without reads
+Contention = Literal["none", "naive", "slack"]
+Metadata = Literal["none", "prp", "sgl"]  # lists of addresses that the device needs in GPU memory
+
+NAIVE_SHARE = 0.5  # of its speed that a read keeps beside a naive write: assumed
+SLACK_SHARE = 0.5  # of a decode step in which slack-aware writes run: assumed
+BACKLOG_SHARE = 0.2  # of the KV pool that may wait to be written before admission waits: assumed
+LAYER_PASS_S = 0.217  # least time of a layer-wise pass: fitted to figure 13 (Tutti 98.3 %); unexplained by bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierDevice:
+    name: str
+    mode: Mode
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    setup_s: float = 0.0  # per load
+    layer_setup_s: float = 0.0  # per layer of a load
+    object_s: float = 0.0  # control of one object: K or V of one block and layer
+    busy_read_bytes_per_s: float | None = None  # while the sender computes; None: the same
+    contention: Contention = "none"
+    staging_share: float = 0.0  # of a load, staged in GPU memory outside the pool
+    metadata: Metadata = "none"
+    endurance: bool = False  # writes wear it out
+
+
+_OBJECT_BYTES = 131_072  # one object of figures 9 and 11: Llama-3-8B, blocks of 64 tokens
+_PEAK = 29e9  # reads of two D7-PS1010
+_AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
+
+DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=19.4e9, write_bytes_per_s=18.4e9)
+SSD = TierDevice(
+    name="ssd",
+    mode="block",
+    read_bytes_per_s=_PEAK,
+    write_bytes_per_s=3.4e9,
+    object_s=_OBJECT_BYTES / 3.4e9,
+    contention="naive",
+    endurance=True,
+)
+SSD_GDS = TierDevice(
+    name="ssd-gds",
+    mode="block",
+    read_bytes_per_s=_PEAK,
+    write_bytes_per_s=7e9,
+    setup_s=0.40,
+    object_s=_OBJECT_BYTES / 11.9e9,
+    contention="naive",
+    staging_share=0.45,
+    endurance=True,
+)
+SSD_TUTTI = TierDevice(
+    name="ssd-tutti",
+    mode="layers",
+    read_bytes_per_s=_PEAK,
+    write_bytes_per_s=10e9,
+    layer_setup_s=(_AT_128K / 25.9e9 - _AT_128K / _PEAK) / 32,
+    contention="slack",
+    metadata="sgl",
+    endurance=True,
+)
+REMOTE = TierDevice(
+    name="remote",
+    mode="async",
+    read_bytes_per_s=9.7e9,
+    write_bytes_per_s=9.7e9,
+    setup_s=3e-3,
+    busy_read_bytes_per_s=3e9,
+)
+
+DEVICES = {device.name: device for device in (DRAM, SSD, SSD_GDS, SSD_TUTTI, REMOTE)}
+
+# (device, field): where its number comes from. The rest are defaults.
+SOURCES = {
+    ("dram", "mode"): "LMCache loads by layers from host memory",
+    ("dram", "read_bytes_per_s"): "fitted to figure 13: crossover at 97.9 %; the link has 50 GB/s",
+    ("dram", "write_bytes_per_s"): "figure 9",
+    ("ssd", "mode"): "LMCache loads whole prompts through host memory",
+    ("ssd", "read_bytes_per_s"): "figure 6: two D7-PS1010",
+    ("ssd", "write_bytes_per_s"): "assumed: the rate of its reads",
+    ("ssd", "object_s"): "fitted to figure 11: 7.84 s, which is 3.4 GB/s in objects of 128 KiB",
+    ("ssd", "contention"): "a hypothesis: chosen knowing figure 8",
+    ("ssd-gds", "mode"): "LMCache loads whole prompts",
+    ("ssd-gds", "read_bytes_per_s"): "figure 6: two D7-PS1010",
+    ("ssd-gds", "write_bytes_per_s"): "figure 9",
+    ("ssd-gds", "setup_s"): "fitted to figure 8: mean TTFT of 3.9 s",
+    ("ssd-gds", "object_s"): "figure 9: 11.9 GB/s in objects of 128 KiB",
+    ("ssd-gds", "contention"): "a hypothesis: chosen knowing figure 8",
+    ("ssd-gds", "staging_share"): "fitted: out of memory at 512K and 640K tokens of GLM-4-9B-1M",
+    ("ssd-tutti", "mode"): "the GPU loads layer by layer",
+    ("ssd-tutti", "read_bytes_per_s"): "figure 6: two D7-PS1010",
+    ("ssd-tutti", "write_bytes_per_s"): "figure 9",
+    ("ssd-tutti", "layer_setup_s"): "fitted to figure 9: 25.9 GB/s at 128K tokens",
+    ("ssd-tutti", "contention"): "a slack-aware scheduler; its table is not published",
+    ("ssd-tutti", "metadata"): "15 MiB for a pool of 60 GiB, where PRP lists take 3.75 GiB",
+    ("remote", "mode"): "as in vLLM's connector of the Mooncake store",
+    ("remote", "read_bytes_per_s"): "Mooncake over RDMA, sender idle",
+    ("remote", "write_bytes_per_s"): "assumed: the rate of its reads",
+    ("remote", "setup_s"): "assumed",
+    ("remote", "busy_read_bytes_per_s"): "Mooncake over RDMA, sender computing",
+}

@@ -1,0 +1,97 @@
+"""How long it takes to load a prefix from a tier, and when to compute it instead. Closed forms, all in seconds.
+
+T_io(c)  = setup + max(objects · control, c · bytes per token / rate)
+block    T = T_io + T_c                                               T_c: computing the new tokens after c
+layers   T = t_io + (L − 1) · max(t_io, t_c) + t_c + further chunks   t: per layer of the first chunk's pass
+async    T = T_c; the request waits T_io outside the batch first
+"""
+
+from fleet.engine.law import Law
+from fleet.engine.tiers.devices import TierDevice
+from fleet.engine.tiers.sizes import Layout
+
+CHUNK = 8192  # tokens of a step
+
+
+def load_s(device: TierDevice, layout: Layout, tokens: int, *, busy: bool = False) -> float:
+    """T_io of a prefix; `busy`: the sender computes."""
+    if tokens <= 0:
+        return 0.0
+    rate = device.busy_read_bytes_per_s if busy and device.busy_read_bytes_per_s else device.read_bytes_per_s
+    setup = device.setup_s + device.layer_setup_s * layout.layers
+    return setup + max(layout.objects(tokens) * device.object_s, layout.bytes(tokens) / rate)
+
+
+def store_s(device: TierDevice, layout: Layout, tokens: int) -> float:
+    return layout.bytes(tokens) / device.write_bytes_per_s
+
+
+def effective_bytes_per_s(device: TierDevice, layout: Layout, tokens: int) -> float:
+    """Per GPU; it grows with the prefix, as the setup is spread over more bytes."""
+    return layout.bytes(tokens) / load_s(device, layout, tokens)
+
+
+def bubble_s(io_s: float, compute_s: float, layers: int) -> float:
+    """Time of a layer-wise pass in which the GPU waits: for the first layer, then for each one that loads longer than
+    the one before it computes."""
+    return io_s / layers + (layers - 1) * max(0.0, io_s - compute_s) / layers
+
+
+def pipeline_s(io_s: float, compute_s: float, layers: int) -> float:
+    """One layer-wise pass: t_io + (L − 1) · max(t_io, t_c) + t_c."""
+    return compute_s + bubble_s(io_s, compute_s, layers)
+
+
+def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floor_s: float = 0.0) -> float:
+    """What a load of `io_s` adds to computing. `first_s`: the step of the first chunk; `floor_s`: the least time of a
+    layer-wise pass."""
+    if not io_s:
+        return 0.0
+    if device.mode != "layers":
+        return io_s
+    return pipeline_s(io_s, max(first_s, floor_s), layers) - first_s
+
+
+def prefill_s(
+    law: Law, device: TierDevice, layout: Layout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
+) -> float:
+    """T: loading `loaded` tokens and computing `new` after them, on an idle engine."""
+    first_s = law.prefill_s(min(new, chunk), loaded, chunk)
+    io_s = load_s(device, layout, loaded)
+    return law.prefill_s(new, loaded, chunk) + exposed_s(device, layout.layers, io_s, first_s, floor_s)
+
+
+def is_worth_loading(
+    law: Law, device: TierDevice, layout: Layout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
+) -> bool:
+    """Load or compute: whether loading takes less time than computing those tokens too."""
+    return prefill_s(law, device, layout, new, loaded, chunk=chunk, floor_s=floor_s) < law.prefill_s(
+        new + loaded, 0, chunk
+    )
+
+
+def shortest_worth_loading(
+    law: Law, device: TierDevice, layout: Layout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
+) -> int | None:
+    """Tokens; None: none up to `limit` is."""
+    if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
+        return None
+    low, high = 0, limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_worth_loading(law, device, layout, new, middle, floor_s=floor_s):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def crossover(law: Law, device: TierDevice, layout: Layout, prompt: int, *, floor_s: float = 0.0) -> float:
+    """The cached share of a prompt, 0–1, at which loading takes as long as computing the rest."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        share = (low + high) / 2
+        new = max(1, round(prompt * (1 - share)))
+        compute_s = max(law.prefill_s(new, prompt - new), floor_s)
+        low, high = (share, high) if load_s(device, layout, prompt - new) <= compute_s else (low, share)
+    return low
