@@ -2,14 +2,13 @@
 
     T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes
 
-T_decodes: the cost of each decoding sequence besides its arithmetic (sampling, writing the answer). It is measured on a
-running engine (fleet/calibration) and 0 with constants from kernel tables.
+T_decodes: the cost of each decoding sequence besides its arithmetic (launching its share of the kernels, sampling,
+writing the answer). T_allreduce: a floor per step and a share per token.
 
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
 
-All times in seconds. The terms and the constants in profiles.py were fitted together; the closed form
-`decode_interval_s` reproduces 30 measured vLLM points (Qwen3-32B, TP2, H100) within 8 % on average.
+All times in seconds. The terms and the constants in profiles.py were fitted together.
 """
 
 import math
@@ -17,7 +16,13 @@ from dataclasses import dataclass
 
 from fleet.engine.profiles import Profile
 
-HOST_S = 2.25e-3  # scheduling, sampling and detokenising on the host: measured 2.0–2.5 ms a step
+# Per step on the host: scheduling, sampling and detokenising. Most of it overlaps with the GPU when the engine plans a
+# step while the one before runs (the default since vLLM 0.14).
+ASYNC_HOST_S = 0.75e-3
+SYNC_HOST_S = 1.5e-3
+# Per decoding sequence, step and layer: fitted to the 15 measured points with prompts of 1,024 tokens (vLLM 0.12,
+# Qwen3-32B on two H100).
+DECODE_S_PER_LAYER = 0.9e-6
 API_S = 15e-3  # HTTP, tokenising and enqueueing, per request
 
 
@@ -60,25 +65,21 @@ class Law:
             total += self.step_s(n, chunk_pairs(n, cached_tokens + start), 0, 0)
         return total
 
-    def decode_interval_s(self, concurrency: int, prompt_tokens: int, output_tokens: int) -> float:
-        """Mean time per output token of a closed loop: a decode step of all sequences at mid answer, plus the share of
-        the prefills in between: d(c, isl + osl/2) + c·T_prefill(isl)/osl."""
-        context = concurrency * (prompt_tokens + output_tokens / 2)
-        prefill = self.step_s(prompt_tokens, chunk_pairs(prompt_tokens, 0), 0, 0) - HOST_S
-        return self.step_s(concurrency, 0.0, round(context), concurrency) + concurrency * prefill / output_tokens
-
 
 def chunk_pairs(new_tokens: int, before: int) -> float:
     """Attention work of a prefill chunk: n·c + n²/2."""
     return new_tokens * (before + new_tokens / 2)
 
 
-def law_of(profile: Profile, host_s: float = HOST_S) -> Law:
+def law_of(profile: Profile, host_s: float | None = None) -> Law:
+    """`host_s`: default by the profile's engine version."""
+    if host_s is None:
+        host_s = ASYNC_HOST_S if profile.is_async else SYNC_HOST_S
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
     read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
     return Law(
-        fixed_s=fit.t0_ms / 1e3 + host_s,
+        fixed_s=(fit.t0_ms + fit.allreduce_ms_per_step) / 1e3 + host_s,
         compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),
         weights_s=(sizes.weight_bytes - sizes.expert_bytes) * read_s_per_byte,
         attention_s_per_pair=attention_flops_per_pair / (peak.flops * fit.prefill_attention),
@@ -86,4 +87,5 @@ def law_of(profile: Profile, host_s: float = HOST_S) -> Law:
         allreduce_s_per_token=fit.allreduce_us_per_token / 1e6,
         experts_s=sizes.expert_bytes * read_s_per_byte,
         expert_share=sizes.expert_share,
+        decode_s=DECODE_S_PER_LAYER * sizes.layers,
     )

@@ -7,9 +7,16 @@ Qwen3-30B-A3B on one H20 is not in those tables. Its sizes are from its configur
 token). Its two arithmetic efficiencies are solved from two measured times to first token (vLLM 0.18, 8k and 128k
 tokens); its memory efficiencies are those of the other models; its `t0_ms` is 0, as a measured step of 8 decodes is
 shorter than the host time plus reading the weights.
+
+The host's time depends on the version of the engine, so a profile names one.
 """
 
 from dataclasses import dataclass
+
+Version = tuple[int, int]
+
+VERSION: Version = (0, 24)
+ASYNC_SINCE: Version = (0, 14)  # asynchronous scheduling is vLLM's default
 
 
 class UnknownProfile(LookupError):
@@ -43,6 +50,7 @@ class Fit:
     weight_bandwidth: float  # 0–1 share of peak bandwidth
     kv_bandwidth: float  # 0–1 share of peak bandwidth
     allreduce_us_per_token: float
+    allreduce_ms_per_step: float = 0.0  # of a step with few tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,12 @@ class Profile:
     sizes: ModelProfile
     peak: Peak
     fit: Fit
+    version: Version = VERSION  # of vLLM
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the engine plans a step while the step before it runs."""
+        return self.version >= ASYNC_SINCE
 
 
 MODELS = {
@@ -75,21 +89,21 @@ FITS = {
     ("h100_sxm", "Llama-3.1-8B", 1): Fit(1.372, 0.789, 0.588, 0.92, 0.874, 0.0),
     ("h100_sxm", "Qwen3-8B", 1): Fit(1.523, 0.786, 0.594, 0.92, 0.877, 0.0),
     ("h100_sxm", "Qwen3-32B", 1): Fit(3.865, 0.786, 0.529, 0.92, 0.834, 0.0),
-    ("h100_sxm", "Qwen3-32B", 2): Fit(3.054, 0.768, 0.648, 0.92, 0.864, 5.361),
-    ("h100_sxm", "Qwen3-32B", 4): Fit(2.697, 0.72, 1.0, 0.92, 0.864, 6.149),
-    ("h100_sxm", "Llama-3.3-70B", 4): Fit(3.482, 0.76, 0.73, 0.92, 0.878, 11.931),
+    ("h100_sxm", "Qwen3-32B", 2): Fit(3.054, 0.768, 0.648, 0.92, 0.864, 5.361, 0.564),
+    ("h100_sxm", "Qwen3-32B", 4): Fit(2.697, 0.72, 1.0, 0.92, 0.864, 6.149, 0.616),
+    ("h100_sxm", "Llama-3.3-70B", 4): Fit(3.482, 0.76, 0.73, 0.92, 0.878, 11.931, 0.773),
     ("h200_sxm", "Llama-3.1-8B", 1): Fit(1.369, 0.756, 0.562, 0.92, 0.862, 0.0),
     ("h200_sxm", "Qwen3-8B", 1): Fit(1.484, 0.757, 0.594, 0.92, 0.86, 0.0),
     ("h200_sxm", "Qwen3-32B", 1): Fit(4.134, 0.791, 0.528, 0.915, 0.821, 0.0),
-    ("h200_sxm", "Qwen3-32B", 2): Fit(3.371, 0.775, 0.577, 0.92, 0.873, 5.029),
-    ("h200_sxm", "Qwen3-32B", 4): Fit(2.868, 0.739, 0.65, 0.92, 0.859, 6.007),
-    ("h200_sxm", "Llama-3.3-70B", 4): Fit(3.92, 0.772, 0.424, 0.92, 0.889, 11.749),
+    ("h200_sxm", "Qwen3-32B", 2): Fit(3.371, 0.775, 0.577, 0.92, 0.873, 5.029, 0.591),
+    ("h200_sxm", "Qwen3-32B", 4): Fit(2.868, 0.739, 0.65, 0.92, 0.859, 6.007, 0.612),
+    ("h200_sxm", "Llama-3.3-70B", 4): Fit(3.92, 0.772, 0.424, 0.92, 0.889, 11.749, 0.771),
     ("b200_sxm", "Llama-3.1-8B", 1): Fit(1.066, 0.683, 0.55, 0.92, 0.921, 0.0),
     ("b200_sxm", "Qwen3-8B", 1): Fit(1.138, 0.668, 0.595, 0.92, 0.92, 0.0),
     ("b200_sxm", "Qwen3-32B", 1): Fit(1.493, 0.696, 0.483, 0.795, 0.897, 0.0),
-    ("b200_sxm", "Qwen3-32B", 2): Fit(3.087, 0.594, 1.0, 0.92, 0.878, 2.773),
-    ("b200_sxm", "Qwen3-32B", 4): Fit(2.971, 0.552, 1.0, 0.92, 0.835, 3.318),
-    ("b200_sxm", "Llama-3.3-70B", 4): Fit(3.725, 0.586, 1.0, 0.92, 0.814, 6.583),
+    ("b200_sxm", "Qwen3-32B", 2): Fit(3.087, 0.594, 1.0, 0.92, 0.878, 2.773, 0.898),
+    ("b200_sxm", "Qwen3-32B", 4): Fit(2.971, 0.552, 1.0, 0.92, 0.835, 3.318, 0.92),
+    ("b200_sxm", "Llama-3.3-70B", 4): Fit(3.725, 0.586, 1.0, 0.92, 0.814, 6.583, 1.178),
     ("h20_sxm", "Qwen3-30B-A3B", 1): Fit(0.0, 0.846, 0.894, 0.92, 0.87, 0.0),
 }
 
@@ -101,7 +115,9 @@ MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
 ACTIVATION_BYTES = 3e9
 
 
-def profile(gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int | None = None) -> Profile:
+def profile(
+    gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int | None = None, version: Version = VERSION
+) -> Profile:
     """Names in any case; without `tp`, the smallest calibrated tensor-parallel size.
 
     Raises UnknownProfile.
@@ -110,7 +126,7 @@ def profile(gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int 
         named = (known_gpu.lower(), known_model.lower()) == (gpu.lower(), model_profile.lower())
         if named and tp in (None, known_tp):
             fit = FITS[known_gpu, known_model, known_tp]
-            return Profile(known_gpu, known_model, known_tp, MODELS[known_model], PEAKS[known_gpu], fit)
+            return Profile(known_gpu, known_model, known_tp, MODELS[known_model], PEAKS[known_gpu], fit, version)
     wanted = f"{gpu} {model_profile}" + (f" tp{tp}" if tp is not None else "")
     known = ", ".join(f"{g} {m} tp{t}" for g, m, t in sorted(FITS))
     raise UnknownProfile(f"no calibration for {wanted}; there are: {known}")

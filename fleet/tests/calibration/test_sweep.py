@@ -46,7 +46,7 @@ def test_the_constants_of_an_engine_are_found_by_asking_it(monkeypatch: pytest.M
 
 
 def test_an_engine_in_scaled_time_is_measured_in_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = run(monkeypatch, lambda: measured(time_scale=5))
+    made = run(monkeypatch, lambda: measured(time_scale=1.5))
     assert made.fitted.law.step_s(1, 0, 0, 1) == pytest.approx(law_of(profile()).step_s(1, 0, 0, 1), rel=0.05)
 
 
@@ -138,7 +138,7 @@ def test_a_load_that_takes_too_long_is_neither_repeated_nor_followed_by_a_larger
     async def made() -> list[tuple[int, int]]:
         async with httpx.AsyncClient(base_url=URL, transport=sim_engine()) as client:
             plan = [SweepLoad(1, 16, 24), SweepLoad(1, 16_384, 24), SweepLoad(1, 30_000, 24)]
-            return [(point.prompt_tokens, point.n) for point in await Sweep(client, "m", 8, 1.0).run(plan)]
+            return [(point.prompt_tokens, point.n) for point in await Sweep(client, "m", 7, 1.0).run(plan)]
 
     monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 3)
     points = run(monkeypatch, made)
