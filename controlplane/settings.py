@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "controlplane.fleet_ops",
     "controlplane.fleet_pages",
     "controlplane.delivery_pages",
+    "controlplane.systems",
     "controlplane.api",
 ]
 

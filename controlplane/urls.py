@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.fleet_pages.urls")),
     path("", include("controlplane.experiments.urls")),
     path("", include("controlplane.traces.urls")),
+    path("", include("controlplane.systems.urls")),
 ]
 
 handler400 = "controlplane.errors.bad_request"

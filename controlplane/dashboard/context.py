@@ -13,6 +13,7 @@ PAGES = (
     ("/fleet/", "Fleet"),
     ("/requests/", "Requests"),
     ("/experiments/", "Experiments"),
+    ("/systems/", "Systems"),
     ("/audit/", "Audit"),
 )
 ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"), ("/password", "Change password"))

@@ -17,11 +17,11 @@ from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
-from controlplane.fleet_pages.pool_form import shown as as_typed
 from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
+from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
 from fleet.snapshot import pool_spec

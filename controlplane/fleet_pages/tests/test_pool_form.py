@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.fleet_pages.pool_form import errors_of, fields, shown, typed_pool, with_pool
+from controlplane.fleet_pages.pool_form import errors_of, fields, typed_pool, with_pool
 from controlplane.policies.services import ensure_default_policy
 from fleet import services
 from fleet.kinds import KINDS
+from fleet.kinds.option_field import shown
 from fleet.models import Pool
 from router.contract.problem import Problem
 

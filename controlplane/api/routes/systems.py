@@ -1,0 +1,143 @@
+"""Published systems over REST: the list with their inputs, and the answer to some inputs."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+
+from controlplane.api.auth import needs
+from controlplane.api.body import Body
+from controlplane.api.openapi import IDEMPOTENT, headers
+from controlplane.api.problems import ApiProblem, errors
+from controlplane.systems import SYSTEMS
+from controlplane.systems.asking import InvalidInputs, ask, figures
+from controlplane.systems.system import System
+from fleet.kinds.option import Option, options_of
+
+router = Router(tags=["systems"])
+Cell = float | int | str | None
+
+
+class SystemInputOut(Schema):
+    name: str
+    title: str
+    kind: str = Field(description="int, float, bool or text")
+    unit: str
+    default: Cell | bool
+    minimum: float | None
+    maximum: float | None
+    choices: list[str]
+    help: str
+
+
+class SystemOut(Schema):
+    slug: str
+    title: str
+    summary: str
+    inputs: list[SystemInputOut]
+    presets: dict[str, dict[str, Any]] = Field(description="Title to the inputs that differ from the defaults")
+
+
+class SystemFactOut(Schema):
+    label: str
+    value: Cell
+    unit: str
+    note: str
+
+
+class SystemAxisOut(Schema):
+    title: str
+    unit: str
+    log: bool
+
+
+class SystemSeriesOut(Schema):
+    name: str
+    x: list[Cell]
+    y: list[float | None]
+    dashed: bool
+
+
+class SystemChartOut(Schema):
+    title: str
+    kind: Literal["line", "bars", "stacked"]
+    x: SystemAxisOut
+    y: SystemAxisOut
+    series: list[SystemSeriesOut]
+    note: str
+
+
+class SystemTableOut(Schema):
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    note: str
+
+
+class SystemFigureOut(Schema):
+    name: str
+    published: float | None
+    ours: float
+    unit: str
+    error: float | None = Field(description="0.1: ours is 10 % above the published value")
+    fitted: bool = Field(description="A parameter was solved from this value: agreement says nothing")
+    source: str
+    note: str
+
+
+class SystemAnswerOut(Schema):
+    verdict: str
+    facts: list[SystemFactOut]
+    charts: list[SystemChartOut]
+    tables: list[SystemTableOut]
+    cautions: list[str] = Field(description="Why not to rely on it; empty: none")
+    figures: list[SystemFigureOut] = Field(description="Published values beside the model's, whatever the inputs")
+    notes: list[str] = Field(description="Where the sources disagree")
+
+
+class SystemInputs(Body):
+    inputs: dict[str, Any] = Field(
+        {}, description="By name, as `GET /systems` lists them; missing ones take their defaults"
+    )
+
+
+@router.get(
+    "",
+    response={200: list[SystemOut], **errors()},
+    operation_id="list_systems",
+    summary="Published systems with their inputs and presets",
+    auth=needs("experiments:read"),
+)
+def list_systems(request: HttpRequest) -> Any:
+    return [_system(each) for each in SYSTEMS.values()]
+
+
+@router.post(
+    "/{slug}",
+    response={200: SystemAnswerOut, **errors(404, 422)},
+    operation_id="ask_system",
+    summary="Compute what a system gives with these inputs; nothing is stored or started",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:read"),
+)
+def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
+    chosen = SYSTEMS.get(slug)
+    if chosen is None:
+        raise ApiProblem(404, detail=f"no system is named {slug}; there are {', '.join(SYSTEMS)}")
+    try:
+        answer = ask(chosen, payload.inputs)
+    except InvalidInputs as error:
+        problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
+        raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
+    shown = {name: getattr(answer, name) for name in answer.__slots__}
+    return shown | {"figures": figures(slug), "notes": chosen.notes}
+
+
+def _system(each: System) -> dict[str, Any]:
+    inputs = [_input(one) for one in options_of(each.inputs)]
+    return {"slug": each.slug, "title": each.title, "summary": each.summary, "inputs": inputs, "presets": each.presets}
+
+
+def _input(one: Option) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}

@@ -1,0 +1,48 @@
+"""Asks a system: checks the inputs, computes, remembers the answers."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from controlplane.systems import SYSTEMS
+from controlplane.systems.system import Answer, Figure, System
+from fleet.kinds.option import build, check
+from router.contract.problem import Problem
+
+REMEMBERED = 128  # answers, of some kilobytes each
+
+
+class InvalidInputs(ValueError):
+    """With every problem of the inputs; each path is the name of one."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def inputs_of(system: System, given: Mapping[str, Any]) -> Any:
+    """The inputs with their defaults. Raises InvalidInputs."""
+    problems = [replace(each, path=each.path.removeprefix(".")) for each in check(system.inputs, given, "")]
+    if problems:
+        raise InvalidInputs(problems)
+    inputs = build(system.inputs, given)
+    problems = system.rules(inputs)
+    if problems:
+        raise InvalidInputs(problems)
+    return inputs
+
+
+def ask(system: System, given: Mapping[str, Any]) -> Answer:
+    """Raises InvalidInputs."""
+    return _answer(system.slug, inputs_of(system, given))
+
+
+@functools.lru_cache(REMEMBERED)
+def _answer(slug: str, inputs: Any) -> Answer:
+    return SYSTEMS[slug].compute(inputs)
+
+
+@functools.lru_cache
+def figures(slug: str) -> tuple[Figure, ...]:
+    return SYSTEMS[slug].figures()

@@ -1,0 +1,110 @@
+"""A published system as a page: its parameters, its model and what the model answers. Pure.
+
+Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/systems/__init__.py` lists it. The models are
+in `fleet/systems/`: a file here only chooses what is asked and how the answer is shown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from router.contract.problem import Problem
+
+Value = float | int | str | None  # of a cell; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    label: str
+    value: Value
+    unit: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    title: str
+    unit: str = ""
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    x: tuple[Value, ...]
+    y: tuple[float | None, ...]  # None: a gap in the line
+    dashed: bool = False  # a limit or a reference
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]  # up to six: more have no colour of their own
+    kind: Literal["line", "bars", "stacked"] = "line"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    verdict: str  # one sentence: what these inputs lead to
+    facts: tuple[Fact, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    cautions: tuple[str, ...] = ()  # why not to rely on it
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A published value beside the model's, each in the publication's own set-up."""
+
+    name: str
+    published: float | None  # None: the publication has no number
+    ours: float
+    unit: str
+    fitted: bool  # a parameter was solved from this very value
+    source: str
+    note: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """0.1: ours is 10 % above the published value."""
+        return self.ours / self.published - 1 if self.published else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Inputs that stand together in the form."""
+
+    title: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    title: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    slug: str
+    title: str
+    summary: str  # one or two sentences: what the system is, and what the page answers
+    inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
+    presets: Mapping[str, Mapping[str, Any]]  # title → the inputs that differ from the defaults
+    compute: Callable[[Any], Answer]  # at most 2 seconds within the limits of the inputs
+    figures: Callable[[], tuple[Figure, ...]] = tuple
+    groups: tuple[Group, ...] = ()  # inputs in no group come first
+    rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
+    notes: tuple[str, ...] = ()  # what does not agree in the sources
+    links: tuple[Link, ...] = ()

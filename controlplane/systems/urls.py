@@ -1,0 +1,8 @@
+from django.urls import path
+
+from controlplane.systems import views
+
+urlpatterns = [
+    path("systems/", views.systems, name="systems"),
+    path("systems/<slug:slug>/", views.system, name="system"),
+]

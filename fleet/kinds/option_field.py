@@ -1,0 +1,103 @@
+"""An option as a field of a form: its value as text, and the text as a value. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.kinds.option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    option: Option
+    name: str  # of the input element
+    value: str  # as typed
+    error: str = ""
+    can_be_left_out: bool = True  # a choice offers the default beside its values
+
+    @property
+    def hint(self) -> str:
+        return " ".join(part for part in (self.option.help, _allowed(self.option), _default(self.option)) if part)
+
+    @property
+    def control(self) -> str:
+        """The kind of input element."""
+        if self.option.kind == "bool" or self.option.choices:
+            return "select"
+        return "lines" if self.option.kind in {"list", "map"} else "line"
+
+    @property
+    def choices(self) -> tuple[tuple[str, str], ...]:
+        """(value, label); the empty value leaves the option out."""
+        given = ("true", "false") if self.option.kind == "bool" else self.option.choices
+        default = self.option.default
+        values = tuple((each, each) for each in given)
+        if not self.can_be_left_out:
+            return values
+        left_out = ("", f"default ({str(default).lower() if isinstance(default, bool) else default})")
+        return (left_out, *values)
+
+
+def _allowed(option: Option) -> str:
+    if option.kind == "list":
+        return "One per line."
+    if option.kind == "map":
+        return "NAME=value, one per line."
+    if option.minimum is None or option.maximum is None:
+        return ""
+    return f"{option.minimum:,} to {option.maximum:,}{f' {option.unit}' if option.unit else ''}."
+
+
+def _default(option: Option) -> str:
+    if option.default in (None, "", ()) or option.choices or option.kind == "bool":
+        return ""
+    return f"Default: {option.default}."
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}={text}" for name, text in value.items())
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return str(value)
+
+
+def typed_value(option: Option, text: str) -> Any:
+    """What was typed, as a value of the option; None when empty, the text itself when it cannot be read."""
+    text = text.replace("\r\n", "\n").strip()
+    return _READERS[option.kind](text) if text else None
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            return text  # the document check reports it
+
+    return read
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _names(text: str) -> Any:
+    pairs = [line.partition("=") for line in _lines(text)]
+    if any(not equals for _, equals, _ in pairs):
+        return text
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": _number(int),
+    "float": _number(float),
+    "bool": lambda text: {"true": True, "false": False}.get(text, text),
+    "text": str,
+    "list": _lines,
+    "map": _names,
+}
