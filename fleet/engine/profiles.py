@@ -26,11 +26,12 @@ class UnknownProfile(LookupError):
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     params: int  # weights in each token's matrix products
-    weight_bytes: float  # of the whole model
+    weight_bytes: float  # of the whole model, without the embeddings: a step reads a few rows of those
     kv_bytes_per_token: float  # of the whole model
     layers: int
     q_heads: int
     head_dim: int
+    embedding_bytes: float
     expert_bytes: float = 0.0  # of the weights, those in experts: a step reads the experts that its tokens use
     expert_share: float = 0.0  # 0–1 share of the experts that one token uses
 
@@ -39,7 +40,7 @@ class ModelProfile:
 class Peak:
     flops: float  # dense bf16, 1/s, one GPU
     bandwidth: float  # bytes/s of device memory, one GPU
-    memory: float  # bytes of device memory, one GPU
+    memory: float  # bytes of device memory that the driver reports, one GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,21 @@ class Profile:
 
 
 MODELS = {
-    "Llama-3.1-8B": ModelProfile(6_979_321_856, 15_009_316_864, 131_072, 32, 32, 128),
-    "Llama-3.3-70B": ModelProfile(68_451_041_280, 139_003_428_864, 327_680, 80, 64, 128),
-    "Qwen3-8B": ModelProfile(6_945_767_424, 15_136_194_560, 147_456, 36, 32, 128),
-    "Qwen3-32B": ModelProfile(31_205_621_760, 63_967_068_160, 262_144, 64, 64, 128),
-    "Qwen3-30B-A3B": ModelProfile(2_730_491_904, 61_063_823_360, 98_304, 48, 32, 128, 57_982_058_496, 8 / 128),
+    "Llama-3.1-8B": ModelProfile(6_979_321_856, 15_009_316_864, 131_072, 32, 32, 128, 1_050_673_152),
+    "Llama-3.3-70B": ModelProfile(68_451_041_280, 139_003_428_864, 327_680, 80, 64, 128, 2_101_346_304),
+    "Qwen3-8B": ModelProfile(6_945_767_424, 15_136_194_560, 147_456, 36, 32, 128, 1_244_659_712),
+    "Qwen3-32B": ModelProfile(31_205_621_760, 63_967_068_160, 262_144, 64, 64, 128, 1_555_824_640),
+    "Qwen3-30B-A3B": ModelProfile(
+        2_730_491_904, 60_441_493_504, 98_304, 48, 32, 128, 622_329_856, 57_982_058_496, 8 / 128
+    ),
 }
 
-# Memory: nominal sizes.
+# Memory: total_memory of the CUDA device, such as 79.2 GiB for an H100 "80 GB".
 PEAKS = {
-    "h100_sxm": Peak(989e12, 3.35e12, 80e9),
-    "h200_sxm": Peak(989e12, 4.8e12, 141e9),
-    "b200_sxm": Peak(2250e12, 7.7e12, 180e9),
-    "h20_sxm": Peak(148e12, 4.0e12, 96e9),
+    "h100_sxm": Peak(989e12, 3.35e12, 85.0e9),
+    "h200_sxm": Peak(989e12, 4.8e12, 150.1e9),
+    "b200_sxm": Peak(2250e12, 7.7e12, 191.5e9),
+    "h20_sxm": Peak(148e12, 4.0e12, 102.0e9),
 }
 
 FITS = {
@@ -111,8 +114,7 @@ DEFAULT_GPU = "h100_sxm"
 DEFAULT_MODEL = "Llama-3.1-8B"
 
 MEMORY_USED = 0.9  # share of device memory: vLLM's gpu_memory_utilization
-# Activations of an 8192-token step, CUDA graphs and the embedding table: leaves an H100 0.41M tokens of Llama-3.1-8B.
-ACTIVATION_BYTES = 3e9
+ACTIVATION_BYTES = 1.3e9  # of an 8192-token step, and CUDA graphs
 
 
 def profile(
@@ -133,6 +135,7 @@ def profile(
 
 
 def kv_blocks(of: Profile, block_size: int = 16) -> int:
-    """KV blocks that fit per GPU: floor((memory used - weights - activations) / (KV bytes per token * block size))."""
-    free = MEMORY_USED * of.peak.memory - of.sizes.weight_bytes / of.tp - ACTIVATION_BYTES
+    """KV blocks that fit per GPU, as vLLM counts them: what the weights, embeddings included, and activations leave."""
+    weights = (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp
+    free = MEMORY_USED * of.peak.memory - weights - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))
