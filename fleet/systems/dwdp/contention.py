@@ -1,0 +1,41 @@
+"""Several GPUs copy from the same one at a time. Exact.
+
+A copy meets X others at its source, X ~ Binomial(N - 2, 1/(N - 1)): each of the N - 2 others is at one of its N - 1
+sources.
+"""
+
+import math
+from functools import lru_cache
+
+
+@lru_cache(maxsize=256)
+def met(ranks: int) -> tuple[float, ...]:
+    """Probability of X = 0, 1, … N - 2 ([P] table 2 prints them for C = 1 + X)."""
+    return _binomial(ranks - 2, 1 / (ranks - 1))
+
+
+@lru_cache(maxsize=256)
+def _met_in_layer(ranks: int) -> tuple[float, ...]:
+    """Of the sum of X over the N - 1 copies of a layer, which is binomial again."""
+    return _binomial((ranks - 1) * (ranks - 2), 1 / (ranks - 1))
+
+
+def _binomial(n: int, p: float) -> tuple[float, ...]:
+    if p == 1.0:  # two GPUs: nobody to meet
+        return (0.0,) * n + (1.0,)
+    logs = (math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1) for x in range(n + 1))
+    return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
+
+
+def layer_ms(window_ms: float, copy_ms: float, ranks: int, *, sliced: bool) -> float:
+    """Mean duration of a layer that computes for `window_ms` and may go on once all its copies have arrived.
+
+    Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each that it meets.
+    Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met.
+    """
+    each_ms = copy_ms / (ranks - 1)
+    if sliced:
+        late = sum(met(ranks)[2:]) ** 2
+        return (1 - late) * max(window_ms, copy_ms) + late * max(window_ms, copy_ms + each_ms / 2)
+    odds = _met_in_layer(ranks)
+    return sum(share * max(window_ms, copy_ms + each_ms * x / 2) for x, share in enumerate(odds))

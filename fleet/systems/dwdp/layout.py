@@ -1,0 +1,60 @@
+"""Which experts a GPU of a DWDP group holds, and which it copies from whom: E = L + (N - 1) P, 0 < P <= L."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class LayoutError(ValueError):
+    """The group cannot be built; `field` is one of ranks, local, prefetch."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    experts: int  # E: of a layer
+    ranks: int  # N: GPUs of the group
+    local: int  # L: held by each
+    prefetch: int  # P: copied from each other GPU; also the distance between the ranges of two neighbours
+
+    @property
+    def remote(self) -> int:
+        """Copied for each layer."""
+        return self.experts - self.local
+
+    @property
+    def shared(self) -> int:
+        """Held by two neighbours."""
+        return self.local - self.prefetch
+
+    def held(self, rank: int) -> range:
+        return range(rank * self.prefetch, rank * self.prefetch + self.local)
+
+    def fetched(self, rank: int) -> Mapping[int, range]:
+        """Source → experts. [N] prints these ranges closed; they are half open."""
+        p, local = self.prefetch, self.local
+        below = {peer: range(peer * p, (peer + 1) * p) for peer in range(rank)}
+        above = {peer: range((peer - 1) * p + local, peer * p + local) for peer in range(rank + 1, self.ranks)}
+        return below | above
+
+
+def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | None = None) -> Layout:
+    """Without `prefetch`, the largest possible: floor(E / N). Raises LayoutError."""
+    if not 2 <= ranks <= experts:
+        raise LayoutError("ranks", f"must be 2 to {experts}, the experts of a layer")
+    if prefetch is None:
+        prefetch = experts // ranks if local is None else (experts - local) // (ranks - 1)
+    if local is None:
+        local = experts - (ranks - 1) * prefetch
+    if not 0 < prefetch <= experts // ranks:
+        raise LayoutError("prefetch", f"{prefetch} must be 1 to {experts // ranks}: {experts} experts on {ranks} GPUs")
+    needed = experts - (ranks - 1) * prefetch
+    if local != needed:
+        raise LayoutError(
+            "local",
+            f"{local} held + {ranks - 1} x {prefetch} copied = {local + (ranks - 1) * prefetch} experts, "
+            f"but the model has {experts}; allowed with {prefetch} copied from each GPU: {needed}",
+        )
+    return Layout(experts, ranks, local, prefetch)

@@ -1,0 +1,125 @@
+"""Models, GPUs and the shares of their peaks that context servers reach."""
+
+from dataclasses import dataclass
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """A mixture of experts. Sizes are those of its published configuration."""
+
+    name: str
+    layers: int
+    moe_layers: int  # of the layers
+    experts: int  # E, without the shared ones
+    top_k: int  # experts that a token uses
+    shared: int  # experts that every token uses besides
+    hidden: int
+    inner: int  # of one expert
+    bytes_per_weight: float  # of experts, with scales
+    attention_weights: float  # of one layer's projections
+    attention_bytes_per_weight: float
+    pair_flops: float  # of one layer's attention, per pair of a token and one before it
+
+    @property
+    def expert_bytes(self) -> float:
+        """b: of one expert."""
+        return 3 * self.hidden * self.inner * self.bytes_per_weight
+
+    @property
+    def expert_flops(self) -> float:
+        """Per token and expert."""
+        return 6 * self.hidden * self.inner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU: dense peaks in 1/s and its link, one way."""
+
+    name: str
+    expert_flops: float  # in the precision of the experts
+    projection_flops: float
+    attention_flops: float
+    memory_bytes_per_s: float
+    memory_bytes: float
+    link_bytes_per_s: float  # one way: half of what a data sheet prints for NVLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Shares of the peaks that are reached, and the times that no peak explains."""
+
+    experts: float = 1.0  # 0–1 of the arithmetic
+    projections: float = 1.0
+    attention: float = 1.0
+    other_ms_per_token: float = 0.0  # norms, routing, quantising: over all layers
+    link: float = 1.0  # eta: 0–1 of the link, by the copy engine
+    all_to_all: float = 1.0  # of the time of an all-to-all that sends a copy of a token to each of its experts
+    slowed: float = 0.234  # ms of computing lost per ms of copying: power is throttled [P table 1]
+    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group that is not prompt length, over all layers
+
+
+# MLA: 187M weights of projections; 128 heads of 192 for q and k, 128 for v.
+DEEPSEEK_R1 = Moe(
+    name="DeepSeek-R1 NVFP4",
+    layers=61,
+    moe_layers=58,
+    experts=256,
+    top_k=8,
+    shared=1,
+    hidden=7168,
+    inner=2048,
+    bytes_per_weight=0.5 + 1 / 16,  # NVFP4: a scale of a byte per 16
+    attention_weights=187e6,
+    attention_bytes_per_weight=1,
+    pair_flops=2 * 128 * (192 + 128),
+)
+# 64 heads and 8 for KV, of 64. Every second layer attends to 128 tokens only: its attention is left out.
+GPT_OSS_120B = Moe(
+    name="gpt-oss-120b MXFP4",
+    layers=36,
+    moe_layers=36,
+    experts=128,
+    top_k=4,
+    shared=0,
+    hidden=2880,
+    inner=2880,
+    bytes_per_weight=0.5 + 1 / 32,  # MXFP4: a scale of a byte per 32
+    attention_weights=2880 * (2 * 4096 + 2 * 512),
+    attention_bytes_per_weight=2,
+    pair_flops=2 * 64 * (64 + 64) / 2,
+)
+MOES = {"DeepSeek-R1": DEEPSEEK_R1, "gpt-oss-120b": GPT_OSS_120B}
+
+# NVIDIA's data sheets. NVLink 5: 1,800 GB/s both ways, NVLink 4: 900.
+GB200 = Gpu(
+    name="GB200",
+    expert_flops=10e15,  # FP4
+    projection_flops=5e15,  # FP8
+    attention_flops=2.5e15,  # BF16
+    memory_bytes_per_s=8e12,
+    memory_bytes=186 * GB,
+    link_bytes_per_s=900 * GB,
+)
+B200 = Gpu(
+    name="B200",
+    expert_flops=4.5e15,  # MXFP4 weights are multiplied in FP8
+    projection_flops=2.25e15,  # BF16
+    attention_flops=2.25e15,
+    memory_bytes_per_s=8e12,
+    memory_bytes=180 * GB,
+    link_bytes_per_s=900 * GB,
+)
+H100 = Gpu(
+    name="H100",
+    expert_flops=1.979e15,  # FP8: no FP4
+    projection_flops=1.979e15,
+    attention_flops=0.9895e15,
+    memory_bytes_per_s=3.35e12,
+    memory_bytes=80 * GB,
+    link_bytes_per_s=450 * GB,
+)
+GPUS = {gpu.name: gpu for gpu in (GB200, B200, H100)}
+
+PEAKS = Reached(slowed=0.0)  # of a roofline

@@ -1,0 +1,178 @@
+"""The context phase, layer by layer: computing, copy, all-to-all and waiting, under DEP and under DWDP."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fleet.systems.dwdp.contention import layer_ms
+from fleet.systems.dwdp.layout import Layout
+from fleet.systems.dwdp.machine import Gpu, Moe, Reached
+from fleet.systems.dwdp.waiting import waiting_ms
+
+DISPATCH_AND_COMBINE_BYTES = 3  # of a token's element and expert: one to the expert, two back
+HIDDEN_WITHIN = 0.01  # of the layer: an exposed copy below it is called hidden
+MOST_TOKENS = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    mean: float  # tokens
+    cv: float = 0.0  # standard deviation over mean
+
+    @staticmethod
+    def uniform(longest: float, ratio: float) -> "Prompts":
+        """Between ratio x longest and longest."""
+        mean = (1 + ratio) / 2 * longest
+        return Prompts(mean, (1 - ratio) * longest / math.sqrt(12) / mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """ms of one MoE layer, with its share of the layers that have no experts."""
+
+    experts: float
+    projections: float
+    attention: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return self.experts + self.projections + self.attention + self.other
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One GPU's iteration of `max_tokens`, filled to `filled`."""
+
+    moe: Moe
+    gpu: Gpu
+    reached: Reached
+    layout: Layout  # of the DWDP group
+    dep_ranks: int
+    prompts: Prompts
+    max_tokens: int  # MNT, per GPU
+    filled: float = 0.9
+    sliced: bool = False
+
+    @property
+    def tokens(self) -> float:
+        return self.max_tokens * self.filled
+
+    def computing(self, experts_read: float) -> Computing:
+        """`experts_read`: experts whose weights are read from device memory."""
+        moe, gpu, reached, tokens = self.moe, self.gpu, self.reached, self.tokens
+        used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
+        arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
+        reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
+        weights = moe.attention_weights
+        projections = max(
+            2 * weights * tokens / (gpu.projection_flops * reached.projections),
+            weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s,
+        )
+        pairs = tokens * self.prompts.mean * (1 + self.prompts.cv**2) / 2
+        attention = pairs * moe.pair_flops / (gpu.attention_flops * reached.attention)
+        return Computing(
+            max(arithmetic, reading) * 1e3,
+            projections * per_moe_layer * 1e3,
+            attention * per_moe_layer * 1e3,
+            reached.other_ms_per_token * tokens / moe.moe_layers,
+        )
+
+    # DWDP
+
+    @cached_property
+    def dwdp_computing(self) -> Computing:
+        return self.computing(self.moe.experts)
+
+    @cached_property
+    def copy_ms(self) -> float:
+        """T_pre, with nothing in its way."""
+        rate = self.gpu.link_bytes_per_s * self.reached.link
+        return self.layout.remote * self.moe.expert_bytes / rate * 1e3
+
+    @cached_property
+    def slowed_ms(self) -> float:
+        """Computing lost beside the copy."""
+        return self.reached.slowed * self.copy_ms
+
+    @property
+    def window_ms(self) -> float:
+        return self.dwdp_computing.total + self.slowed_ms
+
+    @cached_property
+    def dwdp_ms(self) -> float:
+        return layer_ms(self.window_ms, self.copy_ms, self.layout.ranks, sliced=self.sliced)
+
+    @property
+    def exposed_ms(self) -> float:
+        """Of the copy, with contention: the layer waits for it."""
+        return self.dwdp_ms - self.window_ms
+
+    @property
+    def ratio(self) -> float:
+        """Computing over copy."""
+        return self.dwdp_computing.total / self.copy_ms
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.exposed_ms <= HIDDEN_WITHIN * self.dwdp_ms
+
+    # DEP
+
+    @cached_property
+    def dep_computing(self) -> Computing:
+        return self.computing(self.moe.experts / self.dep_ranks)
+
+    @cached_property
+    def all_to_all_ms(self) -> float:
+        moe, ranks = self.moe, self.dep_ranks
+        sent = self.tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
+        return sent / self.gpu.link_bytes_per_s * self.reached.all_to_all * 1e3
+
+    @property
+    def local_ms(self) -> float:
+        """What a GPU of a DEP group computes for its own prompts: all but the routed experts."""
+        computing, moe = self.dep_computing, self.moe
+        return computing.total - computing.experts * moe.top_k / (moe.top_k + moe.shared)
+
+    @cached_property
+    def wait_ms(self) -> float:
+        """For the slowest GPU of the group."""
+        cv = self.prompts.cv / math.sqrt(max(1.0, self.max_tokens / self.prompts.mean))
+        skew = self.reached.skew_ms_per_token * self.tokens / self.moe.moe_layers
+        return waiting_ms(self.dep_ranks, self.local_ms, cv, skew)
+
+    @property
+    def dep_ms(self) -> float:
+        return self.dep_computing.total + self.all_to_all_ms + self.wait_ms
+
+    # Both
+
+    @property
+    def gain(self) -> float:
+        """Throughput of a GPU under DWDP over that under DEP."""
+        return self.dep_ms / self.dwdp_ms
+
+    def tokens_per_s(self, layer: float) -> float:
+        """Of one GPU whose MoE layers take `layer` ms each."""
+        return self.tokens / (layer * self.moe.moe_layers) * 1e3
+
+    def expert_bytes(self, held: float, *, buffers: bool) -> float:
+        """Device memory for experts: `held` per layer, and twice the copied ones of a layer."""
+        copied = 2 * self.layout.remote if buffers else 0
+        return (held * self.moe.moe_layers + copied) * self.moe.expert_bytes
+
+
+def smallest_that_hides(phase: Phase) -> int | None:
+    """The smallest MNT at which the copy is hidden; None: none is."""
+
+    def hides(tokens: int) -> bool:
+        return replace(phase, max_tokens=tokens).is_hidden
+
+    if not hides(MOST_TOKENS):
+        return None
+    low, high = 0, MOST_TOKENS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if hides(middle) else (middle, high)
+    return high

@@ -1,0 +1,115 @@
+"""DWDP against DEP: times of a layer, waiting, contention, planning."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fleet.systems.dwdp.contention import layer_ms, met
+from fleet.systems.dwdp.machine import H100
+from fleet.systems.dwdp.phase import Phase, Prompts, smallest_that_hides
+from fleet.systems.dwdp.planning import Demand, context_pool, mean_wait_s
+from fleet.systems.dwdp.published import DEMAND, gpt_oss_phase, planned, r1_phase, roofline
+from fleet.systems.dwdp.waiting import expected_max, waiting_ms
+
+R1 = r1_phase(Prompts.uniform(8192, 0.8))
+
+
+def linked(phase: Phase, gb_per_s: float) -> Phase:
+    return replace(phase, gpu=replace(phase.gpu, link_bytes_per_s=gb_per_s * 1e9))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16, 64])
+def test_the_copies_at_a_source_are_shared_out_exactly(ranks: int) -> None:
+    odds = met(ranks)
+    assert sum(odds) == pytest.approx(1)
+    assert sum(x * share for x, share in enumerate(odds)) == pytest.approx((ranks - 2) / (ranks - 1))
+
+
+def test_whole_pulls_wait_for_half_of_each_that_they_meet_and_slices_for_almost_none() -> None:
+    assert layer_ms(0, 3, 4, sliced=False) == pytest.approx(3 * (1 + 2 / 3 / 2))
+    assert layer_ms(0, 3, 4, sliced=True) == pytest.approx(3 + 1 / 9**2 / 2)
+    assert layer_ms(0, 3, 2, sliced=False) == layer_ms(0, 3, 2, sliced=True) == pytest.approx(3)
+    assert layer_ms(9, 3, 4, sliced=False) == pytest.approx(9)
+
+
+@pytest.mark.parametrize(("ranks", "maximum"), [(1, 0), (2, 1 / math.sqrt(math.pi)), (4, 1.0294), (16, 1.766)])
+def test_the_slowest_of_a_group(ranks: int, maximum: float) -> None:
+    assert expected_max(ranks) == pytest.approx(maximum, abs=5e-4)
+    assert waiting_ms(ranks, 100, 0.2, 15) == pytest.approx(25 * maximum, abs=0.02)
+
+
+def test_bandwidth_is_one_way_and_times_are_ms() -> None:
+    copied = R1.layout.remote * R1.moe.expert_bytes
+    assert R1.copy_ms == pytest.approx(copied / (0.7145 * 900e9) * 1e3, rel=1e-3)
+    assert linked(R1, 450).copy_ms == pytest.approx(2 * R1.copy_ms)
+    assert H100.link_bytes_per_s == 450e9
+
+
+def test_the_window_grows_with_the_tokens_of_an_iteration() -> None:
+    """A fixed window must not decide."""
+    ratios = [replace(R1, max_tokens=tokens).ratio for tokens in (1024, 8192, 16_384, 32_768)]
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > 8 * ratios[0] / 3
+
+
+def test_the_smallest_iteration_that_hides_the_copy_is_a_border() -> None:
+    for phase in (R1, replace(R1, sliced=True), linked(R1, 300)):
+        smallest = smallest_that_hides(phase)
+        assert smallest is not None
+        assert replace(phase, max_tokens=smallest).is_hidden
+        assert not replace(phase, max_tokens=smallest - 1).is_hidden
+    assert smallest_that_hides(linked(R1, 0.01)) is None
+
+
+def test_a_slow_link_exposes_the_copy_and_dep_wins() -> None:
+    roce = linked(R1, 50)
+    assert R1.is_hidden
+    assert R1.gain > 1
+    assert not roce.is_hidden
+    assert roce.dwdp_ms == pytest.approx(roce.window_ms + roce.exposed_ms)
+    assert roce.gain < 0.5
+
+
+def test_decode_never_hides_the_copy() -> None:
+    decode = replace(R1, max_tokens=256, filled=1.0)
+    assert decode.dwdp_computing.experts == pytest.approx(257 * decode.moe.expert_bytes / 8e12 * 1e3)
+    assert decode.exposed_ms > 5 * decode.window_ms / 3
+
+
+def test_dep_reads_only_its_own_experts() -> None:
+    one = roofline(1024)
+    assert one.dep_computing.experts == pytest.approx(one.dwdp_computing.experts * 65 / 257)
+
+
+def test_uneven_prompts_cost_only_dep() -> None:
+    even, uneven = r1_phase(Prompts(16_384)), r1_phase(Prompts(16_384, 0.25))
+    assert uneven.wait_ms > even.wait_ms > 0
+    assert uneven.gain > even.gain
+
+
+def test_another_model_on_another_gpu() -> None:
+    phase = gpt_oss_phase(Prompts(8192))
+    assert phase.moe.expert_bytes == pytest.approx(13.2e6, rel=0.01)
+    assert phase.is_hidden
+
+
+def test_single_ranks_serve_with_fewer_gpus_and_a_longer_wait() -> None:
+    """12 prompts/s of 7,373 tokens, 12 generation GPUs: 8 → 5, 600 → 706 tokens/s and GPU, wait 5 → 53 ms."""
+    dep, dwdp = planned()
+    assert (dep.gpus, dwdp.gpus) == (8, 5)
+    assert (round(dep.tokens_per_gpu), round(dwdp.tokens_per_gpu)) == (600, 706)
+    assert (round(dep.wait_s * 1e3), round(dwdp.wait_s * 1e3)) == (5, 53)
+    assert dwdp.ttft_s > dep.ttft_s
+    assert dwdp.tokens_per_user < dep.tokens_per_user < DEMAND.user_tokens_per_s
+
+
+def test_an_overloaded_pool_waits_for_ever() -> None:
+    assert mean_wait_s(10, 1.0, 10, 1.0) == math.inf
+    assert mean_wait_s(0.5, 1.0, 1, 1.0) == pytest.approx(1.0)  # M/M/1
+
+
+def test_a_load_that_fits_exactly_needs_no_further_gpu() -> None:
+    demand = Demand(8, 1000, 1, 1000, 10, 100, max_load=0.8)
+    assert context_pool(demand, 1000, unit=1).gpus == 10
+    assert context_pool(demand, 1000, unit=4).gpus == 12

@@ -1,0 +1,109 @@
+"""The published figures of DWDP: what the model reproduces, and what it misses."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from fleet.systems.dwdp import table_1
+from fleet.systems.dwdp.published import SPEEDUP, Published, figures
+
+BY_GROUP = {group: [*rows] for group, rows in itertools.groupby(figures(), key=lambda row: row.group)}
+DOC = Path(__file__).parents[3] / "docs/twin.md"
+MISSED = {
+    "An iteration, 8,192 x 0.8–1, MNT 32,768": ["copy at the whole link", "waiting"],
+    "Computing over copy, one prompt": ["1024", "8192", "16384", "32768"],
+    "DEP over DWDP, one prompt": ["1024"],
+    "Waiting at 20 % variation": ["lengths alone", "with other spread"],
+    "TTFT by MNT": ["16384"],
+    "TPS/GPU, whole pulls": ["0.5/16384", "0.8/32768"],
+    "gpt-oss-120b, 4 x B200, MNT 16,384": ["4096"],
+}
+
+
+def ours(group: str) -> list[float]:
+    return [row.ours for row in BY_GROUP[group]]
+
+
+def test_every_group_is_in_one_place_and_no_case_twice() -> None:
+    assert len({(row.group, row.case) for row in figures()}) == len(figures())
+    assert sum(map(len, BY_GROUP.values())) == len(figures())
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "within"),
+    [
+        ("Window over copy", [1.43, 0.476, 0.0396], 0.005),
+        ("Computing over copy, one prompt", [0.168, 0.475, 1.31, 4.28], 0.003),
+        ("DEP over DWDP, one prompt", [0.0836, 0.669, 1.339, 1.207], 0.001),
+        ("Waiting at 20 % variation", [10.91, 14.75], 0.001),
+        ("TTFT by prompt", [1.188, 1.150, 1.124, 1.101], 0.001),
+        ("TTFT by MNT", [1.029], 0.001),
+        ("TTFT by deviation of a prompt of 16,384", [1.115, 1.120, 1.133, 1.177], 0.001),
+        ("TTFT by GPUs: gain x N/4", [0.850, 1.124], 0.001),
+        ("TPS/GPU, whole pulls", [1.034, 1.163, 1.029, 1.150], 0.001),
+        ("TPS/GPU, slices", [1.074, 1.163, 1.058, 1.150], 0.001),
+    ],
+)
+def test_the_model_says(group: str, values: list[float], within: float) -> None:
+    assert ours(group) == pytest.approx(values, rel=within, abs=5e-4)
+
+
+def test_the_fractions_of_table_2_are_exact() -> None:
+    assert all(abs(row.ours - row.published) < 0.01 for row in BY_GROUP["Copies at one source"])
+
+
+def test_speedups_of_tables_3_and_4_are_within_7_percent() -> None:
+    rows = [row for row in figures() if row.unit == SPEEDUP and row.source.startswith("[P]")]
+    assert len(rows) == 19
+    assert max(abs(row.error) for row in rows) < 0.07
+
+
+def test_misses_are_called_misses() -> None:
+    missed = {group: [row.case for row in rows if row.is_missed] for group, rows in BY_GROUP.items()}
+    assert {group: cases for group, cases in missed.items() if cases} == MISSED
+
+
+def test_a_gain_instead_of_a_loss_is_a_miss() -> None:
+    assert Published("", "", 0.995, 1.005, SPEEDUP, "").is_missed
+    assert not Published("", "", 0.995, 1.005, "", "").is_missed
+
+
+def test_only_table_1_and_one_number_of_table_3_are_fitted() -> None:
+    fitted = {(row.source, row.case) for row in figures() if row.fitted}
+    assert {source for source, _ in fitted} == {"[P] table 1", "[P] table 3c"}
+    assert [case for source, case in fitted if source == "[P] table 3c"] == ["0"]
+
+
+def test_table_1_is_printed_in_the_wrong_unit() -> None:
+    """As µs the copy would run at 700 times its link; as ms every figure is below a peak."""
+    assert table_1.REACHED.link == pytest.approx(0.714, abs=0.001)
+    assert table_1.REACHED.link * 900 * 1e3 == pytest.approx(643e3, rel=0.001)  # GB/s, read as µs
+    assert table_1.REACHED.attention == pytest.approx(0.806, abs=0.001)
+    assert table_1.REACHED.experts == pytest.approx(0.352, abs=0.001)
+    assert table_1.REACHED.slowed == pytest.approx(0.234, abs=0.001)
+    iteration_ms = table_1.COMPUTING + table_1.COMMUNICATION + table_1.SYNCHRONISATION
+    assert table_1.TOKENS / iteration_ms == pytest.approx(22.3, rel=0.02)  # thousand tokens/s and GPU
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def line(group: str, rows: list[Published]) -> str:
+    """A row of the table in docs/twin.md."""
+    cells = [
+        group,
+        ", ".join(row.case for row in rows),
+        rows[0].source,
+        ", ".join(f"{row.published:g}" for row in rows) + f" {rows[0].unit}".rstrip(),
+        ", ".join(_number(row.ours) + (" (fitted)" if row.fitted else "") for row in rows),
+        ", ".join(row.case for row in rows if row.is_missed) or "–",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_table_of_the_documentation_is_the_models() -> None:
+    text = DOC.read_text()
+    missing = [line(group, rows) for group, rows in BY_GROUP.items() if line(group, rows) not in text]
+    assert not missing, "\n".join(missing)
