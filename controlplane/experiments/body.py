@@ -5,7 +5,16 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from controlplane.experiments.modes import MODES
 
@@ -34,6 +43,9 @@ Factor = Annotated[float, BeforeValidator(within(0.05, 20, float)), _limits(0.05
 Duration = Annotated[float, BeforeValidator(within(1, 86_400, float)), _limits(1, 86_400)]
 TimeScale = Annotated[float, BeforeValidator(within(0.1, 100, float)), _limits(0.1, 100)]
 Seed = Annotated[int, BeforeValidator(within(0, SEED_MAX, int)), _limits(0, SEED_MAX)]
+Ratio = Annotated[float, BeforeValidator(within(0.01, 100, float)), _limits(0.01, 100)]
+Confidence = Annotated[float, BeforeValidator(within(0.5, 0.9999, float)), _limits(0.5, 0.9999)]
+Milliseconds = Annotated[float, BeforeValidator(within(0.001, 86_400_000, float)), _limits(0.001, 86_400_000)]
 
 
 def _once(seeds: list[int]) -> list[int]:
@@ -83,6 +95,28 @@ class ExpectIn(Strict):
     arm: str = Field("", max_length=60, description="Default: every arm")
     min: float | None = None
     max: float | None = None
+    relative_to: str = Field("", max_length=60, description="Baseline: the limits are ratios to the value of this arm")
+    min_ratio: Ratio | None = None
+    max_ratio: Ratio | None = Field(None, examples=[1.05])
+    confidence: Confidence | None = Field(
+        None,
+        description="Judge the interval that holds the value with this probability. Default: 0.95 with `relative_to`; "
+        "without it the value alone",
+    )
+
+
+class SloIn(Strict):
+    """Limits of a class, in ms. An answer within all of them counts as goodput."""
+
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    e2e_ms: Milliseconds | None = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "SloIn":
+        if self.ttft_ms is None and self.tpot_ms is None and self.e2e_ms is None:
+            raise ValueError("needs ttft_ms, tpot_ms or e2e_ms")
+        return self
 
 
 class ExperimentIn(Strict):
@@ -117,6 +151,11 @@ class ExperimentIn(Strict):
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)
+    slo: dict[Literal["all", "warm", "medium", "heavy"], SloIn] = Field(
+        {},
+        description="Class → limits in ms; `all` is for classes without their own",
+        examples=[{"all": {"ttft_ms": 2000, "tpot_ms": 50}}],
+    )
 
     @field_validator("name", "question")
     @classmethod

@@ -20,6 +20,7 @@ LABELS = {
     "arms": "Arms",
     "more_arms": "More arms",
     "expect": "Expectations",
+    "slo": "SLO",
 }
 
 

@@ -61,7 +61,9 @@ class Experiment(Job):
     seeds = models.JSONField()  # [int, …]
     # [{name, policy, version, strategy, overrides, document, sha256}, …], as validated; older ones: arms.upgraded
     arms = models.JSONField()
-    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max}, …] for the JUnit report
+    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max, relative_to, …}, …]: body.ExpectIn
+    slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
+    verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
     body = models.JSONField(default=dict)  # the request, to start the same again
     cancelled_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)

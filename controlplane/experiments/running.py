@@ -54,7 +54,8 @@ def close(experiment: Experiment, status: str, cause: str = "") -> None:
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     experiment.refresh_from_db()
-    results_of(experiment)  # kept, so that no page waits for the comparison
+    results = results_of(experiment)  # kept, so that no page waits for the comparison
+    Experiment.objects.filter(pk=experiment.pk).update(verdict=results["verdict"])
     jobs.send_next(Experiment)
 
 
@@ -99,7 +100,7 @@ def _perform(run: Run, experiment: Experiment) -> None:
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     """Store the end of a running run, with the results of its finished requests; False when it had ended before."""
     finished = records.read(run.records_path)
-    results = summarize.run_results(finished, run.facts.get("instances", []))
+    results = summarize.run_results(finished, run.facts.get("instances", []), run.experiment.slo)
     values = {
         "status": status,
         "cause": cause[:2_000],

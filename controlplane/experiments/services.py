@@ -1,17 +1,16 @@
 """Starting and cancelling experiments."""
 
-from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
+from controlplane.experiments import expect
 from controlplane.experiments.arms import resolve
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results.metrics import METRICS
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.traces import library
@@ -36,7 +35,12 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     """Check, store and queue an experiment. InvalidExperiment has every problem."""
     arms, problems = resolve(asked.arms, _policy_version, _pool_policy(asked.pool))
     pacing, trace_problems = _check_trace(asked)
-    problems += trace_problems + _check_pool(asked) + _check_size(asked) + _check_expect(asked, arms)
+    problems += (
+        trace_problems
+        + _check_pool(asked)
+        + _check_size(asked)
+        + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
+    )
     if problems:
         raise InvalidExperiment(problems)
     asked = _keep_trace(asked, actor)
@@ -73,6 +77,7 @@ def _create(asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor) -> 
         pacing=pacing,
         arms=[arm.as_dict() for arm in arms],
         expect=[item.model_dump(by_alias=True) for item in asked.expect],
+        slo={name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
         body=asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         actor=actor.name,
     )
@@ -132,18 +137,3 @@ def _check_size(asked: ExperimentIn) -> list[Problem]:
     if runs > RUNS_MAX:
         return [Problem("seeds", len(asked.seeds), f"{runs} runs (arms × seeds); allowed: at most {RUNS_MAX}")]
     return []
-
-
-def _check_expect(asked: ExperimentIn, arms: list[Arm]) -> list[Problem]:
-    names = {arm.name for arm in arms}
-    rules: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-        ("metric", lambda item: item.metric in METRICS, f"allowed: {', '.join(METRICS)}"),
-        ("arm", lambda item: not item.arm or not names or item.arm in names, f"arms are {', '.join(sorted(names))}"),
-        ("max", lambda item: item.min is not None or item.max is not None, "needs a min, a max, or both"),
-    )
-    return [
-        Problem(f"expect.{index}.{field}", getattr(item, field), message)
-        for index, item in enumerate(asked.expect)
-        for field, holds, message in rules
-        if not holds(item)
-    ]

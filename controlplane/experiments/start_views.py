@@ -27,6 +27,7 @@ from router.contract.problem import by_path
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
+OBJECTS = ("expect", "slo")  # typed as JSON
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 
@@ -72,9 +73,7 @@ def raw_body(form: QueryDict) -> dict[str, Any]:
     raw["seeds"] = [_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
     typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
     raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
-    expected = _text(form, "expect")
-    if expected:
-        raw["expect"] = _json(expected)
+    raw |= {name: _json(text) for name in OBJECTS if (text := _text(form, name))}
     return raw
 
 
@@ -138,7 +137,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
         "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
         "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
-        "expect": json.dumps(raw["expect"]) if raw.get("expect") else "",
+        "objects": {name: _arm_line(raw[name]) if raw.get(name) else "" for name in OBJECTS},
         "labels": LABELS,
         "problems": summary,
         "field_errors": _by_field(summary),

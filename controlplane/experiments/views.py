@@ -18,7 +18,7 @@ from controlplane.experiments.modes.mode import Mode
 from controlplane.experiments.results import display, exports
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
-from controlplane.experiments.results.report import COMPARISONS_NOTE, duration
+from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
 from controlplane.permissions import operator_controls
 from fleet.jobs import ENDED
 
@@ -137,6 +137,7 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     return {
         **_head(experiment),
         "results": results,
+        "expectations": [{**row, "sentence": sentence(row)} for row in results["expectations"]],
         "looks": looks,
         "names": names,
         "baseline": baseline,

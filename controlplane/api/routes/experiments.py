@@ -56,6 +56,9 @@ class ProgressOut(Schema):
     took_s: float | None
 
 
+Verdict = Literal["pass", "fail", "inconclusive", "none"]
+
+
 class ExperimentOut(Schema):
     id: int
     name: str
@@ -70,7 +73,9 @@ class ExperimentOut(Schema):
     seeds: list[int]
     arms: list[ArmOut]
     expect: list[dict[str, Any]]
+    slo: dict[str, dict[str, float]]
     status: Literal["queued", "running", "done", "failed", "cancelled"]
+    verdict: Verdict = Field(description="Over its expectations; none: it has none, or has not ended well")
     cause: str
     actor: str
     created_at: datetime
@@ -88,6 +93,27 @@ class TwinOut(Schema):
     )
 
 
+class ExpectationOut(Schema):
+    """An expectation of one arm."""
+
+    arm: str
+    request_class: str = Field(alias="class")
+    metric: str
+    relative_to: str = Field(description="Baseline of the ratio; empty for limits on the value")
+    limits: str = Field(description="In words")
+    value: float | None = Field(description="Null when unknown, or when the quantile falls on unanswered requests")
+    baseline_value: float | None
+    ratio: float | None
+    low: float | None = Field(description="Interval of the ratio, or of the value; null at an infinite end")
+    high: float | None
+    confidence: float | None = Field(description="As asked; null: the value alone was compared")
+    level: float | None = Field(description="Confidence of this interval after Holm's method")
+    n: int | None = Field(description="Requests behind the interval")
+    needed_n: int | None = Field(description="Requests that would decide an inconclusive one; null: none would")
+    verdict: Literal["pass", "fail", "inconclusive"]
+    passed: bool
+
+
 class ResultsOut(Schema):
     """Results as the page shows them. Times in ms: of the engine's clock in a replay, of virtual time in the twin."""
 
@@ -101,12 +127,20 @@ class ResultsOut(Schema):
     classes: list[str]
     metrics: list[dict[str, Any]]
     arms: list[dict[str, Any]]
-    best: dict[str, dict[str, str]] = Field(description="class → metric → arm")
+    slo: dict[str, dict[str, float]]
+    best: dict[str, dict[str, str]] = Field(
+        description="class → metric → the arm that is better than each other one by its interval"
+    )
+    best_or_tied: dict[str, dict[str, list[str]]] = Field(
+        description="class → metric → arms that no other one is better than"
+    )
     differences: list[dict[str, Any]] = Field(
-        description="arm − baseline over all paired requests; empty until the experiment has ended"
+        description="arm − baseline over all paired requests; empty until the experiment has ended. "
+        "A null is infinite: the quantile falls on unanswered requests"
     )
     ecdf: dict[str, Any] = Field(description="class → latency → arm → {ms, share, n}")
-    expectations: list[dict[str, Any]]
+    expectations: list[ExpectationOut]
+    verdict: Verdict
     warnings: list[str]
 
 
@@ -216,7 +250,7 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     "/{number}/junit.xml",
     response={200: None, **errors(404, 409, 422)},
     operation_id="get_junit",
-    summary="JUnit XML: a test case for each run and each `expect`; available once the experiment has ended",
+    summary="JUnit XML: a test case for each run and each expectation, skipped when inconclusive; once it has ended",
     auth=needs("experiments:read"),
 )
 def get_junit(request: HttpRequest, number: Number) -> Any:

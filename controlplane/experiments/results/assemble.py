@@ -9,12 +9,14 @@ from django.conf import settings
 
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import comparison, records, summarize, validity
+from controlplane.experiments.results import comparison, records, summarize, validity, verdicts
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
+from controlplane.experiments.results.pairs import Estimator
 from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.slo import Slo, seconds
 from fleet.jobs import DONE, ENDED
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def results_of(experiment: Experiment) -> dict[str, Any]:
@@ -49,9 +51,13 @@ def _kept(path: Path, signature: list[Any]) -> dict[str, Any] | None:
 
 def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
-    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read) for arm in experiment.settled_arms]
+    slo = experiment.slo
+    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in experiment.settled_arms]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
+    differences = comparison.differences(keyed, slo) if ended else []
+    best, tied = comparison.best(arms, differences)
+    expectations = verdicts.judge(experiment.expect, arms, Estimator(keyed, slo)) if ended else []
     return {
         "schema": SCHEMA,
         "experiment": {
@@ -71,12 +77,20 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
             for m in METRICS.values()
         ],
         "arms": arms,
-        "best": comparison.best(arms),
-        "differences": comparison.differences(keyed) if ended else [],
+        "slo": slo,
+        "best": best,
+        "best_or_tied": tied,
+        "differences": differences,
         "ecdf": _ecdf(arms, keyed),
-        "expectations": comparison.expectations(experiment.expect, arms) if ended else [],
+        "expectations": expectations,
+        "verdict": _verdict(experiment, expectations),
         "warnings": _warnings(arms, runs),
     }
+
+
+def _verdict(experiment: Experiment, expectations: Sequence[dict[str, Any]]) -> verdicts.Overall:
+    """Of a whole experiment only."""
+    return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
 def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
@@ -89,11 +103,11 @@ def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
     return validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
 
-def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict[str, Any]:
+def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> dict[str, Any]:
     """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
     together = [record for run in runs for record in read[run.pk]]
-    each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", [])) for run in runs}
-    whole = summarize.run_results(together, [])
+    each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", []), slo) for run in runs}
+    whole = summarize.run_results(together, [], slo, [seconds(read[run.pk]) for run in runs])
     started = any(read[run.pk] for run in runs)
     return {
         **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},

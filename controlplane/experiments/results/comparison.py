@@ -1,110 +1,95 @@
-"""Comparison of arms on the same requests: paired differences, the best arm by metric, expectations. Pure."""
+"""Comparison of arms on the same requests: paired differences, the best arm by metric. Pure."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controlplane.experiments.results import stats
-from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
-from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.metrics import LATENCIES, METRICS, OF_SLO, quantile_key
+from controlplane.experiments.results.pairs import SPLITS, Keyed, latency_columns, parts_columns, parts_difference
+from controlplane.experiments.results.slo import Slo
+from controlplane.experiments.results.stats import Difference
 from controlplane.experiments.results.summarize import CLASSES
 
-Keyed = Mapping[tuple[int, int], Record]  # of one arm by (seed, request index)
+Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline
 
 
-def differences(arms: Mapping[str, Keyed]) -> list[dict[str, Any]]:
-    """One row for each arm, baseline, class and latency quantile, over the requests that every arm answered."""
+def differences(arms: Mapping[str, Keyed], slo: Slo) -> list[dict[str, Any]]:
+    """One row for each arm, baseline, class and metric, over the requests that every arm was sent."""
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
     if len(with_records) < 2:
         return []
-    rows = []
-    for request_class in CLASSES:
-        for latency in LATENCIES:
-            columns = paired(with_records, request_class, latency)
-            for (arm, base), quantiles in stats.differences(columns).items():
-                rows += [
-                    _row(arm, base, request_class, quantile_key(latency, share), difference, columns[base], share)
-                    for share, difference in zip(stats.QUANTILES, quantiles, strict=True)
-                ]
-    return rows
-
-
-def paired(arms: Mapping[str, Keyed], request_class: str, latency: str) -> dict[str, list[float]]:
-    """A column of values for each arm; row i is the same request in all."""
-    field = f"{latency}_ms"
-    first = next(iter(arms.values()))
-    keys = [
-        key
-        for key, record in sorted(first.items())
-        if request_class in ("all", record.trace_class)
-        and all(key in keyed and getattr(keyed[key], field) is not None for keyed in arms.values())
+    return [
+        _row(request_class, *found)
+        for request_class in CLASSES
+        for each in (_latencies(with_records, request_class), _parts(with_records, request_class, slo))
+        for found in each
     ]
-    return {name: [getattr(keyed[key], field) for key in keys] for name, keyed in arms.items()}
+
+
+def _latencies(arms: Mapping[str, Keyed], request_class: str) -> Iterator[Found]:
+    for latency in LATENCIES:
+        columns = latency_columns(arms, request_class, latency)
+        exact = {name: stats.quantiles(values) for name, values in columns.items() if values}
+        for (arm, base), quantiles in stats.differences(columns).items():
+            for q, difference in enumerate(quantiles):
+                yield arm, base, quantile_key(latency, stats.QUANTILES[q]), difference, exact[base][q]
+
+
+def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[Found]:
+    for metric in SPLITS:
+        if metric in OF_SLO and not slo:
+            continue
+        columns = parts_columns(arms, request_class, metric, slo)
+        for base in columns:
+            others = [name for name in columns if name != base]
+            found = [parts_difference(columns[name], columns[base]) for name in others]
+            judged = stats.judged(found, lower_is_better=METRICS[metric].better == "lower")
+            for name, difference in zip(others, judged, strict=True):
+                if difference.n:
+                    yield name, base, metric, difference, columns[base].value
 
 
 def _row(
-    arm: str,
-    base: str,
-    request_class: str,
-    metric: str,
-    difference: stats.Difference,
-    base_values: Sequence[float],
-    share: float,
+    request_class: str, arm: str, base: str, metric: str, difference: Difference, reference: float
 ) -> dict[str, Any]:
-    reference = stats.quantile(sorted(base_values), share)
+    relative = difference.difference / reference if reference and math.isfinite(reference) else None
     return {
         "arm": arm,
         "baseline": base,
         "class": request_class,
         "metric": metric,
-        "difference": round(difference.difference, 3),
-        "relative": round(difference.difference / reference, 4) if reference else None,
-        "low": round(difference.low, 3),
-        "high": round(difference.high, 3),
+        "difference": _known(difference.difference, 6),
+        "relative": None if relative is None else _known(relative, 4),
+        "low": _known(difference.low, 6),
+        "high": _known(difference.high, 6),
         "n": difference.n,
         "verdict": difference.verdict,
     }
 
 
-def value_of(arm: Mapping[str, Any], request_class: str, metric: str) -> float | None:
-    """The value of a metric in the results of one arm."""
-    if METRICS[metric].per_class:
-        value: float | None = arm["classes"][request_class].get(metric)
-        return value
-    return arm.get(metric)
+def _known(value: float, digits: int) -> float | None:
+    """None: infinite, as a quantile falls on requests without an answer."""
+    return round(value, digits) if math.isfinite(value) else None
 
 
-def best(arms: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """class → metric → the arm with the best value; without metrics that fewer than two arms have, and without ties."""
+def best(
+    arms: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
+    """(the best arm, the arms that nothing shows to be worse than another), each by class and metric.
+
+    The best arm is better than each other one by its interval. Metrics without intervals have neither.
+    """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
-    for metric in METRICS.values():
-        for request_class in CLASSES if metric.per_class else ("all",):
-            values = {arm["name"]: value_of(arm, request_class, metric.key) for arm in arms}
-            known = {name: value for name, value in values.items() if value is not None}
-            if not metric.better or len(known) < 2 or len(set(known.values())) == 1:
-                continue
-            pick = min if metric.better == "lower" else max
-            winners[request_class][metric.key] = pick(known, key=lambda name: known[name])
-    return winners
-
-
-def expectations(expect: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each assertion with its value, for each arm that it covers. An unknown value fails."""
-    return [
-        _expectation(item, arm) for item in expect for arm in arms if not item.get("arm") or item["arm"] == arm["name"]
-    ]
-
-
-def _expectation(item: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, Any]:
-    value = value_of(arm, item["class"], item["metric"])
-    low, high = item.get("min"), item.get("max")
-    within = value is not None and (low is None or value >= low) and (high is None or value <= high)
-    bounds = (("at least", low), ("at most", high))
-    limits = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-    return {
-        "arm": arm["name"],
-        "class": item["class"],
-        "metric": item["metric"],
-        "value": value,
-        "limits": limits,
-        "passed": within,
-    }
+    tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}
+    rivals: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in differences:
+        rivals.setdefault((row["class"], row["metric"]), []).append(row)
+    for (request_class, metric), rows in rivals.items():
+        names = [arm["name"] for arm in arms if any(row["arm"] == arm["name"] for row in rows)]
+        beaten = {row["baseline"] for row in rows if row["verdict"] == "better"}
+        tied[request_class][metric] = [name for name in names if name not in beaten]
+        for name in names:
+            if all(row["verdict"] == "better" for row in rows if row["arm"] == name):
+                winners[request_class][metric] = name
+    return winners, tied

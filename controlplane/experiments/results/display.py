@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.experiments.models import Arm
-from controlplane.experiments.results.comparison import value_of
-from controlplane.experiments.results.metrics import METRICS, Metric
-from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.metrics import METRICS, OF_SLO, Metric
+from controlplane.experiments.results.report import shown, signed
+from controlplane.experiments.results.summarize import value_of
 from controlplane.policies.drafts.editor import BARE
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
@@ -55,7 +55,7 @@ def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: st
             tuple(_cell(arm, request_class, metric, best, against) for arm in results["arms"]),
         )
         for metric in METRICS.values()
-        if metric.per_class or request_class == "all"
+        if (metric.per_class or request_class == "all") and (results["slo"] or metric.key not in OF_SLO)
     ]
 
 
@@ -74,20 +74,17 @@ def _cell(
         text=shown(value, metric.unit),
         best=best.get(metric.key) == arm["name"],
         difference=_difference(row, metric) if row else "",
-        interval=f"{signed(row['low'])} to {signed(row['high'])} {metric.unit}" if row else "",
+        interval=f"{signed(row['low'], metric.unit)} to {signed(row['high'], metric.unit)}" if row else "",
         verdict=row["verdict"] if row else "",
         n=shown(row["n"]) if row else "",
     )
 
 
 def _difference(row: Mapping[str, Any], metric: Metric) -> str:
-    relative = "" if row["relative"] is None else f" ({signed(row['relative'] * 100)} %)"
-    return f"{signed(row['difference'])} {metric.unit}{relative}"
-
-
-def signed(value: float) -> str:
-    """A difference, always with its sign."""
-    return f"+{shown(value)}" if value > 0 else shown(value).replace("-", "−")
+    if row["difference"] is None:
+        return "falls on unanswered requests"
+    relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
+    return f"{signed(row['difference'], metric.unit)}{relative}"
 
 
 def class_counts(results: Mapping[str, Any]) -> list[tuple[str, int]]:

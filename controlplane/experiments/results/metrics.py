@@ -13,6 +13,7 @@ class Metric:
     unit: str
     better: Literal["lower", "higher", ""]
     per_class: bool = True  # False: of whole runs only
+    paired: bool = True  # request by request, so that its differences have intervals
 
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
@@ -28,13 +29,18 @@ _LATENCY = [
     for latency, title in LATENCIES.items()
     for share in QUANTILES
 ]
+QUANTILE_OF = {quantile_key(latency, share): (latency, share) for latency in LATENCIES for share in QUANTILES}
+OF_SLO = ("within_slo", "goodput")
 _OTHER = [
+    Metric("within_slo", "Within the SLO", "%", "higher"),
+    Metric("goodput", "Goodput: answers within the SLO", "requests/s", "higher"),
     Metric("hit_ratio", "Cached share of prompt tokens", "%", "higher"),
-    Metric("n", "Requests", "", ""),
-    Metric("ok", "Answered", "", ""),
+    Metric("n", "Requests", "", "", paired=False),
+    Metric("ok", "Answered", "", "", paired=False),
     Metric("errors", "Errors", "", "lower"),
     Metric("refused", "Refused", "", "lower"),
-    Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower", per_class=False),
-    Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher", per_class=False),
+    Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower", per_class=False, paired=False),
+    Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher", per_class=False, paired=False),
 ]
 METRICS: dict[str, Metric] = {metric.key: metric for metric in (*_LATENCY, *_OTHER)}
+PAIRED = tuple(key for key, metric in METRICS.items() if metric.paired)

@@ -1,4 +1,4 @@
-"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, intervals of shares, verdicts.
+"""Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, Holm's levels, verdicts.
 
 Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
 request to request (a long prompt is slow under every policy) then cancels out. SciPy has a paired
@@ -7,11 +7,11 @@ bootstrap too, but with NumPy it would add more than 100 MB to the installation.
 
 import math
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import NormalDist
+from statistics import NormalDist, pstdev
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -35,7 +35,7 @@ def _between(at: Callable[[int], float], n: int, share: float) -> float:
     place = (n - 1) * share
     below = int(place)
     low, high = at(below), at(min(below + 1, n - 1))
-    return low + (high - low) * (place - below)
+    return low if low == high else low + (high - low) * (place - below)  # infinity minus infinity is no number
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
@@ -55,30 +55,101 @@ def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Arm minus baseline of one quantile, with the interval that holds it with CONFIDENCE."""
+    """Arm minus baseline of one quantile, with its interval."""
 
-    difference: float
+    difference: float  # infinite when the quantile of one arm falls on requests that it did not answer
     low: float
     high: float
     n: int  # requests that both have
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A statistic of the requests, and of each of their resamples."""
+
+    exact: float
+    drawn: tuple[float, ...]  # in order
+    n: int  # requests
+
+    @classmethod
+    def of(cls, exact: float, drawn: Iterable[float], n: int) -> "Estimate":
+        return cls(exact, tuple(sorted(drawn)), n)
+
+    @classmethod
+    def normal(cls, exact: float, error: float, n: int) -> "Estimate":
+        """From its standard error."""
+        return cls(exact, tuple(exact + error * z for z in _NORMAL), n)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Percentiles of the resamples; the normal distribution further out than they reach."""
+        tail = alpha / 2
+        low, high = quantile(self.drawn, tail), quantile(self.drawn, 1 - tail)
+        if tail * len(self.drawn) >= 1 or not math.isfinite(low) or not math.isfinite(high):
+            return low, high
+        reach = -NormalDist().inv_cdf(tail) * pstdev(self.drawn)
+        return min(low, self.exact - reach), max(high, self.exact + reach)
+
+    def p_value(self, limit: float) -> float:
+        """Two-sided, of the hypothesis that the statistic is `limit`."""
+        n = len(self.drawn)
+        beyond = min(bisect_right(self.drawn, limit), n - bisect_left(self.drawn, limit))
+        if beyond:
+            return min(1.0, 2 * beyond / n)
+        spread = pstdev(self.drawn) if math.isfinite(self.drawn[0]) and math.isfinite(self.drawn[-1]) else 0.0
+        z = abs(self.exact - limit) / spread if spread else math.inf
+        return min(2 / n, 2 * (1 - NormalDist().cdf(z)))
+
+    def needed_n(self, limit: float, alpha: float) -> int | None:
+        """Requests with which the interval would end at the limit: its width falls with their square root."""
+        low, high = self.interval(alpha)
+        half, distance = (high - self.exact) if limit > self.exact else (self.exact - low), abs(limit - self.exact)
+        if not distance or not math.isfinite(half) or not math.isfinite(distance):
+            return None
+        needed = math.ceil(self.n * (half / distance) ** 2)
+        return max(needed, self.n + 1, LOW_N) if needed < NEVER else None
+
+
+_NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / RESAMPLES) for i in range(RESAMPLES))
+NEVER = 10**9  # requests: as good as never
+
+
+def holm(p_values: Sequence[float], alphas: Sequence[float]) -> list[float]:
+    """The level of each test, so that one is wrong by chance with at most its alpha in the whole family (Holm 1979).
+
+    From the smallest p-value on, the level is alpha / (tests left); behind the first test that does not hold, the
+    level stays.
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i] / alphas[i])
+    levels, left, stopped = [0.0] * len(order), len(order), False
+    for i in order:
+        levels[i] = alphas[i] / left
+        stopped = stopped or p_values[i] > levels[i]
+        left -= not stopped
+    return levels
+
+
 def resamples_of(n: int) -> int:
     return max(RESAMPLES_LEAST, min(RESAMPLES, WORK_LIMIT // max(n, 1)))
+
+
+def draws(n: int, seed: int = 1) -> Iterator[list[int]]:
+    """Of each resample: how often each of n rows was drawn."""
+    draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
+    rows = range(n)
+    for _ in range(resamples_of(n)):
+        times = [0] * n
+        for row in draw.choices(rows, k=n):
+            times[row] += 1
+        yield times
 
 
 def bootstrap(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[str, list[tuple[float, ...]]]:
     """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
     n = len(next(iter(columns.values())))
-    draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
-    rows = list(range(n))
     in_order = {name: _in_order(values) for name, values in columns.items()}
     drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
-    for _ in range(resamples_of(n)):
-        times = [0] * n
-        for row in draw.choices(rows, k=n):
-            times[row] += 1
+    for times in draws(n, seed):
         for name, (ordered, order) in in_order.items():
             drawn[name].append(_resampled(ordered, [times[row] for row in order]))
     return drawn
@@ -100,6 +171,18 @@ def _resampled(ordered: Sequence[float], times: Sequence[int]) -> tuple[float, .
     return tuple(_between(at, len(ordered), share) for share in QUANTILES)
 
 
+def minus(value: float, base: float) -> float:
+    """Zero between two infinite values."""
+    return 0.0 if value == base else value - base
+
+
+def ratio(value: float, base: float) -> float:
+    """1 between equal values, also when both are zero or infinite."""
+    if value == base:
+        return 1.0
+    return value / base if base else math.inf
+
+
 def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[tuple[str, str], tuple[Difference, ...]]:
     """(arm, baseline) → a Difference for each of QUANTILES; a lower value is better. No rows, no differences."""
     n = len(next(iter(columns.values()), ()))
@@ -107,25 +190,33 @@ def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[t
         return {}
     drawn = bootstrap(columns, seed)
     exact = {name: quantiles(values) for name, values in columns.items()}
-    return {
-        (arm, base): tuple(
-            _difference(
-                exact[arm][q] - exact[base][q],
-                sorted(a[q] - b[q] for a, b in zip(drawn[arm], drawn[base], strict=True)),
-                n,
-            )
-            for q in range(len(QUANTILES))
-        )
-        for arm in columns
-        for base in columns
-        if arm != base
-    }
+    found: dict[tuple[str, str], list[Difference]] = {}
+    for base in columns:
+        arms = [arm for arm in columns if arm != base]
+        for q in range(len(QUANTILES)):
+            estimates = [
+                Estimate.of(
+                    minus(exact[arm][q], exact[base][q]),
+                    (minus(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True)),
+                    n,
+                )
+                for arm in arms
+            ]
+            for arm, difference in zip(arms, judged(estimates), strict=True):
+                found.setdefault((arm, base), []).append(difference)
+    return {pair: tuple(each) for pair, each in found.items()}
 
 
-def _difference(exact: float, resampled: Sequence[float], n: int) -> Difference:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = quantile(resampled, tail), quantile(resampled, 1 - tail)
-    return Difference(exact, low, high, n, verdict(low, high, n))
+def judged(estimates: Sequence[Estimate], lower_is_better: bool = True) -> list[Difference]:
+    """Differences from one baseline, at Holm's levels over the arms."""
+    levels = holm([each.p_value(0.0) for each in estimates], [1 - CONFIDENCE] * len(estimates))
+    return [_difference(each, level, lower_is_better) for each, level in zip(estimates, levels, strict=True)]
+
+
+def _difference(estimate: Estimate, level: float, lower_is_better: bool) -> Difference:
+    low, high = estimate.interval(level)
+    sides = (low, high) if lower_is_better else (-high, -low)
+    return Difference(estimate.exact, low, high, estimate.n, verdict(*sides, estimate.n))
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

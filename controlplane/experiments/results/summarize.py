@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.experiments.results import stats
-from controlplane.experiments.results.metrics import LATENCIES, quantile_key
+from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
 from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -22,8 +23,8 @@ def latencies(records: Sequence[Record], latency: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def class_results(records: Sequence[Record]) -> dict[str, Any]:
-    """Counts, quantiles in ms and the cached share; None for an unknown value."""
+def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> dict[str, Any]:
+    """Counts, quantiles in ms, cached share, goodput; None for an unknown value. `took_s`: by the runs."""
     outcomes = Counter(record.outcome for record in records)
     results: dict[str, Any] = {
         "n": len(records),
@@ -34,11 +35,21 @@ def class_results(records: Sequence[Record]) -> dict[str, Any]:
         "low_n": outcomes["ok"] < stats.LOW_N,
         "hit_ratio": hit_ratio(records),
     }
+    results |= _goodput(records, slo, took_s)
     for latency in LATENCIES:
         values = latencies(records, latency)
         shown = [round(value, 3) for value in stats.quantiles(values)] if values else [None] * len(stats.QUANTILES)
         results |= {quantile_key(latency, share): v for share, v in zip(stats.QUANTILES, shown, strict=True)}
     return results
+
+
+def _goodput(records: Sequence[Record], slo: Slo, took_s: float) -> dict[str, float | None]:
+    """None without an SLO, or without requests. Refused and failed requests are not within it."""
+    counted = sum(record.outcome != "cancelled" for record in records)
+    if not slo or not counted or not took_s:
+        return {"within_slo": None, "goodput": None}
+    within = sum(is_within(record, slo) for record in records)
+    return {"within_slo": round(within / counted, 6), "goodput": round(within / took_s, 4)}
 
 
 def hit_ratio(records: Sequence[Record]) -> float | None:
@@ -77,11 +88,14 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
     return round(stats.quantile(sorted(values), share), 3) if values else None
 
 
-def run_results(records: Sequence[Record], instances: Sequence[str]) -> dict[str, Any]:
-    """The results of the records of one run."""
+def run_results(
+    records: Sequence[Record], instances: Sequence[str], slo: Slo = NO_SLO, spans: Sequence[float] = ()
+) -> dict[str, Any]:
+    """The results of the records of one run, or of several that took `spans`."""
+    took = sum(spans) or seconds(records)
     evenness, tokens = balance(records, instances)
     return {
-        "classes": {name: class_results(of_class(records, name)) for name in CLASSES},
+        "classes": {name: class_results(of_class(records, name), slo, took) for name in CLASSES},
         "balance": evenness,
         "prompt_tokens_by_instance": tokens,
         "output_tokens_per_s": output_tokens_per_s(records),
@@ -90,6 +104,14 @@ def run_results(records: Sequence[Record], instances: Sequence[str]) -> dict[str
         "came_at_once": came_at_once(records),
         "late_wall_p99_ms": quantile_of([record.late_wall_ms for record in records], 0.99),
     }
+
+
+def value_of(arm: Mapping[str, Any], request_class: str, metric: str) -> float | None:
+    """The value of a metric in the results of one arm."""
+    if METRICS[metric].per_class:
+        value: float | None = arm["classes"][request_class].get(metric)
+        return value
+    return arm.get(metric)
 
 
 def mean_over_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -67,6 +67,6 @@ def _answers(everything: Mapping[str, Any]) -> list[str]:
     if n and missing / n > 0.01:
         return [
             f"{missing:,} of {n:,} requests were refused or failed; "
-            "latencies are of answered requests only, so refusing requests looks fast"
+            "the latencies in the table are of answered requests only, comparisons count the others as infinitely late"
         ]
     return []

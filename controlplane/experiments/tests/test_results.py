@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 def test_results_hold_figures_differences_and_distributions_of_each_arm(ci, ended):
     answer = ci.get(f"/experiments/{ended().pk}/results").json()
-    assert answer["schema"] == 2
+    assert answer["schema"] == 3
     assert [arm["name"] for arm in answer["arms"]] == ["round_robin", "adaptive_v1"]
     assert answer["arms"][0]["classes"]["all"]["ttft_p50_ms"] == 219.5
     assert answer["arms"][1]["classes"]["all"]["ttft_p50_ms"] == 199.5
@@ -67,7 +67,7 @@ def test_the_report_names_the_verdicts_against_the_chosen_baseline(ci, ended):
     text = ci.get(f"/experiments/{number}/report.md?baseline=adaptive_v1").content.decode()
     assert "# A vs B" in text
     assert "## Against adaptive_v1" in text
-    assert "| round_robin | all | TTFT p50 | 20 ms |" in text
+    assert "| round_robin | all | TTFT p50 | +20 ms |" in text
     assert ci.get(f"/experiments/{number}/report.md?baseline=nobody").status_code == 422
 
 
@@ -79,7 +79,31 @@ def test_junit_has_a_case_for_each_run_and_each_expectation(ci, ended):
     answer = ci.get(f"/experiments/{ended(expect=expect).pk}/junit.xml")
     suite = ElementTree.fromstring(answer.content)
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "0")
-    assert suite.findall("testcase/failure")[0].get("message").startswith("ttft_p90_ms is")
+    assert (
+        suite.findall("testcase/failure")[0]
+        .get("message")
+        .startswith("fail: TTFT p90 of class all under round_robin is")
+    )
+    relative = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "round_robin", "max_ratio": 0.915}
+    experiment = ended(expect=[{**relative, "arm": "adaptive_v1"}])
+    suite = ElementTree.fromstring(ci.get(f"/experiments/{experiment.pk}/junit.xml").content)
+    assert (suite.get("failures"), suite.get("skipped"), suite.get("errors")) == ("0", "1", "0")
+    assert suite.find("properties/property[@name='verdict']").get("value") == "inconclusive"
+    assert "requests would decide it" in suite.find("testcase/skipped").get("message")
+
+
+@pytest.mark.parametrize(
+    ("status", "ratio", "verdict"),
+    [("done", 1.0, "pass"), ("done", 0.5, "fail"), ("failed", 1.0, "none"), ("running", 1.0, "none")],
+)
+def test_the_experiment_has_one_verdict_once_it_has_ended_well(ci, ended, status, ratio, verdict):
+    relative = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "round_robin", "max_ratio": ratio}
+    experiment = ended(status=status, expect=[relative], slo={"all": {"ttft_ms": 230}})
+    results = ci.get(f"/experiments/{experiment.pk}/results").json()
+    assert results["verdict"] == verdict
+    assert results["arms"][0]["classes"]["all"]["within_slo"] == 0.775
+    report = ci.get(f"/experiments/{experiment.pk}/report.md").content.decode()
+    assert (f"**Verdict: {verdict}**" in report) == (status != "running")
 
 
 def test_junit_waits_for_the_end_and_calls_a_failed_run_an_error(ci, ended):

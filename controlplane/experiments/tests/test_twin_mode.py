@@ -194,7 +194,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
     assert f"- Simulated: in the twin, {ABOUT}; no engine was started" in report
     suite = ElementTree.fromstring(ci.get(f"/experiments/{ended.pk}/junit.xml").content)
     properties = {p.get("name"): p.get("value") for p in suite.findall("properties/property")}
-    assert properties == {"mode": "twin", "twin": ABOUT}
+    assert properties == {"mode": "twin", "verdict": "none", "twin": ABOUT}
     assert (suite.get("tests"), suite.get("errors")) == ("2", "0")
 
 
