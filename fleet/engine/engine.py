@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from fleet.engine.blocks import BlockPool
 from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.law import API_S, Law
+from fleet.engine.neuron_batches import BATCHING
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import Limits, Plan, Scheduler
+from fleet.engine.scheduler import Limits, Plan
 
 
 class RequestTooLong(ValueError):
@@ -61,6 +62,7 @@ class Stats:
     pull_queries: int = 0  # prompt tokens requested from elsewhere
     pull_hits: int = 0  # of them, arrived
     held_blocks: int = 0  # of finished requests, until another engine pulls them
+    transferring: int = 0  # requests whose KV leaves, until it has left, or comes
 
 
 class Engine:
@@ -78,8 +80,9 @@ class Engine:
         self.pool = BlockPool(blocks, record_events=record_events)
         self.clock_s = 0.0  # the end of the last step
         self._api_s = api_s
-        self._scheduler = Scheduler(self.pool, self.limits)
+        self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits)
         self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
+        self._awaiting: set[EngineRequest] = set()  # their prompts are being computed by another engine
         self._plan: Plan | None = None  # the step in progress
         self._decode_run: DecodeRun | None = None  # the coming steps; None: not computed yet
         self._equal_steps = 0  # of that run before a request joins or is preempted; 0: not computed yet
@@ -88,15 +91,19 @@ class Engine:
         self._pulls: list[EngineRequest] = []  # for `take_pulls`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
-        """Arrivals are in order of time; a late one queues behind the others. Raises RequestTooLong."""
+        """Arrivals are in order of time; a late one queues behind the others. A request that `awaits_prefill` queues
+        from `prefilled` on. Raises RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         capacity = self.pool.total * self.limits.block_size
         if total > capacity:
             raise RequestTooLong(f"{request.id}: {total} tokens, the KV cache holds {capacity}")
         request.arrived_s = now_s
+        self._requests[request.id] = request
+        if request.awaits_prefill:
+            self._awaiting.add(request)
+            return
         request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
-        self._requests[request.id] = request
         self._equal_steps = 0
 
     def abort(self, request_id: str) -> EngineRequest | None:
@@ -106,8 +113,11 @@ class Engine:
             return None
         request.finished_s = self.clock_s
         self._decode_run, self._equal_steps = None, 0
-        if request in self._arriving:
+        if request in self._awaiting:
+            self._awaiting.remove(request)
+        elif request in self._arriving:
             self._arriving.remove(request)
+            self._scheduler.release(request)  # it has blocks if its KV was pulled
         else:
             self._scheduler.release(request)
         return request
@@ -117,11 +127,20 @@ class Engine:
         pulls, self._pulls = self._pulls, []
         return pulls
 
+    def prefilled(self, request: EngineRequest, now_s: float) -> None:
+        """Its prompt was computed by another engine: it queues for the transfer."""
+        if request in self._awaiting:
+            self._awaiting.remove(request)
+            request.awaits_prefill = False
+            self._queue_at_once(request, now_s)
+
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
         """KV of `tokens` prompt tokens arrived: the request continues with the next step; 0: it is computed here."""
-        if request.is_over:
-            return
-        self._scheduler.pulled(request, tokens)
+        if not request.is_over:
+            self._scheduler.pulled(request, tokens)
+            self._queue_at_once(request, now_s)
+
+    def _queue_at_once(self, request: EngineRequest, now_s: float) -> None:
         request.ready_s = min(now_s, self._arriving[0].ready_s) if self._arriving else now_s
         self._arriving.appendleft(request)
         self._equal_steps = 0
@@ -130,10 +149,12 @@ class Engine:
         """A finished request whose blocks are held for another engine."""
         return self._held.get(request_id)
 
-    def release_held(self, request_id: str) -> bool:
+    def release_held(self, request_id: str, now_s: float) -> bool:
         request = self._held.pop(request_id, None)
         if request is None:
             return False
+        if self._plan is None and not self.running:
+            self.clock_s = max(self.clock_s, now_s)  # what waited for the blocks starts now, not at the last step
         self._scheduler.free(request)
         return True
 
@@ -152,6 +173,7 @@ class Engine:
             pull_queries=scheduler.pull_queries,
             pull_hits=scheduler.pull_hits,
             held_blocks=sum(len(request.blocks) for request in self._held.values()),
+            transferring=len(self._held) + len(scheduler.pulling),
         )
 
     def next_event_s(self) -> float | None:
@@ -215,7 +237,8 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return len(self._scheduler.waiting) + len(self._scheduler.pulling) + len(self._arriving)
+        scheduler = self._scheduler
+        return len(scheduler.waiting) + len(scheduler.pulling) + len(self._arriving) + len(self._awaiting)
 
     def _next_start_s(self) -> float | None:
         if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
@@ -252,13 +275,24 @@ class Engine:
         self._decode_run, self._equal_steps = None, 0
         self.clock_s = plan.end_s
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
+        if any(tokens > 1 for _, tokens in plan.prefill):
+            self._interrupt()
         for request in plan.decode:
             if not request.is_over:  # aborted while the step ran
-                self._emit(request, 1, result)
+                if request.first_token_s != request.first_token_s:  # NaN: that token came with the KV
+                    request.first_token_s = self.clock_s
+                    result.first.append(request)
+                self._emit(request, 1, result, self.clock_s)
         for request, tokens in plan.prefill:
             if not request.is_over:
                 self._prefilled(request, tokens, result)
         return result
+
+    def _interrupt(self) -> None:
+        """Every decoding request is held up by the prefill in this step."""
+        for request in self._scheduler.running:
+            if request.is_decoding:
+                request.interruptions += 1
 
     def _prefilled(self, request: EngineRequest, tokens: int, result: StepResult) -> None:
         if request.computed + tokens < request.tokens:
@@ -269,9 +303,12 @@ class Engine:
         else:
             request.first_token_s = self.clock_s
             result.first.append(request)
-        self._emit(request, tokens, result)
+        self._emit(request, tokens, result, self.clock_s)
 
-    def _emit(self, request: EngineRequest, computed: int, result: StepResult) -> None:
+    def _emit(self, request: EngineRequest, computed: int, result: StepResult, first_end_s: float) -> None:
+        """`first_end_s`: the end of the first step of the result."""
+        if request.generated == 1:
+            request.second_token_s = first_end_s
         request.computed += computed
         request.generated += result.steps
         request.last_token_s = self.clock_s
@@ -331,8 +368,9 @@ class Engine:
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
         for request in running:  # all grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
+        first_end_s = start_s + run.first_s
         for request in running:
-            self._emit(request, steps, result)
+            self._emit(request, steps, result, first_end_s)
         self._equal_steps = 0
         self._decode_run = None if result.finished or not self._has_capacity(1) else run.after(steps)
         return result

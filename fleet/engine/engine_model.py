@@ -33,6 +33,9 @@ class TransferModel(TransferLink):
 
     bytes_per_token: float
     hold_s: float = 480.0  # blocks that are not pulled within this time are freed
+    connect_s: float = 0.0  # at the first transfer of a pair of instances
+    together: bool = False  # the decoder gets the request with the sender, and asks until the prompt is computed
+    poll_s: float = 1e-3  # between two of these questions
 
 
 @dataclass(frozen=True, slots=True)

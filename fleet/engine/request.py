@@ -13,6 +13,7 @@ class EngineRequest:
 
     __slots__ = (
         "arrived_s",
+        "awaits_prefill",
         "blocks",
         "cached_tokens",
         "chain",
@@ -23,6 +24,7 @@ class EngineRequest:
         "generated",
         "held",
         "id",
+        "interruptions",
         "last_token_s",
         "output_tokens",
         "owner",
@@ -32,6 +34,7 @@ class EngineRequest:
         "pulled_tokens",
         "ready_s",
         "scheduled_s",
+        "second_token_s",
         "stored",
     )
 
@@ -55,6 +58,7 @@ class EngineRequest:
         self.owner = owner  # for the caller; the engine does not use it
         self.held = held  # its blocks stay until `Engine.release_held`: another engine pulls them
         self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
+        self.awaits_prefill = False  # until `Engine.prefilled`: its prompt is being computed by another engine
         self.pulled_tokens = 0  # of them, arrived; tokens in the local cache are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
@@ -62,11 +66,13 @@ class EngineRequest:
         self.blocks: list[int] = []
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0
+        self.interruptions = 0  # steps with another's prefill between two of its tokens
         # Virtual seconds; NaN: has not happened.
         self.arrived_s = math.nan
         self.ready_s = math.nan
         self.scheduled_s = math.nan
         self.first_token_s = math.nan
+        self.second_token_s = math.nan
         self.last_token_s = math.nan
         self.finished_s = math.nan
 

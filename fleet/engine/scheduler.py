@@ -11,12 +11,15 @@ from fleet.engine.blocks import BlockPool
 from fleet.engine.law import chunk_pairs
 from fleet.engine.request import EngineRequest
 
+VLLM = "vllm"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     block_size: int = 16  # tokens
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
+    batching: str = VLLM  # a key of fleet.engine.neuron_batches.BATCHING
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Plan:
 
 
 class Scheduler:
+    caches_prefixes = True
+
     def __init__(self, pool: BlockPool, limits: Limits) -> None:
         self.pool = pool
         self.limits = limits
@@ -101,7 +106,7 @@ class Scheduler:
         size, end = self._size, request.computed + tokens
         if end > len(request.blocks) * size:
             request.blocks += self.pool.allocate(-(-end // size) - len(request.blocks))
-        full = end // size
+        full = end // size if self.caches_prefixes else 0
         if full > request.stored and (full := min(full, len(request.chain))) > request.stored:
             self.pool.store(request.blocks, request.chain, request.stored, full, request.content)
             request.stored = full
@@ -144,7 +149,7 @@ class Scheduler:
         self.waiting.appendleft(request)
 
     def _admit(self, plan: Plan, budget: int) -> None:
-        while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
+        while self.waiting and budget > 0 and self._has_slot(self.waiting[0]):
             request = self.waiting[0]
             if not request.blocks and not self._reserve(request):
                 self.blocked = True
@@ -154,17 +159,25 @@ class Scheduler:
                 plan.pulls.append(request)
                 continue
             self._start(request, plan.start_s)
-            tokens = min(request.tokens - request.computed, budget)
+            tokens = self._chunk(request, budget)
             self.grow(request, tokens)
             plan.add(request, tokens)
             budget -= tokens
-        self.blocked = len(self.running) >= self.limits.max_num_seqs
+        self.blocked = not self._has_slot(self.waiting[0] if self.waiting else None)
+
+    def _has_slot(self, request: EngineRequest | None) -> bool:
+        """Whether the first waiting request, or any that comes, may be admitted."""
+        return len(self.running) < self.limits.max_num_seqs
+
+    def _chunk(self, request: EngineRequest, budget: int) -> int:
+        """The tokens of an admitted request in this step."""
+        return min(request.tokens - request.computed, budget)
 
     def _reserve(self, request: EngineRequest) -> bool:
         """Take its cached blocks; False if the rest of the prompt, not only a chunk, does not fit."""
         size = self.limits.block_size
         # At least one token is computed: the first new token comes from its logits.
-        hits = self.pool.hit(request.chain, (request.tokens - 1) // size)
+        hits = self.pool.hit(request.chain, (request.tokens - 1) // size) if self.caches_prefixes else []
         needed = -(-request.tokens // size) - len(hits) + self.pool.idle_among(hits)
         if needed > self.pool.free:
             return False
@@ -191,5 +204,7 @@ class Scheduler:
         if not request.preemptions:  # a repeated prefill counts neither as a query nor as a hit
             request.scheduled_s = now_s
             request.cached_tokens = request.computed
+            if not self.caches_prefixes:
+                return
             self.cache_queries += request.prompt_tokens
             self.cache_hits += request.computed - request.pulled_tokens

@@ -7,7 +7,7 @@ from fleet.engine import profiles
 from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
-from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, role_of
+from fleet.kinds.serving import BOTH, base_url, flags, role_of
 from fleet.simengine import tokens
 from fleet.simengine.model import SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
@@ -86,6 +86,14 @@ class SimSpec:
         maximum=86_400,
         help="Blocks that are not pulled are freed after this time.",
     )
+    kv_connect_ms: float = option(
+        0.0,
+        title="First contact",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        help="Added to the first transfer between two instances: buffers are made then.",
+    )
     store_pool: str | None = option(
         None,
         title="Store pool",
@@ -110,7 +118,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "seed": spec.seed,
         "block-size": spec.block_size,
         "max-model-len": spec.max_model_len,
-        "max-num-seqs": _max_num_seqs(spec, launch),
+        "max-num-seqs": spec.max_num_seqs,
         "max-num-batched-tokens": spec.max_num_batched_tokens,
         "kv-store": f"http://{store}" if spec.store_pool is not None else None,
         "kv-blocks": spec.kv_blocks,
@@ -121,18 +129,14 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
         "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
         "kv-hold-s": spec.kv_hold_s if moves else None,
+        "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
     return [launch.python, "-m", "fleet.simengine", *flags(given)]
 
 
-def _max_num_seqs(spec: SimSpec, launch: Launch) -> int:
-    """Neuron's prefill takes one request at a time."""
-    return 1 if spec.kv == NEURON and role(spec, launch) == PREFILL else spec.max_num_seqs
-
-
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     options = {field.name: getattr(spec, field.name) for field in fields(SimOptions)}
-    engine = model_of(SimOptions(**options | {"max_num_seqs": _max_num_seqs(spec, launch)}), role(spec, launch))
+    engine = model_of(SimOptions(**options), role(spec, launch))
     known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
     store = f"the store {spec.store_pool} is not modelled: neither its contents nor its speed"
@@ -144,7 +148,7 @@ def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
     found: dict[str, Any] = {"events": url, "tokenizer": "sim"}
     if spec.prefill_instances:
         found["role"] = role(spec, launch)
-    if spec.kv != NONE:
+    if spec.kv != NONE and (spec.kv != NEURON or spec.prefill_instances):
         sizes = profiles.MODELS[spec.model_profile]
         found |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
         if CONNECTORS[spec.kv].needs_bootstrap:
@@ -160,8 +164,6 @@ def refuse(spec: SimSpec) -> dict[str, str]:
     """Only calibrated profiles can be simulated, and roles need a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
-    if spec.kv == NEURON and not spec.prefill_instances:
-        return {"prefill_instances": "must be at least 1 when kv is neuron: its instances either prefill or decode"}
     if spec.kv == NONE and spec.prefill_instances:
         allowed = ", ".join(CONNECTORS)
         return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}

@@ -9,6 +9,7 @@ import zmq
 from fleet.engine.engine import Engine
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.profiles import UnknownProfile
+from fleet.engine.scheduler import VLLM
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.http.app import App
 from fleet.simengine.http.server import CannotStart, listen, serve
@@ -58,8 +59,8 @@ def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Se
     size, blocks = model.limits.block_size, model.kv_blocks
     engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None)
     pulls_as, connect = _connection(arguments, port, model.transfers)
-    window = model.window or model.kv_tokens
-    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, pulls_as)
+    window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 

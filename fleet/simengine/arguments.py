@@ -70,6 +70,7 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-hold-s", type=_more_than_0, default=480.0, help="blocks that are not pulled are freed after this time"
     )
+    parser.add_argument("--kv-connect-ms", type=_at_least_0, default=0.0, help="at the first transfer to an engine")
     parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="if KV does not arrive")
 
 

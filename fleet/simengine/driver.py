@@ -52,6 +52,11 @@ class Driver:
         self._set_timer()
         return gone
 
+    def prefilled(self, request: EngineRequest) -> None:
+        """Another engine has computed the prompt: the transfer may start."""
+        self._engine.prefilled(request, self.now_s())
+        self._set_timer()
+
     def pulled(self, request: EngineRequest, tokens: int) -> None:
         """KV of `tokens` prompt tokens arrived."""
         self._engine.pulled(request, tokens, self.now_s())
@@ -59,7 +64,7 @@ class Driver:
 
     def release(self, request_id: str) -> None:
         """Free the blocks of a held request."""
-        if self._engine.release_held(request_id):
+        if self._engine.release_held(request_id, self.now_s()):
             self._deliver([])
             self._set_timer()
 

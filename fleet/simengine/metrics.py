@@ -17,6 +17,7 @@ STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TRANSFER_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5)
 TRANSFER_BYTES = tuple(2.0 ** (10 + power) for power in range(1, 25, 2))
 FEW = (1, 2, 5, 10, 20)
+INTERRUPTIONS = (0, 1, 2, 5, 10, 20, 50, 100)
 PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
@@ -33,6 +34,7 @@ class EngineInfo:
     blocks: int
     time_scale: float
     window: int  # tokens
+    caches_prefixes: bool = True
     pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
 
 
@@ -62,6 +64,10 @@ class Metrics:
         self._transfers = {
             "nixl_xfer_time_seconds": Histogram(TRANSFER_S),
             "nixl_bytes_transferred": Histogram(TRANSFER_BYTES),
+        }
+        self._sim_histograms = {
+            "time_to_second_token_seconds": Histogram(FIRST_TOKEN_S),
+            "request_interruptions": Histogram(INTERRUPTIONS),  # steps with another's prefill while it decodes
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0
@@ -104,7 +110,9 @@ class Metrics:
         }
         for name, value in values.items():
             self._histograms[name].observe(value)
+        self._sim_histograms["request_interruptions"].observe(request.interruptions)
         if request.generated > 1:
+            self._sim_histograms["time_to_second_token_seconds"].observe(request.second_token_s - request.arrived_s)
             mean_s = decode_s / (request.generated - 1)
             self._histograms["request_time_per_output_token_seconds"].observe(mean_s)
 
@@ -127,6 +135,9 @@ class Metrics:
         self._counters(lines, stats)
         for name, histogram in (self._histograms | (self._transfers if self._about.pulls_as else {})).items():
             lines += [f"# TYPE vllm:{name} histogram", *histogram_lines(f"vllm:{name}", self._labels, histogram)]
+        for name, histogram in self._sim_histograms.items():
+            full = f"weir_sim_{name}"
+            lines += [f"# TYPE {full} histogram", *histogram_lines(full, self._labels, histogram)]
         return ("\n".join(lines) + "\n").encode()
 
     def _first_token(self, request: EngineRequest) -> None:
@@ -141,11 +152,13 @@ class Metrics:
             ("vllm:num_requests_running", stats.running),
             ("vllm:num_requests_waiting", stats.waiting),
             ("vllm:kv_cache_usage_perc", stats.kv_usage),
+            ("weir_sim_transferring", stats.transferring),
             ("weir_sim_time_scale", about.time_scale),
             ("weir_sim_lag_seconds", lag_s),
         ):
             lines += [f"# TYPE {name} gauge", f"{name}{{{labels}}} {float(value)!r}"]
-        config = f'block_size="{about.block_size}",enable_prefix_caching="True",num_gpu_blocks="{about.blocks}"'
+        caching = f'block_size="{about.block_size}",enable_prefix_caching="{about.caches_prefixes}"'
+        config = f'{caching},num_gpu_blocks="{about.blocks}"'
         name = "vllm:cache_config_info"
         lines += [f"# TYPE {name} gauge", f'{name}{{{config},cache_dtype="auto",engine="0"}} 1.0']
 

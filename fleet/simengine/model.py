@@ -5,9 +5,10 @@ from typing import cast
 
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
+from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import kv_blocks, profile
-from fleet.engine.scheduler import Limits
-from router.contract.connectors import NONE
+from fleet.engine.scheduler import VLLM, Limits
+from router.contract.connectors import NEURON, NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class SimOptions:
     kv_gb_per_s: float
     kv_busy_gb_per_s: float
     kv_hold_s: float
+    kv_connect_ms: float
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:
@@ -35,7 +37,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     return EngineModel(
         law=law_of(served),
         kv_blocks=blocks,
-        limits=Limits(size, options.max_num_seqs, options.max_num_batched_tokens),
+        limits=_limits(options, role),
         window=min(options.max_model_len, blocks * size),  # one request must always fit
         kv_events=True,
         role=cast(Role, role),
@@ -44,11 +46,19 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     )
 
 
+def _limits(options: SimOptions, role: str) -> Limits:
+    batching = BATCHING_OF_ROLE[role] if options.kv == NEURON else VLLM
+    return Limits(options.block_size, options.max_num_seqs, options.max_num_batched_tokens, batching)
+
+
 def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:
+    together = options.kv == NEURON  # its copies do not use the cores, so a sender that computes is as fast
     return TransferModel(
         bytes_per_token=bytes_per_token,
         setup_s=options.kv_setup_ms / 1e3,
         idle_bytes_per_s=options.kv_gb_per_s * 1e9,
-        busy_bytes_per_s=options.kv_busy_gb_per_s * 1e9,
+        busy_bytes_per_s=(options.kv_gb_per_s if together else options.kv_busy_gb_per_s) * 1e9,
         hold_s=options.kv_hold_s,
+        connect_s=options.kv_connect_ms / 1e3,
+        together=together,
     )

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fleet.engine.engine import Engine, StepResult
@@ -76,6 +76,9 @@ class Service:
                 job.choices.append(self._choice(job, prompt, index))
         job.unfinished = len(job.choices)
         self._driver.add((choice.request for choice in job.choices), arrived_s)
+        for choice in job.choices:
+            if choice.request.awaits_prefill and self._connector is not None:
+                self._in_background(self._look_up(self._connector, choice))
         self.load += 1
         return job
 
@@ -127,6 +130,7 @@ class Service:
         )
         choice = Choice(job, len(job.choices), request, answer, hold_as=transfer.hold_as, source=transfer.source)
         request.owner = choice
+        request.awaits_prefill = transfer.source is not None and transfer.source.asks
         return choice
 
     def _sampling(self, params: RequestParams, prompt_tokens: int) -> SamplingParams:
@@ -187,21 +191,41 @@ class Service:
         source, choice.source = choice.source, None
         if request.is_over or source is None or self._connector is None:
             return
-        task = asyncio.get_running_loop().create_task(self._pull(self._connector, source, choice))
+        self._in_background(self._pull(self._connector, source, choice))
+
+    def _in_background(self, pull: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(pull)
         self._pulls.add(task)
         task.add_done_callback(self._pulls.discard)
+
+    async def _look_up(self, connector: Connector, choice: Choice) -> None:
+        source = choice.source
+        try:
+            if source is not None:
+                await connector.lookup(source)
+        except TransferFailed as error:
+            choice.source = None
+            choice.request.pull_tokens = 0
+            if not self._lost(choice, error):
+                return
+        self._driver.prefilled(choice.request)
 
     async def _pull(self, connector: Connector, source: TransferSource, choice: Choice) -> None:
         tokens = 0
         try:
             pulled = await connector.pull(source, choice.request)
         except TransferFailed as error:
-            self._metrics.transfer_failed()
-            if not self._recomputes:
-                choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
+            if not self._lost(choice, error):
                 return
         else:
             tokens = pulled.tokens
             if pulled.size:
                 self._metrics.transferred(pulled.seconds, pulled.size)
         self._driver.pulled(choice.request, tokens)
+
+    def _lost(self, choice: Choice, error: TransferFailed) -> bool:
+        """Whether the prompt is computed here instead."""
+        self._metrics.transfer_failed()
+        if not self._recomputes:
+            choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
+        return self._recomputes

@@ -55,12 +55,16 @@ def test_the_engine_understands_how_its_kv_moves() -> None:
     assert understood.role == "both"
 
 
-@pytest.mark.parametrize(("ordinal", "role", "sequences"), [(0, "prefill", 1), (1, "decode", 256)])
-def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str, sequences: int) -> None:
+@pytest.mark.parametrize(("ordinal", "role"), [(0, "prefill"), (1, "decode")])
+def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str) -> None:
     spec, launch = build(SimSpec, {"kv": "neuron", "prefill_instances": 1}), replace(LAUNCH, ordinal=ordinal)
     understood = parse_arguments(SIM.command(spec, launch)[3:])
-    assert (understood.role, understood.max_num_seqs) == (role, sequences)
+    assert understood.role == role
     assert SIM.wire(spec, launch)["role"] == role
+
+
+def test_colocated_instances_of_neuron_move_nothing() -> None:
+    assert "connector" not in SIM.wire(build(SimSpec, {"kv": "neuron"}), LAUNCH)
 
 
 def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:
@@ -81,7 +85,6 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
     [
         ({"kv": "mooncake_store"}, "store_pool", "must name a pool of the kind sim-store when kv is mooncake_store"),
         ({"kv": "nixl", "store_pool": "store"}, "store_pool", "and only then"),
-        ({"kv": "neuron"}, "prefill_instances", "must be at least 1 when kv is neuron"),
         ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
     ],
 )

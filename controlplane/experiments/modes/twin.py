@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.mode import Column, Mode
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of
-from controlplane.experiments.modes.twin_records import kv_usage, records_of
+from controlplane.experiments.modes.twin_records import kv_usage, records_of, token_facts
 from controlplane.experiments.results.records import Appender, Record
 from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
@@ -53,6 +53,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         "virtual_s": round(outcome.virtual_s, 3),
         "cpu_s": round(time.thread_time() - began, 3),
         "kv_usage": kv_usage(outcome),
+        **token_facts(outcome),
         "not_modelled": list(outcome.not_modelled),
     }
 
@@ -135,6 +136,12 @@ TWIN = Mode(
         Column("Virtual time", lambda run: duration(run.facts.get("virtual_s"))),
         _kv_used("mean"),
         _kv_used("peak"),
+        Column("Second token, mean", lambda run: shown(run.facts.get("second_token_ms"), "ms")),
+        Column("Interruptions, mean", lambda run: shown(run.facts.get("interruptions"))),
     ),
-    columns_note=("“KV used” is the share of the KV blocks, of all instances, second by second of the virtual time."),
+    columns_note=(
+        "“KV used” is the share of the KV blocks, of all instances, second by second of the virtual time. “Second "
+        "token” is the time until then: a decoder that gets its KV from another instance delays it, not the first. "
+        "“Interruptions” counts the prompts of others that were computed between two tokens of an answer."
+    ),
 )

@@ -41,6 +41,16 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
+def token_facts(outcome: TwinOutcome) -> dict[str, float]:
+    """Mean time to the second token, ms, and mean interruptions of an answer by other prompts, where there are any."""
+    answered = [one for one in outcome.requests if one.outcome == "ok"]
+    second = [one.second_s for one in answered if one.second_s is not None]
+    facts = {"second_token_ms": round(fmean(second) * 1000, 3)} if second else {}
+    if answered:
+        facts["interruptions"] = round(fmean(one.interruptions for one in answered), 3)
+    return facts
+
+
 def kv_usage(outcome: TwinOutcome) -> dict[str, float]:
     """Mean and peak share of the KV blocks over all seconds and instances, 0–1; empty without samples."""
     shares = [share for use in outcome.instances.values() for share in use.kv_usage]

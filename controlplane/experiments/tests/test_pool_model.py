@@ -59,9 +59,11 @@ def test_prefill_instances_have_their_role_and_their_connector() -> None:
     assert (prefill.transfers.bytes_per_token, prefill.transfers.idle_bytes_per_s) == (131_072, 20e9)
 
 
-def test_neurons_prefill_takes_one_request_at_a_time_in_the_twin_too() -> None:
+def test_neurons_batches_are_those_of_the_role_in_the_twin_too() -> None:
     prefill, decode = twin_of(pool(kv="neuron", prefill_instances=1)).fleet.instances.values()
-    assert (prefill.limits.max_num_seqs, decode.limits.max_num_seqs) == (1, 256)
+    assert (prefill.limits.batching, decode.limits.batching) == ("neuron_prefill", "neuron_decode")
+    assert prefill.transfers is not None
+    assert prefill.transfers.together
 
 
 def test_a_store_of_all_is_named_as_left_out() -> None:

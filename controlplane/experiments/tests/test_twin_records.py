@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controlplane.experiments.modes.twin_records import kv_usage, records_of
+from controlplane.experiments.modes.twin_records import kv_usage, records_of, token_facts
 from controlplane.experiments.results import summarize
 from controlplane.twin.simulation.types import Simulated, TwinOutcome, Use
 
@@ -43,6 +43,13 @@ def test_figures_are_made_of_them_as_of_a_replay():
     assert (own["classes"]["all"]["ok"], own["classes"]["heavy"]["refused"]) == (1, 1)
     assert own["classes"]["warm"]["hit_ratio"] == 0.4
     assert own["prompt_tokens_by_instance"] == {"demo-0": 1000, "demo-1": 0}
+
+
+def test_the_second_token_and_the_interruptions_are_means_over_answers():
+    long = replace(ANSWERED, second_s=0.2, interruptions=7)
+    single = replace(ANSWERED, output_tokens=1)
+    assert token_facts(outcome(long, single, REFUSED)) == {"second_token_ms": 200.0, "interruptions": 3.5}
+    assert token_facts(outcome(REFUSED)) == {}
 
 
 def test_the_use_of_kv_is_over_all_instances_and_seconds():

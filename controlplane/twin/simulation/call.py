@@ -22,7 +22,8 @@ class Handover:
     new_tokens: int  # computed by the sender
     prefill: EngineRequest  # in the sender's engine
     work: EngineRequest  # in the receiver's
-    sent_s: float = 0.0  # when the decoder got the request
+    asked_s: float = 0.0  # when the decoder first asked whether the prompt is computed
+    sent_s: float = 0.0  # when the decoder got the request, or could have pulled its KV
     size: int = 0  # bytes moved
     is_held: bool = False  # the blocks can be pulled
 
@@ -55,11 +56,13 @@ class SimCall:
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
         request, work, decision, shadow = self.request, self.work, self.decision, self.shadow
-        ttft = tpot = None
+        ttft = tpot = second = None
         if work is not None and outcome == "ok":
-            ttft = work.first_token_s - self.sent_s
+            first_s = self._first_token_s(work)
+            ttft = first_s - self.sent_s
             if work.output_tokens > 1:
-                tpot = (work.finished_s - work.first_token_s) / (work.output_tokens - 1)
+                second = work.second_token_s - self.sent_s
+                tpot = (work.finished_s - first_s) / (work.output_tokens - 1)
         return Simulated(
             request.index,
             seed,
@@ -82,6 +85,16 @@ class SimCall:
             self.candidate,
             self.key,
             self.arm_class,
+            second,
+            work.interruptions if work is not None else 0,
+        )
+
+    def _first_token_s(self, work: EngineRequest) -> float:
+        handover = self.handover
+        return (
+            handover.prefill.first_token_s
+            if handover is not None and handover.transfers.together
+            else work.first_token_s
         )
 
 

@@ -9,6 +9,7 @@ from controlplane.twin.simulation.call import SimCall
 from controlplane.twin.simulation.kv_event_view import KvEventView
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.request import EngineRequest
+from fleet.engine.scheduler import VLLM
 
 
 class Index(Protocol):
@@ -25,16 +26,31 @@ class Index(Protocol):
         """The prompt has been computed there."""
 
 
-class MixedIndex:
-    """Of a fleet in which only some instances publish KV events."""
-
-    def __init__(self, exact: Sequence[SimEndpoint], others: Sequence[SimEndpoint], block_size: int) -> None:
-        self._exact, self._approximate = KvEventView(exact, block_size), ApproximateView(others, block_size)
-        self._of: dict[str, Index] = dict.fromkeys((endpoint.name for endpoint in exact), self._exact)
-        self._of |= dict.fromkeys((endpoint.name for endpoint in others), self._approximate)
+class NothingHeld:
+    """Of instances without a prefix cache."""
 
     def held(self, call: SimCall) -> Mapping[str, int]:
-        return {**self._approximate.held(call), **self._exact.held(call)}
+        return {}
+
+    def sent(self, call: SimCall, instance: str) -> None:
+        """It computes the prompt for this request only."""
+
+    def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
+        """Nothing to learn."""
+
+    def began(self, call: SimCall, instance: str) -> None:
+        """A first token says nothing about the cache."""
+
+
+class MixedIndex:
+    """Of a fleet whose instances differ."""
+
+    def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
+        self._views = views
+        self._of = {endpoint.name: view for view, endpoints in views.items() for endpoint in endpoints}
+
+    def held(self, call: SimCall) -> Mapping[str, int]:
+        return {name: tokens for view in self._views for name, tokens in view.held(call).items()}
 
     def sent(self, call: SimCall, instance: str) -> None:
         self._of[instance].sent(call, instance)
@@ -47,8 +63,14 @@ class MixedIndex:
 
 
 def index_of(endpoints: Sequence[SimEndpoint], block_size: int) -> Index:
-    exact = [endpoint for endpoint in endpoints if endpoint.model.kv_events]
-    others = [endpoint for endpoint in endpoints if not endpoint.model.kv_events]
-    if not exact:
-        return ApproximateView(others, block_size)
-    return MixedIndex(exact, others, block_size) if others else KvEventView(exact, block_size)
+    caching = [endpoint for endpoint in endpoints if endpoint.model.limits.batching == VLLM]
+    exact = [endpoint for endpoint in caching if endpoint.model.kv_events]
+    others = [endpoint for endpoint in caching if not endpoint.model.kv_events]
+    views: dict[Index, Sequence[SimEndpoint]] = {}
+    if exact:
+        views[KvEventView(exact, block_size)] = exact
+    if others or not endpoints:
+        views[ApproximateView(others, block_size)] = others
+    if len(caching) < len(endpoints):
+        views[NothingHeld()] = [endpoint for endpoint in endpoints if endpoint not in caching]
+    return MixedIndex(views) if len(views) > 1 else next(iter(views))

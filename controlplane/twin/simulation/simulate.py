@@ -178,6 +178,8 @@ class _Run:
             call.handover = Handover(sender, endpoint, transfers, decision.prefill_new_tokens, prefill, work)
             endpoint.sent(call.leased)
             self._prefill(call, call.handover)
+            if transfers.together:
+                self._transfers.ask(call.handover, self._now)
             return
         if decision.prefill:
             self._not_modelled[OFFLOADS] = None
@@ -250,7 +252,7 @@ class _Run:
             endpoint.began(handover.new_tokens)
         else:
             endpoint.began(0)
-            self._transfers.let_go(handover)
+            self._transfers.let_go(handover, self._now)
             self._sim_router.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:

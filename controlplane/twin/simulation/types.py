@@ -46,6 +46,8 @@ class Simulated:
     candidate: bool = False  # the candidate decided
     key: str = ""  # the session as the router knows it, else a name of its own
     arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
+    second_s: float | None = None  # from sending to the second token; None with a single one, too
+    interruptions: int = 0  # steps with another's prefill between two of its tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class TransferSource:
     key: str  # the name under which the source holds it
     engine_id: str | None  # of the engine that holds it; None: any
     waits: bool  # the source may still be computing the prompt
+    asks: bool = False  # `lookup` until it is computed, and only then take blocks and a slot for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class Connector(Protocol):
 
     def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
         """What a request's `kv_transfer_params` and id ask for."""
+
+    async def lookup(self, source: TransferSource) -> None:
+        """Wait until the source has computed the prompt. Raises TransferFailed."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         """Wait for the KV beyond `request.computed` tokens. Raises TransferFailed."""

@@ -66,7 +66,7 @@ def neuron_request(role: str, peer: str | None) -> Callable[[Mapping[str, Any], 
         if address is None:
             return TransferRequest()
         url = f"http://{address.removeprefix('http://')}"
-        return TransferRequest(source=TransferSource(url, key, None, waits=True))
+        return TransferRequest(source=TransferSource(url, key, None, waits=False, asks=True))
 
     return parse
 

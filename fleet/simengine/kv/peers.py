@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import httpx
 
 from fleet.engine.engine_model import TransferModel
+from fleet.engine.neuron_batches import next_poll_s
 from fleet.engine.request import EngineRequest
 from fleet.simengine.kv.connector import Answer, Pulled, TransferFailed, TransferRequest, TransferSource
 
 PULL_PATH = "/kv/pull"
+LOOKUP_PATH = "/kv/lookup"
 ANSWER_S = 600.0  # limit of a pull, wall clock
 
 
@@ -51,10 +54,14 @@ class PeerConnector:
         self._held: dict[str, HeldBlocks] = {}
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
+        self._met: set[str] = set()  # engine ids of receivers
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
         self._declining: set[asyncio.Task[None]] = set()
         self.reads: Mapping[str, Callable[[], dict[str, Any]]] = {"/query": self._entries}
-        self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {PULL_PATH: self._serve}
+        self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {
+            PULL_PATH: self._serve,
+            LOOKUP_PATH: self._look,
+        }
 
     # The sender
 
@@ -79,17 +86,27 @@ class PeerConnector:
         """Transfer blocks; responds when the transfer is done, then frees them."""
         if asked.get("engine_id") not in (None, self.engine_id):
             return 409, {"error": f"this is engine {self.engine_id}, not {asked['engine_id']}: it was restarted"}
-        key, wait_s = str(asked.get("key")), float(asked.get("wait_s") or 0)
-        if key not in self._held and wait_s:
-            await self._arrival(key, wait_s)
-        held = self._held.get(key)
+        key = str(asked.get("key"))
+        held = await self._computed(asked)
         if held is None or held.moving:
             return 404, {"error": f"no blocks are held for {key}: released or never computed"}
         held.moving = True
         try:
-            return 200, await self._move(held.request, int(asked.get("first") or 0))
+            return 200, await self._move(held.request, int(asked.get("first") or 0), str(asked.get("receiver") or ""))
         finally:
             self._release(key)
+
+    async def _look(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Respond when the prompt is computed; an engine of Neuron is asked again and again instead (`lookup_all`)."""
+        if await self._computed(asked) is None:
+            return 404, {"error": f"no prompt was computed for {asked.get('key')}"}
+        return 200, {}
+
+    async def _computed(self, asked: dict[str, Any]) -> HeldBlocks | None:
+        key, wait_s = str(asked.get("key")), float(asked.get("wait_s") or 0)
+        if key not in self._held and wait_s:
+            await self._arrival(key, wait_s)
+        return self._held.get(key)
 
     async def _arrival(self, key: str, wait_s: float) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -104,7 +121,7 @@ class PeerConnector:
             if not waiters:
                 self._awaited.pop(key, None)
 
-    async def _move(self, request: EngineRequest, first: int) -> dict[str, Any]:
+    async def _move(self, request: EngineRequest, first: int, receiver: str) -> dict[str, Any]:
         tokens = request.prompt_tokens
         size = round(max(tokens - first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
@@ -112,11 +129,18 @@ class PeerConnector:
             self._transfers += 1
             try:
                 seconds = self.host.transfers.seconds(size, self._transfers, busy=self.host.is_busy())
+                seconds += self._connect_s(receiver)
                 await asyncio.sleep(seconds / self.host.time_scale)
             finally:
                 self._transfers -= 1
         chain = request.chain[: tokens // self.host.block_size]
         return {"hashes": list(chain), "tokens": tokens, "bytes": size, "seconds": seconds}
+
+    def _connect_s(self, receiver: str) -> float:
+        if receiver in self._met:
+            return 0.0
+        self._met.add(receiver)
+        return self.host.transfers.connect_s
 
     def _entries(self) -> dict[str, Any]:
         """As Mooncake's bootstrap server answers: the engine and its workers by data-parallel rank."""
@@ -132,15 +156,26 @@ class PeerConnector:
             raise TransferFailed(f"{source.url} holds another prompt under {source.key}")
         return Pulled(moved["tokens"], moved["bytes"], moved["seconds"])
 
+    async def lookup(self, source: TransferSource) -> None:
+        """As if asked every `poll_s`: the answer counts from the next question on."""
+        scale, poll_s = self.host.time_scale, self.host.transfers.poll_s
+        asked = time.monotonic()
+        await self._post(source.url + LOOKUP_PATH, {"key": source.key, "wait_s": self._hold_s})
+        done_s = (time.monotonic() - asked) * scale
+        await asyncio.sleep((next_poll_s(0.0, done_s, poll_s) - done_s) / scale)
+
     async def _ask(self, source: TransferSource, first: int) -> dict[str, Any]:
         wait_s = self._hold_s if source.waits else 0
         body = {"key": source.key, "engine_id": source.engine_id, "first": first, "wait_s": wait_s}
+        return await self._post(source.url + PULL_PATH, body | {"receiver": self.engine_id})
+
+    async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
-            answer = await self._client.post(source.url + PULL_PATH, json=body)
+            answer = await self._client.post(url, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TransferFailed(f"{source.url}: {error or type(error).__name__}") from None
+            raise TransferFailed(f"{url}: {error or type(error).__name__}") from None
         if answer.status_code != 200:
-            raise TransferFailed(f"{source.url}: {answer.json().get('error', answer.status_code)}")
+            raise TransferFailed(f"{url}: {answer.json().get('error', answer.status_code)}")
         moved: dict[str, Any] = answer.json()
         return moved
 

@@ -25,6 +25,9 @@ class Pooled:
     def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
         return TransferRequest(source=self._source)
 
+    async def lookup(self, source: TransferSource) -> None:
+        """The store is never asked first."""
+
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         size = self._host.block_size
         prompt = request.chain[: request.prompt_tokens // size]

@@ -25,9 +25,9 @@ def test_blocks_of_a_held_request_stay_in_use_until_they_are_released() -> None:
     assert (made.stats().running, made.stats().held_blocks) == (0, 20)
     assert made.pool.free == 980
     assert made.held("a") is first
-    assert made.release_held("a")
+    assert made.release_held("a", 0.1)
     assert made.stats().kv_usage == 0
-    assert not made.release_held("a")
+    assert not made.release_held("a", 0.1)
 
 
 def test_an_aborted_request_is_not_held() -> None:

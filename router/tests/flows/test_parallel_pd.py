@@ -34,7 +34,7 @@ async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, str
         assert lines[-1] == "data: [DONE]"
     else:
         answer = text(await world.ask())
-    assert world.sims[1].external() == 1999
+    assert world.sims[1].external() == 2000
     await world.nothing_is_left()
     assert answer == await alone(world.sims[0])
 
@@ -83,7 +83,7 @@ async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
     response = await world.ask()
     assert (await world.receipt(response))["offload_reason"] == ""
     assert response.headers["x-weir-flow"] == "offload_neuron"
-    assert decoder.external() == 1999
+    assert decoder.external() == 2000
     assert text(response) == await alone(prefiller)
 
 

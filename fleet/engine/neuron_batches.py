@@ -1,0 +1,101 @@
+"""Batches as vLLM makes them on Neuron (NxD Inference): prompts whole and one at a time, no prefix cache.
+
+| role    |            | may start                                          | bound                       |
+|---------|------------|----------------------------------------------------|-----------------------------|
+| both    | a prompt   | running < B; the decodes pause meanwhile           | running <= B                |
+| prefill | a prompt   | none runs and transferring < B                     | running + transferring <= B |
+| decode  | a transfer | its prefill is done and running + transferring < B | running + transferring <= B |
+| decode  | to decode  | its transfer is done: from the next step on        |                             |
+
+B is `max_num_seqs`. Source: the guide to disaggregated inference on Neuron, "Request Scheduling Rules".
+"""
+
+import math
+
+from fleet.engine.blocks import BlockPool
+from fleet.engine.request import EngineRequest
+from fleet.engine.scheduler import VLLM, Limits, Plan, Scheduler
+
+
+class NeuronBatches(Scheduler):
+    """Prefills and decodes on one instance: continuous batching that prefers prompts to decodes."""
+
+    caches_prefixes = False
+
+    def plan(self, now_s: float) -> Plan:
+        plan = Plan(now_s)
+        self._admit(plan, 1)  # used up by the first prompt
+        if not plan.prefill:
+            self._plan_running(plan)
+        return plan
+
+    def _chunk(self, request: EngineRequest, budget: int) -> int:
+        return request.tokens - request.computed
+
+
+class _Disaggregated(Scheduler):
+    caches_prefixes = False
+
+    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+        super().__init__(pool, limits)
+        self.transferring: set[EngineRequest] = set()  # each has a slot of the batch
+
+    def _chunk(self, request: EngineRequest, budget: int) -> int:
+        return request.tokens - request.computed
+
+
+class NeuronPrefill(_Disaggregated):
+    def retire(self, request: EngineRequest) -> None:
+        super().retire(request)
+        if request.held:
+            self.transferring.add(request)
+
+    def free(self, request: EngineRequest) -> None:
+        super().free(request)
+        self.transferring.discard(request)
+
+    def _has_slot(self, request: EngineRequest | None) -> bool:
+        return not self.running and len(self.transferring) < self.limits.max_num_seqs
+
+
+class NeuronDecode(_Disaggregated):
+    def pulled(self, request: EngineRequest, tokens: int) -> None:
+        """With the KV of a whole prompt came its first token."""
+        super().pulled(request, tokens)
+        self.blocked = False
+        if tokens >= request.prompt_tokens and request.output_tokens > 1:
+            request.computed = request.prompt_tokens
+            request.pulled_tokens += 1
+            self.pull_hits += 1
+            request.generated = 1
+
+    def retire(self, request: EngineRequest) -> None:
+        super().retire(request)
+        self.transferring.discard(request)
+
+    def _has_slot(self, request: EngineRequest | None) -> bool:
+        if request in self.transferring:
+            return True
+        return len(self.running) + len(self.transferring) < self.limits.max_num_seqs
+
+    def _pulls(self, request: EngineRequest) -> bool:
+        pulls = super()._pulls(request)
+        if pulls:
+            self.transferring.add(request)
+        return pulls
+
+    def _start(self, request: EngineRequest, now_s: float) -> None:
+        super()._start(request, now_s)
+        self.transferring.discard(request)
+
+
+def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
+    """When a decoder that has asked every `poll_s` since `asked_s` learns that a prompt is computed."""
+    if poll_s <= 0 or done_s <= asked_s:
+        return max(asked_s, done_s)
+    polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # sums of floating point are not exact
+    return max(asked_s + polls * poll_s, done_s)
+
+
+BATCHING = {VLLM: Scheduler, "neuron": NeuronBatches, "neuron_prefill": NeuronPrefill, "neuron_decode": NeuronDecode}
+BATCHING_OF_ROLE = {"both": "neuron", "prefill": "neuron_prefill", "decode": "neuron_decode"}
