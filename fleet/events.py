@@ -32,7 +32,9 @@ def record(
     # The ticker shows the fleet, not the pools of experiments.
     if not instance.pool.ephemeral_owner:
         became = f" {kind}" if kind in State.values else ""
-        announce(kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp())
+        announce(
+            kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp(), (instance.pool.name,)
+        )
     return event
 
 
@@ -43,7 +45,7 @@ def record_pool(
         pool=pool.name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
     )
     if not pool.ephemeral_owner:
-        announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp())
+        announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,))
     return event
 
 
@@ -57,9 +59,9 @@ def record_node(
     return event
 
 
-def announce(kind: str, subject: str, text: str, actor: str, at: float) -> None:
+def announce(kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = ()) -> None:
     """Add an entry to the ticker; without Redis there is no ticker."""
-    event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor)
+    event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor, pools=pools)
     try:
         connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from controlplane.dashboard import attention, latency, refusals
+from controlplane.dashboard import attention, class_limits, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
@@ -28,7 +28,6 @@ Json = Mapping[str, Any]
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 1
-ALL_POOLS = "*"  # class metrics over every pool; pool names have no asterisk
 EVENTS_SHOWN = 30
 RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
@@ -127,8 +126,8 @@ def _instances(now: float, inputs: Inputs, pools: Sequence[str], before: Mapping
 def _instance(
     now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: Json | None
 ) -> dict[str, Any]:
-    if instance.state in RESTING:
-        sample = None
+    if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
+        sample = None  # of the previous process
     status, why = shown_status(instance.state, sample, now)
     metrics = sample or EngineMetrics()
     return {
@@ -199,7 +198,7 @@ def _alive(now: float, routers: Mapping[str, RouterStatus]) -> list[RouterStatus
 def _classes(now: float, routers: Mapping[str, RouterStatus], pools: Sequence[str]) -> dict[str, dict[str, Any]]:
     alive = _alive(now, routers)
     by_pool = {pool: _class_figures(alive, (pool,)) for pool in pools}
-    return {ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
+    return {latency.ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
 
 
 def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> dict[str, Any]:
@@ -264,12 +263,14 @@ def _policy(now: float, pool: str, inputs: Inputs) -> dict[str, Any]:
     alive = _alive(now, inputs.routers)
     running = [router.pools[pool].version if pool in router.pools else None for router in alive]
     document = live.document
+    limits = document.get("classes") or {}
     return {
         "policy": live.policy,
         "version": live.version,
         "published_at": live.published_at,
         "strategy": upgrade_if_known(document).get("strategy", {}).get("name"),
-        "classes": document.get("classes") or {},
+        "classes": limits,
+        "means": class_limits.in_words(limits),
         "routers": len(running),
         "acknowledged": sum(version == live.version for version in running),
     }

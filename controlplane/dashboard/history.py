@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controlplane.dashboard.latency import LATENCIES, PERCENTILES
+from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from router.contract.redis.staleness import FRAME_GAP_S
 
 Json = Mapping[str, Any]
@@ -51,7 +51,7 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
     bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}
     points = _broken(bins, width)
     chosen = [item for _, item in points]
-    pools = _keys(item["classes"] for item in chosen if item)
+    pools = _keys(_with_sum(item["classes"]) for item in chosen if item)
     return {
         "bin_s": width,
         "gap_s": FRAME_GAP_S,
@@ -74,12 +74,17 @@ def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | No
     return points
 
 
+def _with_sum(classes: Json) -> Json:
+    """While there was one pool, its figures are those of all pools."""
+    return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
+
+
 def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[str, list[Any]]]:
-    names = _keys(item["classes"].get(pool, {}) for item in chosen if item)
+    classes = [_with_sum(item["classes"]).get(pool, {}) if item else {} for item in chosen]
     empty = [None] * len(CLASS_KEYS)
     result: dict[str, dict[str, list[Any]]] = {}
-    for name in names:
-        figures = [item["classes"].get(pool, {}).get(name, empty) if item else empty for item in chosen]
+    for name in _keys(classes):
+        figures = [windows.get(name, empty) for windows in classes]
         # Rows of an earlier release may have fewer columns.
         result[name] = {
             key: [point[i] if i < len(point) else None for point in figures] for i, key in enumerate(CLASS_KEYS)

@@ -17,6 +17,7 @@ LATENCIES = (
     LatencyMetric("ttft", "TTFT", "weir_class_ttft_seconds"),
     LatencyMetric("tpot", "TPOT", "weir_class_tpot_seconds"),
 )
+ALL_POOLS = "*"  # class metrics over every pool; pool names have no asterisk
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 

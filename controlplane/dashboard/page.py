@@ -5,8 +5,7 @@ from typing import Any
 
 from controlplane.dashboard import history
 from controlplane.dashboard.attention import instance_link
-from controlplane.dashboard.frames import ALL_POOLS
-from controlplane.dashboard.latency import LATENCIES, PERCENTILES, LatencyMetric
+from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.status import KV_SATURATED
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
@@ -14,6 +13,8 @@ from router.policy.types import CLASSES
 Json = Mapping[str, Any]
 LOW_N = 20  # minimum number of measurements for a percentile's line
 TILES_SHOWN = 128
+# Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
+CERTAIN = ("ready", "saturated", "draining", "stopped")
 BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
 
 
@@ -24,15 +25,17 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
             "frame": None,
             "tiles": [],
             "blank": BLANK_TILE,
-            "classes": [_class(name, None, {}) for name in CLASSES],
+            "classes": [_class(name, None, "") for name in CLASSES],
         }
     shown = tiles(frame, pool)
     return {
         "frame": frame,
+        "attention": [item for item in frame["attention"] if concerns(item, pool)],
+        "events": [event for event in frame["events"] if concerns(event, pool)],
         "tiles": shown[:TILES_SHOWN],
         "hidden_tiles": max(0, len(shown) - TILES_SHOWN),
         "tile_total": len(shown),
-        "matching": sum(tile["matches"] for tile in shown),
+        "matching": sum(tile["matches"] and tile["status"] in CERTAIN for tile in shown),
         "blank": BLANK_TILE,
         "classes": classes(frame, pool),
         "policies": policies(frame, pool),
@@ -48,11 +51,17 @@ def constants() -> dict[str, Any]:
         "counts": history.COUNTS,
         "lowN": LOW_N,
         "tilesShown": TILES_SHOWN,
+        "certain": CERTAIN,
         "sampleStaleS": staleness.SAMPLE_STALE_S,
         "sampleOfflineS": staleness.SAMPLE_OFFLINE_S,
-        "workerLateS": staleness.WORKER_LATE_S,
+        "workerDownS": staleness.WORKER_DOWN_S,
         "frameOldS": staleness.FRAME_OLD_S,
     }
+
+
+def concerns(item: Json, pool: str) -> bool:
+    """Whether an event or an entry of attention is shown for this pool."""
+    return not pool or not item.get("pools") or pool in item["pools"]
 
 
 def policies(frame: Json, pool: str) -> list[dict[str, Any]]:
@@ -82,8 +91,8 @@ def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
 def classes(frame: Json, pool: str) -> list[dict[str, Any]]:
     chosen = shown_pool(frame, pool)
     windows = frame["classes"].get(chosen, {})
-    limits = frame["policies"].get(chosen, {}).get("classes", {})
-    return [_class(name, windows.get(name), limits) for name in CLASSES]
+    means = frame["policies"].get(chosen, {}).get("means", {})
+    return [_class(name, windows.get(name), means.get(name, "")) for name in CLASSES]
 
 
 def shown_pool(frame: Json, pool: str) -> str:
@@ -93,27 +102,15 @@ def shown_pool(frame: Json, pool: str) -> str:
     return next(iter(frame["pools"])) if len(frame["pools"]) == 1 else ALL_POOLS
 
 
-def _class(name: str, window: Json | None, limits: Json) -> dict[str, Any]:
+def _class(name: str, window: Json | None, means: str) -> dict[str, Any]:
     lines = [_line(metric, window or {}) for metric in LATENCIES]
-    return {"name": name, "means": means(name, limits), "window": window, "latencies": lines}
+    return {"name": name, "means": means, "window": window, "latencies": lines}
 
 
 def _line(metric: LatencyMetric, window: Json) -> dict[str, Any]:
     n = window.get(f"{metric.key}_n")
     values = window.get(metric.key, (None,) * len(PERCENTILES))
     return {"key": metric.key, "label": metric.label, "values": values, "n": n, "few": n is not None and n < LOW_N}
-
-
-def means(name: str, limits: Json) -> str:
-    """Definition of a class by the thresholds of the live policy; empty when they are unknown."""
-    if not {"heavy_new_tokens", "warm_hit_share", "warm_new_tokens"} <= limits.keys():
-        return ""
-    heavy, warm, share = limits["heavy_new_tokens"], limits["warm_new_tokens"], limits["warm_hit_share"]
-    return {
-        "warm": f"more than {share * 100:.0f} % cached or under {warm:,} new tokens",
-        "medium": f"{warm:,} to {heavy:,} new tokens",
-        "heavy": f"{heavy:,} new tokens or more",
-    }[name]
 
 
 def totals(frame: Json, pool: str) -> dict[str, Any]:

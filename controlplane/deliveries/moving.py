@@ -23,6 +23,7 @@ from controlplane.notices.services import notify
 from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Draft
+from controlplane.policies.selectors import pools_of
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
@@ -241,6 +242,7 @@ def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> N
         "step": step + 1,
         "steps": len(delivery.plan["steps"]),
         "by": actor.name,
+        "pools": [pool.name for pool in pools_of(delivery.policy)],
     }
     text = f"{delivery.subject}: {event.replace('_', ' ')} by {actor.name}{why and f': {why}'}"
     notify(f"delivery.{event}", delivery.subject, text, facts, actor.name)

@@ -14,6 +14,7 @@ from controlplane.fleet_ops.checks import check
 from controlplane.fleet_pages.views import permissions
 from controlplane.permissions import can_operate
 from fleet import services
+from fleet.counted import counted
 from fleet.kinds import KINDS
 from fleet.kinds.option import options_of
 from fleet.services import Applied
@@ -77,7 +78,9 @@ def _apply(request: HttpRequest) -> HttpResponse:
     except services.FleetChanged:
         plan = actions.apply(typed["document"], actor_of(request), dry_run=True, prune=typed["prune"])
         return _page(request, status=412, moved=True, plan=plan, digest=services.digest(), **typed)
-    messages.success(request, f"Applied: {len(applied.changes)} pools changed." if applied.drift else "No changes.")
+    messages.success(
+        request, f"Applied: {counted(len(applied.changes), 'pool')} changed." if applied.drift else "No changes."
+    )
     return redirect("fleet")
 
 

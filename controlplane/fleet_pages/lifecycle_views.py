@@ -11,6 +11,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from fleet import selectors, services
+from fleet.counted import counted
 from fleet.models import Pool
 from fleet.spec.sections import MAX_REPLICAS
 
@@ -43,7 +44,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
         if replicas is None:
             raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS}")
         actions.scale(name, replicas, actor_of(request), reason_of(request))
-        return f"{name}: scaled to {replicas} replicas."
+        return f"{name}: scaled to {counted(replicas, 'replica')}."
 
     return _done(request, name, change)
 

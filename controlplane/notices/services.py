@@ -28,11 +28,12 @@ ROTATION = timedelta(hours=24)  # for which the old secret signs too
 def notify(event: str, subject: str, text: str, facts: dict[str, Any] | None = None, actor: str = "") -> None:
     """Call inside the transaction of the event: its notices commit with it, and its mark on the charts follows.
 
-    `facts` go into the body of webhooks: numbers and names for programs. They must be JSON.
+    `facts` go into the body of webhooks: numbers and names for programs. They must be JSON. `pools` among them are
+    those whose charts get the mark.
     """
     enqueue(event, subject, text, facts)
-    at = time.time()
-    transaction.on_commit(lambda: announce(event, subject, text, actor, at))
+    at, pools = time.time(), tuple((facts or {}).get("pools", ()))
+    transaction.on_commit(lambda: announce(event, subject, text, actor, at, pools))
 
 
 def enqueue(event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> None:

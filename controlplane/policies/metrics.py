@@ -37,6 +37,7 @@ class LiveMetrics:
 
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # by instance, sent by all routers
+    queued: int | None  # requests that wait in the routers; None: no router
     samples: tuple[InstanceSample, ...]  # of the pools' instances, none older than SAMPLE_OFFLINE_S
 
 
@@ -59,7 +60,15 @@ def read(pools: list[str], now: float | None = None) -> LiveMetrics:
     samples = values_of(InstanceSample, redis_keys.instance_key, instances).values()
     windows = tuple(window for router in routers for pool in pools for window in router.classes.get(pool, {}).values())
     fresh = tuple(sample for sample in samples if now - sample.at < staleness.SAMPLE_OFFLINE_S)
-    return LiveMetrics(windows, _sent(routers, set(instances)), fresh)
+    return LiveMetrics(windows, _sent(routers, set(instances)), _queued(routers, pools), fresh)
+
+
+def _queued(routers: Collection[RouterStatus], pools: Iterable[str]) -> int | None:
+    return (
+        sum(n for router in routers for pool in pools for n in router.queued.get(pool, {}).values())
+        if routers
+        else None
+    )
 
 
 def _sent(routers: Collection[RouterStatus], instances: set[str]) -> dict[str, Load]:
@@ -113,6 +122,8 @@ METRICS: dict[str, Callable[[LiveMetrics], LiveMetric]] = {
     "instance.waiting_max": lambda m: _most(
         (sample.waiting for sample in m.samples), "most waiting on one instance, now", "requests"
     ),
+    "queue.waiting": lambda m: LiveMetric("waiting in the routers, now", m.queued, "requests"),
+    "queue.wait_p99_s": lambda m: _quantile(m, "queued", 0.99, f"p99 wait in the routers, {_60}", "s", 0.001),
     "instance.kv_usage_max": lambda m: _most(
         (sample.kv_usage for sample in m.samples), "highest KV usage of an instance, now", "share"
     ),

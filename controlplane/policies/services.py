@@ -243,5 +243,5 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
             waiter.close()
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
     text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
-    announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time())
+    announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time(), pools)
     return Publication(version, heard, missing, pools, stored_only=False)

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from controlplane.dashboard import latency
-from controlplane.dashboard.frames import ALL_POOLS
+from controlplane.dashboard.latency import ALL_POOLS
 
 Json = Mapping[str, Any]
 

@@ -70,7 +70,7 @@ class Processes:
     def status(self, instance: Instance) -> ProcessStatus:
         state = process.inspect(instance.pid) if instance.pid and instance.boot_id == process.boot_id() else None
         if state is None or state.letter in "ZX" or state.started != instance.pid_started:
-            return ProcessStatus(False)
+            return ProcessStatus(False, end_text=process.how_ended(instance.pid))
         return ProcessStatus(True, "the process is suspended (SIGSTOP or a debugger)" if state.letter in "Tt" else "")
 
     def failure_cause(self, instance: Instance) -> str:

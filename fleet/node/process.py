@@ -16,6 +16,8 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
 _children: set[int] = set()
+_ends: dict[int, int] = {}  # pid → exit code of an ended child, negative: the signal
+ENDS_KEPT = 1_000
 # Ignored signals stay ignored across exec, and Celery's workers ignore some.
 _RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
 
@@ -49,6 +51,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
     finally:
         os.close(output)
     _children.add(pid)
+    _ends.pop(pid, None)
     state = inspect(pid)
     return pid, state.started if state else 0.0
 
@@ -57,11 +60,32 @@ def collect_ended() -> None:
     """Wait for ended children, which would otherwise stay as zombies."""
     for pid in tuple(_children):
         try:
-            ended, _ = os.waitpid(pid, os.WNOHANG)
+            ended, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
-            ended = pid
+            _children.discard(pid)
+            continue
         if ended:
             _children.discard(pid)
+            _ends[pid] = os.waitstatus_to_exitcode(status)
+            while len(_ends) > ENDS_KEPT:
+                _ends.pop(next(iter(_ends)))
+
+
+def how_ended(pid: int | None) -> str:
+    """The signal or exit status of a process that this worker started; others have another parent."""
+    code = _ends.get(pid) if pid else None
+    if code is None:
+        return "the process ended (another worker started it, so its exit status is unknown)"
+    if code >= 0:
+        return f"the process ended with exit status {code}"
+    return f"the process was killed by {_signal_name(-code)} (signal {-code})"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return "a real-time signal"
 
 
 def inspect(pid: int) -> ProcessState | None:

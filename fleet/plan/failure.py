@@ -17,7 +17,7 @@ def failure_cause(lines: Sequence[str]) -> str:
     """The known cause and the last line of the log: `its port is in use: OSError: [Errno 98] …`."""
     written = [line.strip() for line in lines if line.strip()]
     if not written:
-        return "it wrote nothing to its log (killed?)"
+        return "it wrote nothing to its log"
     for line in reversed(written):
         for pattern, cause in CAUSES:
             if pattern.search(line):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fleet.counted import counted
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config_hash
 from fleet.spec.masking import change_shown
 from fleet.spec.sections import update_of
@@ -50,10 +51,10 @@ def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> FleetCha
     if new is None:
         assert old is not None  # noqa: S101 - the name came from one of the two
         if prune:
-            return FleetChange("remove", old.name, (), f"drains and stops {_instances(old.replicas)}")
+            return FleetChange("remove", old.name, (), f"drains and stops {counted(old.replicas, 'instance')}")
         return FleetChange("unlisted", old.name, (), "stays: it is not in the document, and pruning is off")
     if old is None:
-        return FleetChange("create", new.name, (), f"starts {_instances(new.replicas)}")
+        return FleetChange("create", new.name, (), f"starts {counted(new.replicas, 'instance')}")
     fields = field_changes(old, new)
     return FleetChange("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
 
@@ -82,9 +83,9 @@ def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
     if (old.node, old.placement) != (new.node, new.placement) and kept:
         found.append("moves instances off nodes that no longer fit")
     if new.replicas > old.replicas:
-        found.append(f"starts {_instances(new.replicas - old.replicas)}")
+        found.append(f"starts {counted(new.replicas - old.replicas, 'instance')}")
     if new.replicas < old.replicas:
-        found.append(f"drains and stops {_instances(old.replicas - new.replicas)}")
+        found.append(f"drains and stops {counted(old.replicas - new.replicas, 'instance')}")
     if new.policy != old.policy:
         found.append(f"routers switch to the policy {new.policy}")
     return found or ["changes no instance"]
@@ -94,11 +95,8 @@ def _replaces(pool: PoolSpec, count: int) -> str:
     update = update_of(pool.update)
     if update.strategy == "surge":
         return (
-            f"replaces {_instances(count)}: starts up to {update.surge(pool.replicas)} new ones, then drains old ones"
+            f"replaces {counted(count, 'instance')}: starts up to {update.surge(pool.replicas)} new ones, "
+            "then drains old ones"
         )
     most = update.unavailable(pool.replicas)
-    return f"drains and restarts {_instances(count)}, at most {most} at a time"
-
-
-def _instances(count: int) -> str:
-    return f"{count} instance" if count == 1 else f"{count} instances"
+    return f"drains and restarts {counted(count, 'instance')}, at most {most} at a time"

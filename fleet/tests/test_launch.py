@@ -99,6 +99,25 @@ def test_what_ends_on_request_is_told_from_what_has_to_be_killed(start: Start, l
     assert process.stop(pid, started, grace_s=5) is True  # it is gone already
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("kill -9 $$", "the process was killed by SIGKILL (signal 9)"),
+        ("kill -40 $$", "the process was killed by a real-time signal (signal 40)"),
+        ("exit 3", "the process ended with exit status 3"),
+    ],
+)
+def test_an_ended_process_tells_its_signal_or_exit_status(start: Start, script: str, told: str) -> None:
+    pid, started = start(["sh", "-c", script])
+    process._gone_within(pid, started, 5.0)
+    assert process.how_ended(pid) == told
+
+
+def test_the_end_of_a_process_of_another_worker_is_unknown() -> None:
+    assert process.how_ended(1) == process.how_ended(None)
+    assert "exit status is unknown" in process.how_ended(1)
+
+
 def test_the_children_of_a_process_end_with_it(start: Start, log: Path) -> None:
     code = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
     pid, started = start([sys.executable, "-c", code])
@@ -256,7 +275,7 @@ def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: 
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "it wrote nothing to its log (killed?)"),
+        ([], "it wrote nothing to its log"),
         (["a", "", "b ", " "], "its log ends with: b"),
         (
             ["ValueError: no good", "RuntimeError: Engine core initialization failed.", "  warnings.warn('leak')"],

@@ -1,25 +1,28 @@
 """Requests that ended in the last minute, per pool and class: counts and sketches in slots. Time is an argument."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Any
 
 from router.contract import sketch
-from router.contract.redis.router_status import WINDOW_S, HitShare, Window
+from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
 from router.request.call import Call
 
 SLOT_S = 10.0
 COUNTS = ("n", "ok", "error", "refused", "cancelled", "retries")
-SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap")
+SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap", "queued")
 
 
 class _Slot:
-    __slots__ = ("began", "counts", "decided", "hit_share", "refusals", "sketches", "started")
+    __slots__ = ("began", "chosen", "counts", "decided", "hit_share", "moved", "refusals", "sketches", "started")
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.started: Counter[int] = Counter()  # by second
         self.counts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()  # by code, "" when an engine rejected the request
+        self.chosen: Counter[tuple[str, str]] = Counter()  # by rule and instance
+        self.moved: dict[tuple[str, str], list[int]] = {}  # by prefill and decode instance: offloads, bytes
         self.decided = 0
         self.hit_share = 0.0  # sum of the cached shares of decided requests
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
@@ -54,6 +57,7 @@ class LatencyWindow:
         if outcome.retries:
             slot.counts["retries"] += outcome.retries
         _sketch(slot, call)
+        _flow(slot, call)
 
     def read(self, now: float) -> Window:
         self._forget(now)
@@ -70,6 +74,8 @@ class LatencyWindow:
             **measured,
             started_10s=sum(n for slot in self._slots for second, n in slot.started.items() if second > recent),
             refusals=dict(refusals),
+            chosen=_chosen(self._slots),
+            moved=_moved(self._slots),
             hit_share=HitShare(
                 n=sum(slot.decided for slot in self._slots), sum=round(sum(slot.hit_share for slot in self._slots), 6)
             ),
@@ -90,7 +96,41 @@ def _sketch(slot: _Slot, call: Call) -> None:
         share = call.decision.cached_tokens / tokens if tokens else 0.0
         add(sketches["new_tokens"], call.decision.new_tokens)
         add(sketches["hit_percent"], share * 100)
+        add(sketches["queued"], outcome.queued_s * 1000)
         slot.decided += 1
         slot.hit_share += share
     if call.pause_s is not None:
         add(sketches["reuse_gap"], call.pause_s)
+
+
+def _flow(slot: _Slot, call: Call) -> None:
+    """Where the request went, and which KV blocks followed it."""
+    decision, offload = call.decision, call.outcome.offload
+    if decision is None or not decision.instance:
+        return
+    slot.chosen[decision.rule, decision.instance] += 1
+    if offload is not None and offload.outcome == "ok":
+        moved = slot.moved.setdefault((offload.prefill, decision.instance), [0, 0])
+        moved[0] += 1
+        moved[1] += offload.transfer_bytes or 0
+
+
+def _chosen(slots: Iterable[_Slot]) -> dict[str, dict[str, int]]:
+    total: dict[str, Counter[str]] = {}
+    for slot in slots:
+        for (rule, instance), n in slot.chosen.items():
+            total.setdefault(rule, Counter())[instance] += n
+    return {rule: dict(counts) for rule, counts in total.items()}
+
+
+def _moved(slots: Iterable[_Slot]) -> dict[str, dict[str, Moved]]:
+    total: dict[tuple[str, str], list[int]] = {}
+    for slot in slots:
+        for pair, (n, size) in slot.moved.items():
+            known = total.setdefault(pair, [0, 0])
+            known[0] += n
+            known[1] += size
+    arcs: dict[str, dict[str, Moved]] = {}
+    for (prefill, decode), (n, size) in total.items():
+        arcs.setdefault(prefill, {})[decode] = Moved(n=n, size=size)
+    return arcs

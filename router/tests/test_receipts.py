@@ -140,6 +140,8 @@ async def test_the_window_of_a_class_counts_what_ended(world):
     assert sum(window["ttft"].values()) == sum(window["e2e"].values()) == 3
     assert sum(window["new_tokens"].values()) == window["hit_share"]["n"] == 4
     assert sum(window["reuse_gap"].values()) == 2
+    assert sum(window["queued"].values()) == sum(n for by in window["chosen"].values() for n in by.values()) == 4
+    assert {name for by in window["chosen"].values() for name in by} == {"demo-0"}
 
 
 async def test_load_in_flight_is_told_to_the_other_routers(world):

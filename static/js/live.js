@@ -1,9 +1,9 @@
 // The Live page: the first frame is in the page, the others come from the socket; the page waits for neither.
 import { Feed } from "./feed.js";
 import { LiveChart } from "./live_charts.js";
-import { instanceRows, poolOfClasses } from "./live_frame.js";
+import { aged, instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classPanel, countDowns, counts, events, policies, text, totals } from "./live_panels.js";
+import { attention, byId, classPanel, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
@@ -43,7 +43,8 @@ function render() {
   attention(frame);
   events(frame);
   const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
-  for (const { panel, name } of charts) classPanel(panel, windows[name]);
+  const means = frame.policies[poolOfClasses(frame, settings.pool)]?.means ?? {};
+  for (const { panel, name } of charts) classPanel(panel, windows[name], means[name]);
   healthBanners(frame);
 }
 
@@ -52,7 +53,7 @@ function renderCharts(force = false) {
   drawnAt = Date.now();
   const classes = series.classes[poolOfClasses(frame, settings.pool)] ?? {};
   for (const { name, lines } of charts) {
-    for (const chart of lines) chart.update(series.at, classes[name], frame.events, frame.at, series.seconds).catch(console.error);
+    for (const chart of lines) chart.update(series.at, classes[name], shownEvents(frame), frame.at, series.seconds).catch(console.error);
   }
 }
 
@@ -79,6 +80,12 @@ function take(message) {
   newest = message.frame ?? newest;
 }
 
+function grow(seconds) {
+  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
+  tiles.restate(rows);
+  counts(rows);
+}
+
 function tick() {
   const seconds = dataAge();
   const old = seconds == null || seconds > settings.frameOldS;
@@ -90,7 +97,7 @@ function tick() {
     text(byId("age-text"), `paused ${clockText} – ${paused.behind} frames behind`);
   } else {
     text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
-    if (old) tiles.grow(seconds);
+    if (old && frame) grow(seconds);
   }
   countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);

@@ -18,6 +18,20 @@ function niceCeiling(value) {
   return [1, 2, 3, 5, 10].map((factor) => factor * step).find((top) => top >= value);
 }
 
+// A long event becomes a few short lines, so that its tooltip stays beside its mark.
+const LINE = 44;
+const LINES_SHOWN = 4;
+export function wrapped(text) {
+  const lines = [""];
+  for (const word of text.replaceAll("<", "&lt;").split(/\s+/)) {
+    const last = lines.at(-1);
+    if (last && last.length + word.length >= LINE) lines.push(word);
+    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+  }
+  if (lines.length > LINES_SHOWN) lines.splice(LINES_SHOWN - 1, Infinity, `${lines[LINES_SHOWN - 1]} …`);
+  return lines.join("<br>");
+}
+
 export class LiveChart {
   constructor(panel, key, slo) {
     this.panel = panel;
@@ -87,7 +101,7 @@ export class LiveChart {
     const shown = this.events.filter((event) => event.at > this.now - this.seconds);
     return {
       type: "scatter", mode: "markers", name: "events", yaxis: "y2", x: shown.map((event) => wallClock(event.at)), y: shown.map(() => 1),
-      marker: { symbol: "triangle-down", size: 9, color: colour("text") }, text: shown.map((event) => event.text),
+      marker: { symbol: "triangle-down", size: 9, color: colour("text") }, text: shown.map((event) => wrapped(event.text)),
       hovertemplate: "%{text}<extra></extra>", showlegend: false, cliponaxis: false,
     };
   }

@@ -7,12 +7,12 @@ import { age } from "./times.js";
 export function healthBanners(frame) {
   const health = frame.health;
   const control = health.control_age_s;
-  toggle(control == null || control > settings.workerLateS, "control", "warning",
+  toggle(control == null || control > settings.workerDownS, "control", "warning",
     control == null ? "The control worker has not run: nothing is started, stopped or replaced. Running instances are still used and shown."
       : "The control worker is down: nothing is started, stopped or replaced. Running instances are still used and shown.",
     control == null ? "" : `last seen ${age(control)} ago`);
   const sampled = health.samples_age_s;
-  const silent = health.samples_expected > 0 && (sampled == null || sampled > settings.workerLateS);
+  const silent = health.samples_expected > 0 && (sampled == null || sampled > settings.workerDownS);
   toggle(silent, "node", "warning", "The node worker is down: no instance is being sampled, so the numbers below are old. Requests are still routed.",
     sampled == null ? "" : `last sample ${age(sampled)} ago`);
   const nodes = frame.nodes ?? { name: [] };

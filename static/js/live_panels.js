@@ -1,6 +1,7 @@
 // The strip, the lists and the class tables: text updated in place.
 import { clock, dateAndClock } from "./times.js";
 import { count, countdown, ms, percent, significant } from "./format.js";
+import { concerns } from "./live_frame.js";
 import { settings } from "./live_settings.js";
 
 export const byId = (id) => document.getElementById(id);
@@ -38,7 +39,8 @@ export function counts(rows) {
     label.append(element("b", count(number), "number"), ` ${word}`);
     return element("li", label);
   }));
-  text(byId("wanted"), `${rows.filter((row) => row.matches).length} of ${rows.length}`);
+  const certain = (row) => row.matches && settings.certain.includes(row.status);
+  text(byId("wanted"), `${rows.filter(certain).length} of ${rows.length}`);
 }
 
 export function policies(frame, pool) {
@@ -96,8 +98,10 @@ export function totals(rows) {
   }
 }
 
+export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool));
+
 export function attention(frame, limit = 50) {
-  const items = frame.attention.slice(0, limit);
+  const items = frame.attention.filter(concerns(settings.pool)).slice(0, limit);
   renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map(attentionItem) : [element("li", "Nothing needs attention", "attention-none")]));
   text(byId("attention-checked"), `checked ${clock(frame.at)}`);
 }
@@ -114,7 +118,7 @@ function attentionItem(item) {
 }
 
 export function events(frame, limit = 30) {
-  const items = frame.events.slice(0, limit);
+  const items = shownEvents(frame).slice(0, limit);
   renew(byId("events"), JSON.stringify(items.map((event) => [event.at, event.text])), () => (items.length ? items.map((event) => {
     const node = element("li");
     node.append(timeNode(event.at), element("span", event.text));
@@ -122,12 +126,13 @@ export function events(frame, limit = 30) {
   }) : [element("li", "No events yet", "muted")]));
 }
 
-export function classPanel(panel, window) {
+export function classPanel(panel, window, means) {
   const part = (name) => panel.querySelector(`[data-part="${name}"]`);
   text(part("rate"), significant(window?.rate));
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
   text(part("refused-why"), window?.refused_why ?? "");
+  text(part("means"), means ?? "");
   text(part("hit"), percent(window?.hit_share));
   latencyLines(panel, window);
 }

@@ -4,7 +4,6 @@ import { count, percent } from "./format.js";
 import { settings } from "./live_settings.js";
 import { colour } from "./theme_colours.js";
 
-const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
 const MANY = 24; // from here on tiles are small
 const ROOMY_PX = 48; // a sparkline of this height also has space for the threshold
 
@@ -73,14 +72,13 @@ export class Tiles {
     set(tile, "age", text);
   }
 
-  // Without new frames the tiles age.
-  grow(elapsed) {
-    for (const row of this.rows ?? []) {
-      if (row.age_s == null || !AGEING.has(row.status)) continue;
-      const seconds = row.age_s + elapsed;
+  // Without new frames the tiles age: rows of live_frame.js, aged.
+  restate(rows) {
+    for (const row of rows.slice(0, settings.tilesShown)) {
       const tile = this.tiles.get(row.id);
-      if (seconds > settings.sampleStaleS) this.status(tile, seconds > settings.sampleOfflineS ? "offline" : "stale");
-      this.age(tile, seconds, row.status);
+      if (!tile) continue;
+      this.status(tile, row.status);
+      this.age(tile, row.age_s, row.status);
     }
   }
 

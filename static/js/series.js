@@ -41,7 +41,9 @@ export class Series {
 
   fill(classes) {
     const end = this.at.length - 1;
-    for (const [pool, windows] of Object.entries(classes)) {
+    const pools = Object.entries(classes);
+    if (pools.length === 1) pools.push(["*", pools[0][1]]); // of all pools, should there be a second one
+    for (const [pool, windows] of pools) {
       for (const [name, window] of Object.entries(windows)) {
         if (!window) continue;
         const columns = this.columns(pool, name);

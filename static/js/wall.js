@@ -1,9 +1,9 @@
 // The wall: the Live page for an unattended screen. It must recover from every failure without a user.
 import { Feed } from "./feed.js";
 import { count, significant } from "./format.js";
-import { instanceRows, poolOfClasses } from "./live_frame.js";
+import { aged, instanceRows, poolOfClasses } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, countDowns, counts, events, latencyLines, policies, text } from "./live_panels.js";
+import { attention, byId, countDowns, counts, events, latencyLines, policies, shownEvents, text } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
@@ -64,7 +64,7 @@ function classPanel({ panel, name, lines }, window) {
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
   latencyLines(panel, window);
-  lines.draw(series.at, series.classes[poolOfClasses(frame, settings.pool)]?.[name], frame.events, frame.at, series.seconds, settings.slo.ttft);
+  lines.draw(series.at, series.classes[poolOfClasses(frame, settings.pool)]?.[name], shownEvents(frame), frame.at, series.seconds, settings.slo.ttft);
 }
 
 let laidOut = 0;
@@ -103,13 +103,19 @@ function take(message) {
   renderSoon();
 }
 
+function grow(seconds) {
+  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
+  tiles.restate(rows);
+  counts(rows);
+}
+
 function tick() {
   const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
   const old = seconds == null || seconds > settings.frameOldS;
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
-  if (old && seconds != null) tiles.grow(seconds);
+  if (old && frame) grow(seconds);
   countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
 }

@@ -4,6 +4,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -27,6 +28,7 @@ class FakeFleet:
         self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
         self.kv: dict[str, float] = {}  # instance -> KV use to show
         self.version = 3
+        self.limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
 
     @property
     def names(self) -> list[str]:
@@ -56,7 +58,7 @@ class FakeFleet:
     def write_policy(self, at: float) -> None:
         document = {
             "strategy": {"name": "adaptive_v1"},
-            "classes": {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000},
+            "classes": dict(self.limits),
         }
         value = {
             "pool": self.pool, "policy": "default", "version": self.version, "sha256": "0" * 64, "document": document,
@@ -137,6 +139,6 @@ class FakeFleet:
         assert isinstance(candidates, Candidates)
         return {"inputs": candidates.inputs(), "candidates": candidates.columns()}
 
-    def write_event(self, at: float, text: str, kind: str = "policy.published") -> None:
-        event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada"}
+    def write_event(self, at: float, text: str, kind: str = "policy.published", pools: Sequence[str] = ()) -> None:
+        event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada", "pools": list(pools)}
         self.client.xadd(redis_keys.EVENTS, {"e": json.dumps(event)})

@@ -38,15 +38,21 @@ def test_a_healthy_fleet_needs_none() -> None:
 @pytest.mark.parametrize(
     ("changes", "rule", "said"),
     [
-        ({"samples": {"demo-0": sample(NOW - 5)}}, "worker_gone", "no instance has been sampled for 5 s"),
-        ({"control_at": NOW - 9}, "worker_gone", "has not run for 9 s"),
+        ({"samples": {"demo-0": sample(NOW - 5)}}, "worker_gone", "late: no heartbeat for 5 s"),
+        (
+            {"samples": {"demo-0": sample(NOW - 11)}},
+            "worker_gone",
+            "down: no heartbeat for 11 s; no instance is sampled",
+        ),
+        ({"control_at": NOW - 9}, "worker_gone", "late: no heartbeat for 9 s"),
+        ({"control_at": NOW - 11}, "worker_gone", "down: no heartbeat for 11 s; nothing is started"),
         (
             {"nodes": [node(NOW - 45)], "fleets": {"demo": fleet({**instance("demo-0"), "node": "gpu-1"})}},
             "node_silent",
-            "not reported for 45 s: 1 instance on it with samples of that age",
+            "no heartbeat from the node for 45 s: 1 instance on it with samples of that age",
         ),
         ({"nodes": [node(NOW - 45)]}, "node_silent", "holds no instance: forget it if it is gone for good"),
-        ({"routers": {"r": router(NOW - 6)}}, "router_gone", "router has not reported for 6 s"),
+        ({"routers": {"r": router(NOW - 6)}}, "router_gone", "no heartbeat from router for 6 s"),
         ({"routers": {}}, "router_gone", "no router is running"),
         ({"routers": {"r": {**router(), "degraded": ["Redis is away"]}}}, "router_degraded", "Redis is away"),
         ({"routers": {"r": router(version=2)}}, "router_behind", "runs v2 in pool demo; v3 is live"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from controlplane.dashboard import frames
+from controlplane.dashboard import frames, latency
 from controlplane.dashboard.frames import build_frame
 from router.contract import sketch
 
@@ -66,6 +66,11 @@ def only(frame: dict[str, Any], column: str) -> Any:
 def test_what_does_not_run_has_no_figures_even_while_its_last_sample_is_there(state: str) -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample()}))
     assert [only(frame, column) for column in ("status", "kv", "running", "age_s")] == [state, None, None, None]
+
+
+def test_a_sample_of_the_previous_process_is_not_shown() -> None:
+    inputs = Inputs(fleets={"demo": fleet(instance("demo-0", "loading"))}, samples={"demo-0": sample(epoch=0)})
+    assert only(build_frame(NOW, inputs), "hit_rate") is None
 
 
 def test_an_instance_without_a_sample_has_no_figures_instead_of_zeros() -> None:
@@ -165,7 +170,7 @@ def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
     fleets = {"demo": fleet(instance("demo-0")), "exp-7-a": fleet(instance("exp-7-a-0"))}
     frame = build_frame(NOW, Inputs(fleets=fleets))
     assert (list(frame["pools"]), frame["instances"]["id"], frame["ephemeral_pools"]) == (["demo"], ["demo-0"], 1)
-    assert frames.ALL_POOLS not in frame["classes"]
+    assert latency.ALL_POOLS not in frame["classes"]
 
 
 @pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), ("", False)])
@@ -177,7 +182,7 @@ def test_a_pool_of_simulated_engines_says_so(kind: str, simulated: bool) -> None
 def test_several_pools_are_also_added_up() -> None:
     both = {**router(), "classes": {"a": {"warm": window(1)}, "b": {"warm": window(2)}}}
     frame = build_frame(NOW, Inputs(fleets={"a": fleet(), "b": fleet()}, routers={"r": both}))
-    assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", frames.ALL_POOLS)] == [1, 2, 3]
+    assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", latency.ALL_POOLS)] == [1, 2, 3]
 
 
 def test_an_instance_that_is_stopped_as_it_should_be_is_as_declared() -> None:

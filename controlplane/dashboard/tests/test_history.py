@@ -63,3 +63,9 @@ def test_sparks_are_a_value_a_second_over_the_last_minute() -> None:
 @pytest.mark.parametrize(("seconds", "width"), [(60, 1), (300, 1), (900, 3), (3600, 12)])
 def test_a_point_stands_for_whole_seconds(seconds: int, width: int) -> None:
     assert history.bin_seconds(seconds) == width
+
+
+def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
+    later = {"at": NOW, "classes": {"*": {"warm": [7]}, "chat": {"warm": [3]}, "demo": {"warm": [4]}}, "kv": {}}
+    columns = history.columns([row(NOW - 1), later], NOW, 300)
+    assert [columns["classes"][pool]["warm"]["n"] for pool in ("*", "demo", "chat")] == [[9, 7], [9, 4], [None, 3]]

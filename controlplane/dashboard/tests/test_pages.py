@@ -6,7 +6,7 @@ import pytest
 import redis
 from django.test import Client
 
-from controlplane.dashboard import page
+from controlplane.dashboard import class_limits, page
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
 from router.contract.redis.staleness import SAMPLE_STALE_S
@@ -89,8 +89,23 @@ def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> N
 
 def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
-    assert page.means("warm", limits) == "more than 50 % cached or under 5,000 new tokens"
-    assert page.means("warm", {}) == ""
+    assert class_limits.in_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
+    assert class_limits.in_words({}) == {}
+
+
+def test_a_pool_shows_its_own_events_and_those_of_the_fleet() -> None:
+    chosen = [page.concerns({"pools": pools}, "chat") for pools in ([], ["chat", "demo"], ["demo"])]
+    assert chosen == [True, True, False]
+    assert page.concerns({"pools": ["demo"]}, "")
+
+
+def test_an_instance_counts_as_configured_only_while_its_state_is_known(
+    vera_client: Client, live_redis: redis.Redis
+) -> None:
+    fleet = FakeFleet(live_redis, size=3)
+    fleet.states["demo-0"] = ("loading", "")
+    fleet.write(time.time() - SAMPLE_STALE_S - 2)
+    assert "0 of 3" in shown(vera_client, "/live")
 
 
 def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:

@@ -40,7 +40,13 @@ def fleet(live_redis):
             "night": {"warm": window(new_tokens=[1e6] * 50)},
         }
         live_redis.zadd(redis_keys.ROUTERS, {name: now})
-        value = {"id": name, "at": now, "inflight": inflight, "classes": classes}
+        value = {
+            "id": name,
+            "at": now,
+            "inflight": inflight,
+            "classes": classes,
+            "queued": {"demo": {"warm": number}, "night": {"heavy": 9}},
+        }
         live_redis.set(redis_keys.router_key(name), stored(value))
     return live_redis
 
@@ -64,6 +70,7 @@ def test_load_is_what_all_routers_have_sent_to_instances_of_the_pool(fleet):
     assert figures["instance.prefill_tokens_max"].value == 1200
     assert figures["instance.prefill_ratio"].value == 2
     assert figures["router.retries_per_min"].value == 12
+    assert figures["queue.waiting"].value == 3
 
 
 def test_samples_of_other_pools_do_not_count(fleet):

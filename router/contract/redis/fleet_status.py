@@ -60,3 +60,4 @@ class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
     subject: str
     text: str
     actor: str = ""  # empty: the control plane itself
+    pools: tuple[str, ...] = ()  # that it concerns; empty: the whole fleet

@@ -16,6 +16,13 @@ class HitShare(Struct, frozen=True, kw_only=True):
     sum: float = 0.0  # of cached shares 0–1
 
 
+class Moved(Struct, frozen=True, kw_only=True):
+    """KV blocks that offloads moved between two instances."""
+
+    n: int = 0  # offloads
+    size: int = 0  # bytes, of the offloads whose size is known
+
+
 class Window(Struct, frozen=True, kw_only=True):
     """Requests of one class that ended in the last WINDOW_S. Sketches leave out what is unknown."""
 
@@ -34,6 +41,9 @@ class Window(Struct, frozen=True, kw_only=True):
     hit_percent: Sketch = {}  # predicted cached share of the prompt
     reuse_gap: Sketch = {}  # s since the session's previous request
     hit_share: HitShare = HitShare()
+    queued: Sketch = {}  # ms in this router's queue, decided requests
+    chosen: dict[str, dict[str, int]] = {}  # rule → instance → decided requests
+    moved: dict[str, dict[str, Moved]] = {}  # prefill instance → decode instance → offloads
 
 
 class ServedPool(Struct, frozen=True, kw_only=True):
@@ -78,6 +88,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     unreadable: int = 0  # values in Redis
     inflight: dict[str, Load] = {}  # by instance
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
+    queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class
     indexes: dict[str, IndexStatus] = {}  # by instance
 
 

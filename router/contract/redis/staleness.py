@@ -2,7 +2,8 @@
 
 SAMPLE_STALE_S = 3.0  # an older sample is shown as stale
 SAMPLE_OFFLINE_S = 15.0  # an older one as offline, and policies no longer use it
-WORKER_LATE_S = 3.0  # a control worker or node worker that was silent longer counts as down
+WORKER_LATE_S = 3.0  # a control worker or node worker that was silent longer is late
+WORKER_DOWN_S = 10.0  # a longer silence counts as down
 FRAME_OLD_S = 3.0  # a page that shows an older frame says so
 FRAME_GAP_S = 3.0  # a longer gap between frames, one a second, is a gap in the charts
 ROUTER_GONE_S = 5.0  # a router that has not written for longer counts as gone

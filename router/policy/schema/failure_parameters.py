@@ -27,7 +27,6 @@ FAILURE = (
         maximum=60.0,
         step=0.5,
         raises="The router waits longer for a host that does not answer before it tries another instance.",
-        metric="router.retries_per_min",
         up="looser: waits longer for a connection",
         down="stricter: gives up connecting sooner",
     ),

@@ -164,7 +164,7 @@ def _queue(name: str, default: int) -> Parameter:
         maximum=100_000,
         step=10,
         raises=f"More {name} requests queue in the router while no instance has capacity; fewer are refused.",
-        metric="instance.waiting_max",
+        metric="queue.waiting",
         up=f"looser: more {name} requests may wait",
         down=f"stricter: {name} requests are refused sooner",
     )
@@ -181,7 +181,7 @@ def _wait(name: str, default: float) -> Parameter:
         maximum=3_600.0,
         step=5.0,
         raises=f"A {name} request queues longer before it is refused.",
-        metric="ttft_p99_ms",
+        metric="queue.wait_p99_s",
         up=f"looser: {name} requests wait longer for capacity",
         down=f"stricter: waiting {name} requests are refused sooner",
     )
@@ -198,7 +198,7 @@ def _share(name: str, default: int) -> Parameter:
         maximum=100,
         step=1,
         raises=f"While several classes queue, {name} requests get more of the capacity, by the ratio of the shares.",
-        metric="instance.waiting_max",
+        metric="queue.waiting",
         up=f"{name} requests get more of the capacity",
         down=f"{name} requests get less of the capacity",
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ async def test_the_decoder_fetches_what_the_prefill_computes_meanwhile(pair: Bui
     assert (receipt["flow"], receipt["offload"]) == ("offload_mooncake_p2p", "ok")
     assert (receipt["instance"], receipt["prefill_instance"]) == ("demo-1", "demo-0")
     assert world.sims[1].external() == 1999
+    (moved,) = [w.moved for w in world.router.recorder.classes(time.time())["demo"].values() if w.moved]
+    assert moved["demo-0"]["demo-1"].n == 1
     await world.nothing_is_left()
     assert text(response) == await alone(world.sims[0])
 

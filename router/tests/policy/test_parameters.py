@@ -15,6 +15,8 @@ METRICS = {
     "instance.kv_usage_max",
     "instance.running_max",
     "instance.waiting_max",
+    "queue.waiting",
+    "queue.wait_p99_s",
     "instance.prefill_ratio",
     "instance.prefill_tokens_max",
     "router.retries_per_min",

@@ -76,6 +76,7 @@ async def saturated(w, **headers):
 async def test_a_request_that_waited_for_as_long_as_its_class_may_is_refused(world):
     w = await world(hang, admission__max_inflight_per_instance=1, admission__max_wait_warm_s=0.1)
     running, asked = await saturated(w)
+    await w.until(lambda: w.router.source.reporter.status(0).queued == {"demo": {"warm": 1}})
     refused = await asked
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_timeout")
     assert (await w.receipt(refused))["outcome"] == "refused"

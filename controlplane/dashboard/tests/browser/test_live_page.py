@@ -1,12 +1,14 @@
 """The Live page as an operator meets it."""
 
 import re
+import time
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -42,6 +44,29 @@ def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: R
     assert opened.faults == []
 
 
+def test_a_published_limit_a_second_pool_and_its_events_are_followed(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/live")
+    page.wait_for_function(UPDATED)
+    expect(page.locator('[data-class="heavy"] [data-part="means"]')).to_have_text("20,000 new tokens or more")
+    running.fleet.limits["heavy_new_tokens"] = 12_000
+    expect(page.locator('[data-class="heavy"] [data-part="means"]')).to_have_text("12,000 new tokens or more")
+    known = "() => JSON.parse(document.getElementById('snapshot').textContent).history.at.length"
+    chat = FakeFleet(running.fleet.client, size=2, pool="chat")
+    chat.routers = ["router-9"]
+    chat.write()
+    running.fleet.write_event(time.time(), "demo-1 failed", pools=["demo"])
+    running.fleet.write_event(time.time(), "chat-1 failed", pools=["chat"])
+    expect(page.locator("#events")).to_contain_text("demo-1 failed")
+    page.goto(page.url + "?pool=chat")
+    expect(page.locator("#events")).to_contain_text("chat-1 failed")
+    expect(page.locator("#events")).not_to_contain_text("demo-1 failed")
+    page.goto(page.url.partition("?")[0])
+    page.wait_for_function(UPDATED)
+    assert page.evaluate(known) > 3
+    history = "() => JSON.parse(document.getElementById('snapshot').textContent).history.classes['*'].warm.n"
+    assert all(page.evaluate(history))
+
+
 def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, open_page: Any) -> None:
     opened = open_page()
     page = opened.goto("/live")
@@ -67,8 +92,10 @@ def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running:
     tile = page.locator('[data-id="demo-0"]')
     expect(tile).to_have_attribute("data-status", "stale", timeout=10_000)
     shown = page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text()
-    expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down")
+    expect(page.locator("#counts")).to_have_text("8 stale")
+    expect(page.locator("#wanted")).to_have_text("0 of 8")
     expect(page.locator('[data-kind="router"]')).to_contain_text("router is down")
+    expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down", timeout=15_000)
     expect(tile).to_have_attribute("data-status", "offline", timeout=20_000)
     assert page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text() == shown != "0 %"
 
