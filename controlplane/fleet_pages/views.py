@@ -75,7 +75,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
     """(section, text) of the document."""
-    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale")]
+    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale", "slo")]
     return [(name, documents.dump(value).strip()) for name, value in given if value]
 
 

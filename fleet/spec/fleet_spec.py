@@ -44,6 +44,7 @@ class PoolSpec:
     placement: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] = field(default_factory=dict)
     autoscale: Mapping[str, Any] = field(default_factory=dict)
+    slo: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
         del values["node"]
         values["placement"] = dict(pool.placement)
     sections = {"engine": {name: pool.engine[name] for name in order}}
-    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale")}
+    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo")}
     return values | {name: section for name, section in sections.items() if section}
 
 
