@@ -273,7 +273,7 @@ def create_ephemeral_pool(
         raise NotPossible(f"{name}: the pool exists already")
     engine = {**like.engine, **(engine_overrides or {})}
     kind = KINDS[like.kind]
-    problems = check_engine(kind, engine, "engine")
+    problems = check_engine(kind, engine, "engine", like.model)
     problems = problems or allow_lists.refusals(allow_lists.configured(), kind, like.model, engine, "pool")
     if problems:
         raise InvalidFleet(problems)

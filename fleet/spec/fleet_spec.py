@@ -107,7 +107,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
     if kind is not None and isinstance(engine, Mapping):
-        found = check_engine(kind, engine, f"{path}.engine")
+        found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
         problems += found or masks_left(engine, f"{path}.engine")
         if not found:
             _check_max_replicas(path, kind, engine, pool.get("replicas", 1), problems)

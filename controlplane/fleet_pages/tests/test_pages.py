@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.audit.models import AuditEntry
 from fleet import services
-from fleet.models import Pool, State
+from fleet.models import Instance, Pool, State
 from fleet.tests.world import World, document
 
 HTMX = {"HX-Request": "true"}
@@ -59,6 +59,18 @@ def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, flee
     assert "Epoch 1" in said
     assert "256 of 1,024 blocks of 16 tokens" in said
     assert "== weir: epoch 1 at" in said
+
+
+def test_an_instance_page_tells_what_its_kind_knows_about_it(viewer: Client) -> None:
+    engine = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
+    pool = Pool.objects.create(name="r1", model="deepseek-ai/DeepSeek-R1", kind="trtllm", engine=engine, replicas=6)
+    for ordinal in (1, 4):
+        Instance.objects.create(name=f"r1-{ordinal}", pool=pool, ordinal=ordinal)
+    said = text_of(viewer.get("/fleet/instances/r1-1/"))
+    assert "DWDP rank 1 of 4 in group 0 Experts held 64–127 of 256 in a layer Experts copied 0–63 from rank 0," in said
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-4/"))
+    Instance.objects.filter(name="r1-1").update(config={"kind": "gone", "engine": {}})
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-1/"))
 
 
 def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
