@@ -5,13 +5,21 @@ from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
+from fleet.engine.tiers.model import TiersModel
 
 LAW = law_of(profile())
 
 
-def engine(blocks: int = 1000, *, seqs: int = 256, batched: int = 8192, block_size: int = 16) -> Engine:
+def engine(
+    blocks: int = 1000,
+    *,
+    seqs: int = 256,
+    batched: int = 8192,
+    block_size: int = 16,
+    tiers: TiersModel | None = None,
+) -> Engine:
     limits = Limits(block_size=block_size, max_num_seqs=seqs, max_num_batched_tokens=batched)
-    return Engine(LAW, blocks, limits, record_events=True)
+    return Engine(LAW, blocks, limits, record_events=True, tiers=tiers)
 
 
 def request(
