@@ -30,6 +30,7 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
+from router.contract import connectors
 from router.contract.engine_metrics import NO_SCRAPE
 
 OPTIONS_FILE = "llm_options.yaml"
@@ -230,7 +231,7 @@ def _json_problem(text: str) -> str:
 
 def wire(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
     own = role(spec, launch)
-    return {} if own == BOTH else {"role": own}
+    return {} if own == BOTH else {"role": own, "connector": connectors.TRTLLM}
 
 
 def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -261,4 +262,5 @@ TRTLLM = Kind(
     requires=requires,
     device=NVIDIA,
     devices=gpus_each,
+    connectors=(connectors.TRTLLM,),
 )

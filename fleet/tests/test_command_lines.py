@@ -196,6 +196,12 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert made("neuron", {})[2] == {}
 
 
+def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
+    wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2] for ordinal in (0, 1)]
+    assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]
+    assert made("trtllm", {})[2] == {}
+
+
 def test_an_engine_of_somebody_else_is_only_described() -> None:
     given = {
         "urls": ["http://10.0.0.7:8000/", "http://10.0.0.8:8000"],
