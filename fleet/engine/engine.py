@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.decode_run import DecodeRun, run_s, steps_within
-from fleet.engine.law import API_S, Law
+from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.neuron_batches import BATCHING
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, Plan
@@ -76,6 +76,7 @@ class Engine:
         limits: Limits | None = None,
         *,
         api_s: float = API_S,
+        api_s_per_token: float = API_S_PER_TOKEN,
         record_events: bool = False,
         tiers: TiersModel | None = None,
     ) -> None:
@@ -83,7 +84,9 @@ class Engine:
         self.limits = limits or Limits()
         self.pool = BlockPool(blocks, record_events=record_events)
         self.clock_s = 0.0  # the end of the last step
+        self._planned_s = 0.0  # when the step that can start then was planned: it admits requests ready by that time
         self._api_s = api_s
+        self._api_s_per_token = api_s_per_token
         size, chunk = self.limits.block_size, self.limits.max_num_batched_tokens
         self._tiers = EngineTiers(tiers, law, self.pool, size, chunk) if tiers is not None else None
         self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits, self._tiers)
@@ -109,7 +112,8 @@ class Engine:
         if request.awaits_prefill:
             self._awaiting.add(request)
             return
-        request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
+        ready_s = now_s + self._api_s + self._api_s_per_token * request.prompt_tokens
+        request.ready_s = max(ready_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
         self._equal_steps = 0
         if self._tiers is not None:
@@ -280,7 +284,8 @@ class Engine:
         if self._plan is not None:
             return True
         while (start_s := self._next_start_s()) is not None and start_s <= until_s:
-            while self._arriving and self._arriving[0].ready_s <= start_s:
+            planned_s = self._planned_s if self._scheduler.running else start_s
+            while self._arriving and self._arriving[0].ready_s <= planned_s:
                 self._enqueue(self._arriving.popleft())
             plan = self._planned(start_s)
             if plan.tokens:
@@ -316,7 +321,7 @@ class Engine:
         plan, self._plan = self._plan, None
         assert plan is not None  # noqa: S101 - narrows the type: both callers began a step
         self._decode_run, self._equal_steps = None, 0
-        self.clock_s = plan.end_s
+        self._completed(plan.start_s, plan.end_s)
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
         if any(tokens > 1 for _, tokens in plan.prefill):
             self._interrupt()
@@ -332,6 +337,11 @@ class Engine:
             if not request.is_over:
                 self._prefilled(request, tokens, result)
         return result
+
+    def _completed(self, start_s: float, end_s: float) -> None:
+        """A step ended. An engine that plans ahead made the plan of the next one when this one started."""
+        self.clock_s = end_s
+        self._planned_s = start_s if self.limits.async_scheduling else end_s
 
     def _interrupt(self) -> None:
         """Every decoding request is held up by the prefill in this step."""
@@ -377,7 +387,7 @@ class Engine:
 
     def _find_decode_run(self) -> DecodeRun | None:
         """The coming decode steps, if every running request decodes and none can join now."""
-        if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self.clock_s):
+        if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self._planned_s):
             return None
         if self._decode_run is None:
             self._decode_run = self._new_decode_run()
@@ -405,7 +415,8 @@ class Engine:
         """How many of the next `steps` run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
-            steps = min(steps, 1 + steps_within(wait_s, run.first_s, run.growth_s))
+            ahead = self.limits.async_scheduling and wait_s > 0  # or after the one that is planned by then
+            steps = min(steps, 1 + ahead + steps_within(wait_s, run.first_s, run.growth_s))
         if steps > 1 and self._tiers is not None and self._scheduler.waiting:
             change_s = self._tiers.change_s(idle=False)
             if change_s is not None:
@@ -416,7 +427,9 @@ class Engine:
 
     def _run(self, run: DecodeRun, steps: int) -> StepResult:
         """Complete `steps` decode steps in closed form."""
-        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, run.first_s, run.growth_s)
+        start_s = self.clock_s
+        last_s = start_s + run_s(steps - 1, run.first_s, run.growth_s)
+        self._completed(last_s, start_s + run_s(steps, run.first_s, run.growth_s))
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
         for request in running:  # all grow before any ends and frees blocks

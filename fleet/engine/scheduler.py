@@ -22,6 +22,7 @@ class Limits:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # a key of fleet.engine.neuron_batches.BATCHING
+    async_scheduling: bool = True  # a step is planned while the one before it runs
 
 
 @dataclass(slots=True)
