@@ -1,7 +1,8 @@
 """Neuron's disaggregated inference: the request goes to both instances at once, its id gives each the other's address.
 The first token comes from the prefill, the decoder's first token is removed.
 
-In a fixed pair (`kv.peer` of the decoder) the engines know each other and the id is the same for both.
+In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` its address where no fleet declares it)
+the engines know each other and the id is the same for both.
 """
 
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ async def serve(
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, bytes]:
     """Request ids for the prefill and the decoder; each contains the other's address."""
     name = b"cmpl-%b" % call.id.replace("_", "-").encode()
-    if decoder.kv.get("peer"):
+    if decoder.kv.get("pair") or decoder.kv.get("peer"):
         return name, name
     return b"%b_%b" % (name, decoder.upstream.authority), b"%b_%b" % (name, prefiller.upstream.authority)
 

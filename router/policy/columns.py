@@ -2,9 +2,10 @@
 
 Candidates are one list per field, or a single value where all are equal: {id: […], cached, tiers ([device, host,
 disk] or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage, kv_tokens,
-block_size, role, connector, score (null where the strategy did not compare; absent when it compared none), refused:
-{index: reason}, aside: {index: reason}}. `refused` are instances that could not take the request, `aside` those that
-the policy's filters left out. Those of a decision add prefill: the instance that computes the prompt for another.
+block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
+when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
+the request, `aside` those that the policy's filters left out. Those of a decision add prefill: the instance that
+computes the prompt for another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ FIELDS = (
     "block_size",
     "role",
     "connector",
+    "pair",
 )
 _NAMES = ("cached", *FIELDS)
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
@@ -58,6 +60,8 @@ def columns(
     made: dict[str, Any] = {"id": ids}
     for name, values in zip(_NAMES, (cached_by(request, ids, own), *by_field), strict=True):
         made[name] = values if values.count(values[0]) != count else values[0]
+    if not made["pair"]:
+        del made["pair"]
     if scores:
         made["score"] = scores
     if request.held_tiers is not None:
@@ -72,7 +76,7 @@ def columns(
 def instances(made: Mapping[str, Any]) -> list[InstanceState]:
     """The instances as the decision saw them, without their cached tokens (`held`)."""
     ids: list[str] = made["id"]
-    by_field = {name: unpacked(made.get(name), len(ids)) for name in FIELDS}
+    by_field = {name: unpacked(made.get(name), len(ids)) for name in FIELDS if name in made}
     refused: Mapping[str, str] = made.get("refused") or {}
     return [
         InstanceState(
@@ -103,7 +107,7 @@ def rows(made: Mapping[str, Any], prompt_tokens: int) -> list[dict[str, Any]]:
     """One object per candidate, with every field by name."""
     ids: list[str] = made["id"]
     refused, aside = made.get("refused") or {}, made.get("aside") or {}
-    by_field = {name: unpacked(made.get(name), len(ids)) for name in _NAMES}
+    by_field = {name: unpacked(made.get(name), len(ids)) for name in _NAMES if name in made}
     scores = made.get("score") or [None] * len(ids)
     found = []
     for position, name in enumerate(ids):

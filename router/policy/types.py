@@ -61,6 +61,7 @@ class InstanceState:
     refused: str = ""  # why it cannot take a request; empty when it can
     role: Role = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
+    pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
 
 
 @dataclass(frozen=True, slots=True)

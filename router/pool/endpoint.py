@@ -111,6 +111,7 @@ class Endpoint:
                 refused=refused,
                 role=self.role,
                 connector=self.connector,
+                pair=self.kv.get("pair", ""),
             )
         return view
 

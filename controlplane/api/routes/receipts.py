@@ -50,6 +50,7 @@ class CandidateOut(DecidedOut):
     block_size: int = 16
     role: str = "both"
     connector: str = ""
+    pair: str = Field("", description="The only instance that can prefill for it; empty: any")
 
 
 class AttemptOut(Schema):

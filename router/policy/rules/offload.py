@@ -5,7 +5,7 @@ from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
 from router.policy.types import InstanceState
-from router.policy.view import Pick, View, least
+from router.policy.view import Pick, View, by_turn, least
 
 
 def offloaded(view: View, pick: Pick) -> Pick:
@@ -20,23 +20,39 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
     None when no other instance has the connector: then the decoder computes the prompt itself.
     """
     if not decoder.connector:
-        return None, f"prefill stays on {decoder.id}: KV blocks cannot reach it"
+        return None, _alone(decoder)
     others, scores = _connected(view, decoder)
     position = least(others, scores)
     if scores[position] == inf:
-        return (
-            None,
-            f"prefill stays on {decoder.id}: no other instance that is able is connected by {decoder.connector}",
-        )
+        return None, _alone(decoder)
     chosen = others.instances[position]
     return chosen, f"prefill on {chosen.id}: least work, {scores[position]:,.0f} tokens, to {decoder.connector}"
+
+
+def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
+    """As `prefiller`, each in its turn, whatever its work."""
+    whole = view if view.instances is view.fleet else view.of(view.fleet)
+    able = [position for position, one in enumerate(_able(whole, decoder)) if one]
+    if not able:
+        return None, _alone(decoder)
+    turn = view.request.turn
+    chosen = whole.instances[by_turn(whole, able, turn)]
+    return chosen, f"prefill on {chosen.id}: turn {turn} over {len(able)} instances"
+
+
+def _alone(decoder: InstanceState) -> str:
+    if not decoder.connector:
+        return f"prefill stays on {decoder.id}: KV blocks cannot reach it"
+    if decoder.pair:
+        return f"prefill stays on {decoder.id}: {decoder.pair}, the other instance of its pair, is not able"
+    return f"prefill stays on {decoder.id}: no other instance that is able is connected by {decoder.connector}"
 
 
 def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
     """Every instance, with the work_i of those that can prefill for the decoder; infinite for the others."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = whole.instances
-    if doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
+    if decoder.pair or doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
         return whole, _work_of(whole, _able(whole, decoder))
     scores = whole.work.copy()
     scores[fleet.position(decoder.id) or 0] = inf
@@ -51,7 +67,9 @@ def _able(view: View, decoder: InstanceState) -> list[bool]:
     limit = view.policy["admission.max_inflight_per_instance"]
     able = [
         one.connector == decoder.connector
+        and bool(decoder.connector)
         and one.id != decoder.id
+        and decoder.pair in ("", one.id)
         and one.role != "decode"
         and not one.refused
         and one.running < limit

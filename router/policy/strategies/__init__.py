@@ -16,6 +16,7 @@ from router.policy.strategies import (
     prefix_hash,
     random,
     round_robin,
+    round_robin_pd,
     session_sticky,
     sglang_cache_aware,
     smetric,
@@ -43,6 +44,7 @@ STRATEGIES: dict[str, Strategy] = {
         lpwl,
         smetric,
         mooncake_conductor,
+        round_robin_pd,
         ppd,
         weighted,
     )

@@ -41,6 +41,7 @@ def fleets(draw: st.DrawFn) -> list[InstanceState]:
             kv_tokens=draw(st.sampled_from([0, 100_000])),
             role=draw(st.sampled_from(["both", "both", "prefill", "decode"])),
             connector=draw(st.sampled_from(["", "nixl", "mooncake_store"])),
+            pair=draw(st.sampled_from(["", "", "", NAMES[0]])),
             refused=draw(st.sampled_from(["", "", "", "draining"])),
         )
         for name in names

@@ -89,4 +89,5 @@ def _any_instance(rng: random.Random, name: str) -> InstanceState:
         refused=rng.choice(("", "", "", "draining")),
         role=rng.choice(("both", "both", "decode", "prefill")),
         connector=rng.choice(("nixl", "nixl", "")),
+        pair=rng.choice(("", "", "e-1")),
     )
