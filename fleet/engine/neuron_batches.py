@@ -15,7 +15,6 @@ import math
 from fleet.engine.blocks import BlockPool
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM, Limits, Plan, Scheduler
-from fleet.engine.tiers.engine_tiers import EngineTiers
 
 
 class NeuronBatches(Scheduler):
@@ -37,8 +36,8 @@ class NeuronBatches(Scheduler):
 class _Disaggregated(Scheduler):
     caches_prefixes = False
 
-    def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
-        super().__init__(pool, limits, tiers)
+    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+        super().__init__(pool, limits)
         self.transferring: set[EngineRequest] = set()  # each has a slot of the batch
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
@@ -85,8 +84,8 @@ class NeuronDecode(_Disaggregated):
             self.transferring.add(request)
         return pulls
 
-    def _start(self, request: EngineRequest, plan: Plan) -> None:
-        super()._start(request, plan)
+    def _start(self, request: EngineRequest, now_s: float) -> None:
+        super()._start(request, now_s)
         self.transferring.discard(request)
 
 
@@ -98,10 +97,5 @@ def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
     return max(asked_s + polls * poll_s, done_s)
 
 
-BATCHING: dict[str, type[Scheduler]] = {
-    VLLM: Scheduler,
-    "neuron": NeuronBatches,
-    "neuron_prefill": NeuronPrefill,
-    "neuron_decode": NeuronDecode,
-}
+BATCHING = {VLLM: Scheduler, "neuron": NeuronBatches, "neuron_prefill": NeuronPrefill, "neuron_decode": NeuronDecode}
 BATCHING_OF_ROLE = {"both": "neuron", "prefill": "neuron_prefill", "decode": "neuron_decode"}

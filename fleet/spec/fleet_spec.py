@@ -44,7 +44,6 @@ class PoolSpec:
     placement: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] = field(default_factory=dict)
     autoscale: Mapping[str, Any] = field(default_factory=dict)
-    slo: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
     if kind is not None and isinstance(engine, Mapping):
-        found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
+        found = check_engine(kind, engine, f"{path}.engine")
         problems += found or masks_left(engine, f"{path}.engine")
         if not found:
             _check_max_replicas(path, kind, engine, pool.get("replicas", 1), problems)
@@ -186,7 +185,7 @@ def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
         del values["node"]
         values["placement"] = dict(pool.placement)
     sections = {"engine": {name: pool.engine[name] for name in order}}
-    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo")}
+    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale")}
     return values | {name: section for name, section in sections.items() if section}
 
 

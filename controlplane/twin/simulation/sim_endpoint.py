@@ -29,13 +29,7 @@ class SimEndpoint:
         self.name = name
         self.position = position
         self.model = model
-        self.engine = Engine(
-            scaled.law,
-            scaled.kv_blocks,
-            scaled.limits,
-            api_s=scaled.api_s,
-            api_s_per_token=scaled.api_s_per_token,
-        )
+        self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
         self.due_s: float | None = None  # next event of the engine
         # In flight, as the router counts
         self.requests = 0
@@ -45,7 +39,7 @@ class SimEndpoint:
         # As last sampled
         self.kv_usage = 0.0
         self.waiting = 0
-        self._samples: tuple[list[float], list[int], list[int]] = [], [], []  # KV usage, running, waiting
+        self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in Use
         self._view: InstanceState | None = None
 
     def fits(self, request: EngineRequest) -> bool:
@@ -105,7 +99,10 @@ class SimEndpoint:
         samples[0].append(usage)
         samples[1].append(engine.running)
         samples[2].append(waiting)
+        samples[3].append(engine.transferring)
 
     def use(self) -> Use:
-        usage, running, waiting = self._samples
-        return Use(tuple(usage), tuple(running), tuple(waiting), self.engine.stats().preemptions)
+        usage, running, waiting, transferring = self._samples
+        stats = self.engine.stats()
+        moving = tuple(transferring)
+        return Use(tuple(usage), tuple(running), tuple(waiting), stats.preemptions, moving, stats.blocked_s)

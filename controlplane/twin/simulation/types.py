@@ -58,6 +58,8 @@ class Use:
     running: tuple[int, ...]
     waiting: tuple[int, ...]
     preemptions: int  # in total
+    transferring: tuple[int, ...] = ()  # requests whose KV leaves or comes
+    blocked_s: float = 0.0  # in which requests waited though nothing was computed
 
 
 @dataclass(frozen=True, slots=True)

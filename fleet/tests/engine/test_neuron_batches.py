@@ -16,7 +16,7 @@ from fleet.tests.engine.builders import LAW, request
 
 
 def neuron(role: str, batch: int, blocks: int = 4000) -> Engine:
-    return Engine(LAW, blocks, Limits(16, batch, 8192, role, async_scheduling=False), api_s=0.0)
+    return Engine(LAW, blocks, Limits(16, batch, 8192, role), api_s=0.0)
 
 
 @dataclass
@@ -120,6 +120,8 @@ def test_a_decoder_without_a_slot_stops_the_prefill() -> None:
 
     made.play(look)
     assert max(waited) == (2, 0)
+    stats = made.prefill.stats()
+    assert stats.blocked_s > 2 * (works[1].finished_s - works[1].first_token_s)
     starts = sorted(work.first_token_s for work in works)
     assert starts[1] > works[0].finished_s  # one after the other: the second needs the slot of the first
 

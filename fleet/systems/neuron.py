@@ -1,0 +1,128 @@
+"""Disaggregated inference on Neuron in closed form: the rate of each side, their balance, and the prefill stall.
+
+Source of the rules: the guide to disaggregated inference on Neuron (NxD Inference). The engine plays the same rules
+event by event (fleet/engine/neuron_batches.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from fleet.engine.law import Law, chunk_pairs, law_of
+from fleet.engine.profiles import FITS, PEAKS, Peak, profile
+
+# One chip: dense bf16 arithmetic, bandwidth and size of memory, as AWS publishes them. No step of them was measured.
+CHIPS = {"trn1": Peak(190e12, 0.82e12, 32e9), "trn2": Peak(667e12, 2.9e12, 96e9)}
+DEVICES = (*CHIPS, *PEAKS)
+FITTED_ON = "h100_sxm"
+MODELS = tuple(sorted({model for gpu, model, _ in FITS if gpu == FITTED_ON}))
+MOST_OF_A_SIDE = 6  # workers in a ratio
+
+
+def device_law(device: str, model: str, tensor_parallel: int) -> Law:
+    """Of one worker. Efficiencies are those of the model on H100 with the closest number of GPUs."""
+    sizes = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
+    fitted = profile(FITTED_ON, model, min(sizes, key=lambda tp: abs(tp - tensor_parallel)))
+    return law_of(replace(fitted, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    prompt_tokens: int
+    output_tokens: int
+
+
+def prefill_s(law: Law, work: Workload) -> float:
+    """T_pf: a whole prompt in one step."""
+    return law.step_s(work.prompt_tokens, chunk_pairs(work.prompt_tokens, 0), 0, 0)
+
+
+def step_s(law: Law, batch: int, work: Workload) -> float:
+    """ITL of a batch whose answers are half done."""
+    context = batch * (work.prompt_tokens + work.output_tokens / 2)
+    return law.step_s(batch, 0.0, round(context), batch)
+
+
+def prefill_rate(law: Law, work: Workload) -> float:
+    """μ_p = 1/T_pf, prompts a second."""
+    return 1 / prefill_s(law, work)
+
+
+def decode_rate(law: Law, batch: int, work: Workload) -> float:
+    """μ_d = B_d/(osl · ITL), answers a second."""
+    return batch / (work.output_tokens * step_s(law, batch, work))
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """x prefill workers and y decode workers: throughput is min(x·μ_p, y·μ_d)."""
+
+    prefill_rate: float  # μ_p, prompts a second of one worker
+    decode_rate: float  # μ_d, answers a second of one worker
+    prefills: int  # x
+    decodes: int  # y
+
+    @property
+    def rate(self) -> float:
+        return min(self.prefills * self.prefill_rate, self.decodes * self.decode_rate)
+
+    @property
+    def slower(self) -> str:
+        return "prefill" if self.prefills * self.prefill_rate < self.decodes * self.decode_rate else "decode"
+
+    @property
+    def idle_share(self) -> float:
+        """0–1 share of the faster side that has nothing to do at that rate."""
+        return 1 - self.rate / max(self.prefills * self.prefill_rate, self.decodes * self.decode_rate)
+
+    def split(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Balance | None":
+        """The split of that many accelerators with the highest rate; of equal ones the smallest. None: too few."""
+        return max(self.splits(accelerators, each_prefill, each_decode), key=lambda one: one.rate, default=None)
+
+    def splits(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Iterator[Balance]":
+        for prefills in range(1, (accelerators - each_decode) // each_prefill + 1):
+            yield replace(self, prefills=prefills, decodes=(accelerators - prefills * each_prefill) // each_decode)
+
+
+def balanced(prefill_rate: float, decode_rate: float) -> Balance:
+    """x : y = μ_d : μ_p in small numbers: 4/s against 2/s gives 1P2D."""
+    slow, fast = sorted((prefill_rate, decode_rate))
+    few, many = 1, round(fast / slow)
+    if many < MOST_OF_A_SIDE:
+        few, many = Fraction(slow / fast).limit_denominator(MOST_OF_A_SIDE).as_integer_ratio()
+    prefills, decodes = (few, many) if decode_rate < prefill_rate else (many, few)
+    return Balance(prefill_rate, decode_rate, prefills, decodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Continuous batching of B equal answers: during one, each of the other slots is filled once."""
+
+    interruptions: int  # per answer
+    itl_s: float  # mean
+    longest_s: float  # gap between two tokens
+
+
+def prefill_stall(law: Law, batch: int, work: Workload) -> Stall:
+    """ITL = step + (B−1)·T_pf/osl, its maximum step + T_pf. Disaggregated, both are the step, for any B."""
+    step, prefill = step_s(law, batch, work), prefill_s(law, work)
+    return Stall(batch - 1, step + (batch - 1) * prefill / work.output_tokens, step + prefill)
+
+
+def colocated_rate(law: Law, batch: int, work: Workload) -> float:
+    """Answers a second of one instance that does both."""
+    return batch / (work.output_tokens * prefill_stall(law, batch, work).itl_s + prefill_s(law, work))
+
+
+def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggregated: bool) -> int:
+    """The largest batch whose mean ITL stays within the limit; 0: none."""
+    found = 0
+    for batch in range(1, most + 1):
+        mean = step_s(law, batch, work) if disaggregated else prefill_stall(law, batch, work).itl_s
+        found = batch if mean <= itl_s else found
+    return found
+
+
+def held_rate(batch: int, transfer_s: float, slot_wait_s: float) -> float:
+    """λ of a prefill worker of that batch at which its slots never run out: λ·(T_x + slot wait) ≤ B_p − 1."""
+    return (batch - 1) / (transfer_s + slot_wait_s)
