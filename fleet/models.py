@@ -78,6 +78,7 @@ class Pool(models.Model):
     placement = models.JSONField(default=dict)
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
+    slo = models.JSONField(default=dict)
     scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document

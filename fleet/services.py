@@ -130,7 +130,9 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
     plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
-    nested = {name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale")}
+    nested = {
+        name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale", "slo")
+    }
     values = {**plain, **nested, "removed": False, "ephemeral_owner": ""}
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
     made = versions.record_version(pool, before, spec, actor, reason)
@@ -271,7 +273,7 @@ def create_ephemeral_pool(
         raise NotPossible(f"{name}: the pool exists already")
     engine = {**like.engine, **(engine_overrides or {})}
     kind = KINDS[like.kind]
-    problems = check_engine(kind, engine, "engine")
+    problems = check_engine(kind, engine, "engine", like.model)
     problems = problems or allow_lists.refusals(allow_lists.configured(), kind, like.model, engine, "pool")
     if problems:
         raise InvalidFleet(problems)

@@ -85,6 +85,7 @@ def _pool(fleet: FleetValue) -> dict[str, Any]:
         "policy": fleet.policy,  # as declared; the version that routers run is in `policies`
         "changed_at": fleet.at,
         "halted": fleet.halted,
+        "slo": fleet.slo,
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
@@ -15,7 +16,7 @@ from controlplane.experiments.curl import curl_of, example_body
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
-from controlplane.experiments.results import display, exports
+from controlplane.experiments.results import display, exports, forest
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
@@ -133,6 +134,7 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     request_class = request.GET.get("class", "")
     request_class = request_class if request_class in results["classes"] else "all"
     looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
+    title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     return {
         **_head(experiment),
@@ -150,6 +152,8 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "differing": [setting for setting in settings if setting.differs],
         "settings": settings,
         "latencies": list(LATENCIES.items()),
+        "sentences": forest.sentences(results, request_class, baseline),
+        "forest": mark_safe(forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)),  # noqa: S308 - escaped there
         "chart": _chart(results, request_class, looks),
         "curl": curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else "",
     }

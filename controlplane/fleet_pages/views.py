@@ -20,7 +20,8 @@ from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
 from fleet.kinds import KINDS
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import Option, build, options_of
 from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
@@ -75,7 +76,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
     """(section, text) of the document."""
-    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale")]
+    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale", "slo")]
     return [(name, documents.dump(value).strip()) for name, value in given if value]
 
 
@@ -124,7 +125,17 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
         "calibration": shown(instance),
         "lines": selectors.last_log_lines(instance, LOG_LINES),
         "verbs": verbs(row),
+        "facts": _facts(instance),
     }
+
+
+def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
+    """What its kind says about it, by the options it was started with."""
+    kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
+    if kind is None:
+        return ()  # started by another version of Weir
+    options = build(kind.spec, instance.config.get("engine", instance.pool.engine))
+    return kind.facts(options, Launch(instance.name, instance.pool.model, "", {}, "", instance.ordinal))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         kv_blocks=limits["kv_blocks"],
         limits=Limits(limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]),
         api_s=row.constants[API],
+        api_s_per_token=0.0,  # the sweep measures it as a part of the steps
         window=limits["window"],
         kv_events="events" in wire,
         role=cast(Role, wire.get("role", BOTH)),

@@ -12,6 +12,7 @@ from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
 from fleet.redis import connect, drop_unless, value_of
 from fleet.snapshot import desired_of_all, observed_of
+from fleet.spec.sections import slo_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PublishedInstance
 
@@ -78,7 +79,13 @@ def _fleet(pool_name: str) -> FleetValue | None:
     desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
     instances = tuple(_instance(pool, desired, row) for row in pool.instances.order_by("ordinal"))
     return FleetValue(
-        pool=pool.name, model=pool.model, policy=pool.policy, at=0.0, halted=pool.halted, instances=instances
+        pool=pool.name,
+        model=pool.model,
+        policy=pool.policy,
+        at=0.0,
+        halted=pool.halted,
+        slo=slo_of(pool.slo, pool.autoscale),
+        instances=instances,
     )
 
 

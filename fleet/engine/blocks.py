@@ -5,7 +5,7 @@ A block is *in use* (referenced), *cached* (free, with content that can be hit) 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -15,15 +15,17 @@ class OutOfBlocks(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    hashes: tuple[int, ...]  # of consecutive blocks of one chain
+    hashes: tuple[int, ...]  # of consecutive blocks of one chain; below HBM: of any blocks, without the rest
     parent: int | None  # hash of the block before them
     first: int  # index of the first block in its chain
     content: object  # the request's own representation of its tokens
+    medium: str = "GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
     hashes: tuple[int, ...]
+    medium: str = "GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,12 @@ class BlockPool:
         self._copies: dict[int, list[int]] = {}  # hash -> other blocks with the same content
         self._record = record_events
         self._events: list[Event] = []
+        self.evicting: Callable[[list[int]], None] | None = None  # gets content before its last copy is reused
+
+    @property
+    def blank(self) -> int:
+        """Blocks that can be allocated without evicting content."""
+        return len(self._blank)
 
     @property
     def usage(self) -> float:
@@ -151,6 +159,11 @@ class BlockPool:
             self._events.append(Cleared())
         return True
 
+    def record(self, event: Event) -> None:
+        """An event of a tier below."""
+        if self._record:
+            self._events.append(event)
+
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events
@@ -159,6 +172,7 @@ class BlockPool:
         idle, hashes, cached, copies = self._idle, self._hashes, self._cached, self._copies
         blocks: list[int] = []
         gone: list[int] = []
+        last: list[int] = []  # of them, held by no other block
         for _ in range(count):
             block, _ = idle.popitem(last=False)
             key = hashes[block]
@@ -170,6 +184,9 @@ class BlockPool:
                 self._forget(key, block)
             else:
                 del cached[key]
+                last.append(key)
+        if self.evicting is not None:
+            self.evicting(last)
         # vLLM reports each evicted copy, even if another block has the same content.
         if self._record:
             self._events.append(Removed(tuple(gone)))

@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.decode_run import DecodeRun, run_s, steps_within
-from fleet.engine.law import API_S, Law
+from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.neuron_batches import BATCHING
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, Plan
+from fleet.engine.tiers.engine_tiers import EngineTiers
+from fleet.engine.tiers.model import TiersModel, TiersStats
 
 
 class RequestTooLong(ValueError):
@@ -64,6 +66,7 @@ class Stats:
     held_blocks: int = 0  # of finished requests, until another engine pulls them
     transferring: int = 0  # requests whose KV leaves, until it has left, or comes
     blocked_s: float = 0.0  # virtual, in which requests waited though nothing was computed
+    tiers: TiersStats | None = None  # below HBM
 
 
 class Engine:
@@ -74,14 +77,20 @@ class Engine:
         limits: Limits | None = None,
         *,
         api_s: float = API_S,
+        api_s_per_token: float = API_S_PER_TOKEN,
         record_events: bool = False,
+        tiers: TiersModel | None = None,
     ) -> None:
         self.law = law
         self.limits = limits or Limits()
         self.pool = BlockPool(blocks, record_events=record_events)
         self.clock_s = 0.0  # the end of the last step
+        self._planned_s = 0.0  # when the step that can start then was planned: it admits requests ready by that time
         self._api_s = api_s
-        self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits)
+        self._api_s_per_token = api_s_per_token
+        size, chunk = self.limits.block_size, self.limits.max_num_batched_tokens
+        self._tiers = EngineTiers(tiers, law, self.pool, size, chunk) if tiers is not None else None
+        self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits, self._tiers)
         self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
         self._awaiting: set[EngineRequest] = set()  # their prompts are being computed by another engine
         self._plan: Plan | None = None  # the step in progress
@@ -92,6 +101,7 @@ class Engine:
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished, their blocks still in use
         self._pulls: list[EngineRequest] = []  # for `take_pulls`
+        self._failed: list[EngineRequest] = []  # for `take_failed`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
         """Arrivals are in order of time; a late one queues behind the others. A request that `awaits_prefill` queues
@@ -105,9 +115,12 @@ class Engine:
         if request.awaits_prefill:
             self._awaiting.add(request)
             return
-        request.ready_s = max(now_s + self._api_s, self._arriving[-1].ready_s if self._arriving else 0.0)
+        ready_s = now_s + self._api_s + self._api_s_per_token * request.prompt_tokens
+        request.ready_s = max(ready_s, self._arriving[-1].ready_s if self._arriving else 0.0)
         self._arriving.append(request)
         self._equal_steps = 0
+        if self._tiers is not None:
+            self._tiers.arrived(request, now_s)
 
     def abort(self, request_id: str) -> EngineRequest | None:
         """Remove a request and free its blocks; None if it is unknown or over."""
@@ -116,6 +129,8 @@ class Engine:
             return None
         request.finished_s = self.clock_s
         self._decode_run, self._equal_steps = None, 0
+        if self._tiers is not None:
+            self._tiers.left(request)
         if request in self._awaiting:
             self._awaiting.remove(request)
         elif request in self._arriving:
@@ -136,6 +151,11 @@ class Engine:
             self._awaiting.remove(request)
             request.awaits_prefill = False
             self._queue_at_once(request, now_s)
+
+    def take_failed(self) -> list[EngineRequest]:
+        """Requests that ran out of GPU memory while loading KV since the last call; they are over."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
         """KV of `tokens` prompt tokens arrived: the request continues with the next step; 0: it is computed here."""
@@ -162,10 +182,13 @@ class Engine:
         return True
 
     def reset_cache(self) -> bool:
+        """Empty HBM; tiers below keep what they hold."""
+        if self._tiers is not None:
+            self._tiers.flush()
         return self.pool.clear()
 
-    def stats(self) -> Stats:
-        scheduler = self._scheduler
+    def stats(self, now_s: float | None = None) -> Stats:
+        scheduler, now_s = self._scheduler, self.clock_s if now_s is None else now_s
         return Stats(
             running=self.running,
             waiting=self.waiting,
@@ -178,6 +201,7 @@ class Engine:
             held_blocks=sum(len(request.blocks) for request in self._held.values()),
             transferring=self.transferring,
             blocked_s=self.blocked_s,
+            tiers=self._tiers.stats(now_s, idle=self._is_idle) if self._tiers is not None else None,
         )
 
     def next_event_s(self) -> float | None:
@@ -224,12 +248,14 @@ class Engine:
         if run is not None:
             return self._run(run, self._equal_steps or self._count_equal(run, run.steps))
         self.clock_s = max(self.clock_s, now_s)  # it may have been blocked since its last step
-        self._begin(math.inf)
+        self._begin(self.clock_s)
         return None
 
     def usage_at(self, now_s: float) -> float:
         """Share of the blocks in use, 0–1, at a moment before `next_turn_s`."""
         run, running = self._decode_run, self._scheduler.running
+        if self._tiers is not None and self._is_idle:
+            self._tiers.settle(now_s)
         if self._plan is not None or run is None:
             return self.pool.usage
         steps = min(steps_within(now_s - self.clock_s, run.first_s, run.growth_s), run.steps)
@@ -248,34 +274,61 @@ class Engine:
         scheduler = self._scheduler
         return len(scheduler.waiting) + len(scheduler.pulling) + len(self._arriving) + len(self._awaiting)
 
+    @property
+    def _is_idle(self) -> bool:
+        return self._plan is None and not self._scheduler.running
+
     def _next_start_s(self) -> float | None:
         if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
             return self.clock_s
-        if self._arriving:
-            return max(self.clock_s, self._arriving[0].ready_s)
-        return None
+        starts = [self._arriving[0].ready_s] if self._arriving else []
+        if self._tiers is not None and self._scheduler.waiting:  # held back until blocks are written
+            change_s = self._tiers.idle_change_at_s()
+            starts += [change_s] if change_s is not None else []
+        return max(self.clock_s, min(starts)) if starts else None
 
     def _begin(self, until_s: float) -> bool:
         """Whether a step is in progress; starts one if possible by then."""
         if self._plan is not None:
             return True
-        start_s = self._next_start_s()
-        if start_s is None or start_s > until_s:
-            return False
-        while self._arriving and self._arriving[0].ready_s <= start_s:
-            self._enqueue(self._arriving.popleft())
+        while (start_s := self._next_start_s()) is not None and start_s <= until_s:
+            planned_s = self._planned_s if self._scheduler.running else start_s
+            while self._arriving and self._arriving[0].ready_s <= planned_s:
+                self._enqueue(self._arriving.popleft())
+            plan = self._planned(start_s)
+            if plan.tokens:
+                self._start(plan)
+                return True
+            if self._tiers is None or not self._scheduler.waiting:
+                return False  # every admissible request waits for its KV
+        return False
+
+    def _planned(self, start_s: float) -> Plan:
+        if self._tiers is not None:
+            self._tiers.settle(start_s)
         plan = self._scheduler.plan(start_s)
         self._pulls += plan.pulls
-        if not plan.tokens:  # every admissible request waits for its KV, or for a slot or blocks
+        self._count_blocked(plan)
+        for request in plan.failed:
+            del self._requests[request.id]
+        self._failed += plan.failed
+        return plan
+
+    def _count_blocked(self, plan: Plan) -> None:
+        """Nothing is computed though requests wait: for their KV, or for a slot or blocks."""
+        if not plan.tokens:
             if self._scheduler.waiting and self._blocked_since is None:
-                self._blocked_since = start_s
-            return False
-        if self._blocked_since is not None:
-            self.blocked_s += start_s - self._blocked_since
+                self._blocked_since = plan.start_s
+        elif self._blocked_since is not None:
+            self.blocked_s += plan.start_s - self._blocked_since
             self._blocked_since = None
-        plan.end_s = start_s + self.law.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
+
+    def _start(self, plan: Plan) -> None:
+        plan.law_s = step_s = self.law.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
+        if self._tiers is not None:
+            step_s = self._tiers.lengthen(plan.loads, plan.start_s, plan.law_s)
+        plan.end_s = plan.start_s + step_s
         self._plan = plan
-        return True
 
     def _enqueue(self, request: EngineRequest) -> None:
         """First come, first served; a request that has its blocks, as its KV was pulled, goes first."""
@@ -286,10 +339,12 @@ class Engine:
         plan, self._plan = self._plan, None
         assert plan is not None  # noqa: S101 - narrows the type: both callers began a step
         self._decode_run, self._equal_steps = None, 0
-        self.clock_s = plan.end_s
+        self._completed(plan.start_s, plan.end_s)
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
         if any(tokens > 1 for _, tokens in plan.prefill):
             self._interrupt()
+        if self._tiers is not None:
+            self._tiers.ended(plan.loads, plan.law_s, self.clock_s, prefills=bool(plan.prefill))
         for request in plan.decode:
             if not request.is_over:  # aborted while the step ran
                 if request.first_token_s != request.first_token_s:  # NaN: that token came with the KV
@@ -301,6 +356,11 @@ class Engine:
                 self._prefilled(request, tokens, result)
         return result
 
+    def _completed(self, start_s: float, end_s: float) -> None:
+        """A step ended. An engine that plans ahead made the plan of the next one when this one started."""
+        self.clock_s = end_s
+        self._planned_s = start_s if self.limits.async_scheduling else end_s
+
     def _interrupt(self) -> None:
         """Every decoding request is held up by the prefill in this step."""
         for request in self._scheduler.running:
@@ -311,6 +371,8 @@ class Engine:
         if request.computed + tokens < request.tokens:
             request.computed += tokens
             return
+        if self._tiers is not None:
+            self._tiers.write(request, self.clock_s)
         if request.generated:
             result.resumed.append((request, self.clock_s - request.last_token_s))
         else:
@@ -333,6 +395,8 @@ class Engine:
             self._finish(request)
 
     def _finish(self, request: EngineRequest) -> None:
+        if self._tiers is not None:
+            self._tiers.write(request, self.clock_s)
         if request.held:
             self._held[request.id] = request
             self._scheduler.retire(request)
@@ -341,7 +405,7 @@ class Engine:
 
     def _find_decode_run(self) -> DecodeRun | None:
         """The coming decode steps, if every running request decodes and none can join now."""
-        if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self.clock_s):
+        if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self._planned_s):
             return None
         if self._decode_run is None:
             self._decode_run = self._new_decode_run()
@@ -369,28 +433,40 @@ class Engine:
         """How many of the next `steps` run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
-            steps = min(steps, 1 + steps_within(wait_s, run.first_s, run.growth_s))
+            ahead = self.limits.async_scheduling and wait_s > 0  # or after the one that is planned by then
+            steps = min(steps, 1 + ahead + steps_within(wait_s, run.first_s, run.growth_s))
+        if steps > 1 and self._tiers is not None and self._scheduler.waiting:
+            change_s = self._tiers.change_s(idle=False)
+            if change_s is not None:
+                steps = min(steps, 1 + steps_within(change_s, run.first_s, run.growth_s))
         while steps > 1 and not self._has_capacity(steps):
             steps //= 2
         return steps
 
     def _run(self, run: DecodeRun, steps: int) -> StepResult:
         """Complete `steps` decode steps in closed form."""
-        start_s, self.clock_s = self.clock_s, self.clock_s + run_s(steps, run.first_s, run.growth_s)
+        start_s = self.clock_s
+        last_s = start_s + run_s(steps - 1, run.first_s, run.growth_s)
+        self._completed(last_s, start_s + run_s(steps, run.first_s, run.growth_s))
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
         for request in running:  # all grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
+        joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
+        if joins:  # blocks were written: whoever waits for that is tried again
+            self._scheduler.blocked = False
         first_end_s = start_s + run.first_s
         for request in running:
             self._emit(request, steps, result, first_end_s)
         self._equal_steps = 0
-        self._decode_run = None if result.finished or not self._has_capacity(1) else run.after(steps)
+        self._decode_run = None if joins or result.finished or not self._has_capacity(1) else run.after(steps)
         return result
 
     def _has_capacity(self, steps: int) -> bool:
-        """Whether every running request can continue for that many steps without preemption."""
-        scheduler, free = self._scheduler, self.pool.free
+        """Whether every running request can continue for that many steps without preemption, and without evictions
+        that a step waits for."""
+        scheduler, pool = self._scheduler, self.pool
+        free = pool.free if pool.evicting is None else pool.blank
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:
             return True
         return sum(scheduler.shortage(request, steps) for request in scheduler.running) <= free

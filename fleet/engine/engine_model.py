@@ -4,7 +4,7 @@ virtual."""
 from dataclasses import dataclass
 from typing import Literal
 
-from fleet.engine.law import API_S, Law
+from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.scheduler import Limits
 
 Role = Literal["both", "prefill", "decode"]
@@ -51,6 +51,7 @@ class EngineModel:
     role: Role = "both"
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
+    api_s_per_token: float = API_S_PER_TOKEN  # of the prompt
 
     @property
     def kv_tokens(self) -> int:

@@ -23,7 +23,8 @@ SYNC_HOST_S = 1.5e-3
 # Per decoding sequence, step and layer: fitted to the 15 measured points with prompts of 1,024 tokens (vLLM 0.12,
 # Qwen3-32B on two H100).
 DECODE_S_PER_LAYER = 0.9e-6
-API_S = 15e-3  # HTTP, tokenising and enqueueing, per request
+API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
+API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
 
 
 @dataclass(frozen=True, slots=True)

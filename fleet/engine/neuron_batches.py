@@ -15,6 +15,7 @@ import math
 from fleet.engine.blocks import BlockPool
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM, Limits, Plan, Scheduler
+from fleet.engine.tiers.engine_tiers import EngineTiers
 
 
 class NeuronBatches(Scheduler):
@@ -36,8 +37,8 @@ class NeuronBatches(Scheduler):
 class _Disaggregated(Scheduler):
     caches_prefixes = False
 
-    def __init__(self, pool: BlockPool, limits: Limits) -> None:
-        super().__init__(pool, limits)
+    def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
+        super().__init__(pool, limits, tiers)
         self.transferring: set[EngineRequest] = set()  # each has a slot of the batch
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
@@ -84,8 +85,8 @@ class NeuronDecode(_Disaggregated):
             self.transferring.add(request)
         return pulls
 
-    def _start(self, request: EngineRequest, now_s: float) -> None:
-        super()._start(request, now_s)
+    def _start(self, request: EngineRequest, plan: Plan) -> None:
+        super()._start(request, plan)
         self.transferring.discard(request)
 
 
@@ -97,5 +98,10 @@ def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
     return max(asked_s + polls * poll_s, done_s)
 
 
-BATCHING = {VLLM: Scheduler, "neuron": NeuronBatches, "neuron_prefill": NeuronPrefill, "neuron_decode": NeuronDecode}
+BATCHING: dict[str, type[Scheduler]] = {
+    VLLM: Scheduler,
+    "neuron": NeuronBatches,
+    "neuron_prefill": NeuronPrefill,
+    "neuron_decode": NeuronDecode,
+}
 BATCHING_OF_ROLE = {"both": "neuron", "prefill": "neuron_prefill", "decode": "neuron_decode"}

@@ -2,7 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleet.engine.tiers.choice import Load
+    from fleet.engine.tiers.engine_tiers import Prefetch
 
 
 class EngineRequest:
@@ -26,9 +30,11 @@ class EngineRequest:
         "id",
         "interruptions",
         "last_token_s",
+        "load",
         "output_tokens",
         "owner",
         "preemptions",
+        "prefetch",
         "prompt_tokens",
         "pull_tokens",
         "pulled_tokens",
@@ -36,6 +42,8 @@ class EngineRequest:
         "scheduled_s",
         "second_token_s",
         "stored",
+        "tier_tokens",
+        "written",
     )
 
     def __init__(
@@ -67,6 +75,11 @@ class EngineRequest:
         self.stored = 0  # full blocks already in the prefix cache
         self.preemptions = 0
         self.interruptions = 0  # steps with another's prefill between two of its tokens
+        # With tiers below HBM:
+        self.load: Load | None = None  # for the step that it joins
+        self.prefetch: Prefetch | None = None
+        self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
+        self.written = 0  # leading blocks that need no writing any more
         # Virtual seconds; NaN: has not happened.
         self.arrived_s = math.nan
         self.ready_s = math.nan

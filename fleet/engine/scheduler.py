@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fleet.engine.blocks import BlockPool
 from fleet.engine.law import chunk_pairs
 from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.choice import Load
+from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
 
@@ -20,6 +22,7 @@ class Limits:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # a key of fleet.engine.neuron_batches.BATCHING
+    async_scheduling: bool = True  # a step is planned while the one before it runs
 
 
 @dataclass(slots=True)
@@ -30,10 +33,13 @@ class Plan:
     prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # with the tokens of the chunk
     decode: list[EngineRequest] = field(default_factory=list)
     pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but waiting for KV from elsewhere
+    loads: list[Load] = field(default_factory=list)  # from tiers below HBM
+    failed: list[EngineRequest] = field(default_factory=list)  # out of GPU memory for their loads
     preempted: int = 0
     pairs: float = 0.0  # see Law.step_s
     context: int = 0  # see Law.step_s
     tokens: int = 0
+    law_s: float = 0.0  # duration without loads
     end_s: float = 0.0
 
     def add(self, request: EngineRequest, tokens: int) -> None:
@@ -49,9 +55,10 @@ class Plan:
 class Scheduler:
     caches_prefixes = True
 
-    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+    def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
         self.pool = pool
         self.limits = limits
+        self.tiers = tiers  # below HBM
         self._size = limits.block_size
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
@@ -151,14 +158,16 @@ class Scheduler:
     def _admit(self, plan: Plan, budget: int) -> None:
         while self.waiting and budget > 0 and self._has_slot(self.waiting[0]):
             request = self.waiting[0]
-            if not request.blocks and not self._reserve(request):
+            if not request.blocks and not self._enter(request, plan):
                 self.blocked = True
                 return
             self.waiting.popleft()
+            if request.is_over:
+                continue
             if self._pulls(request):
                 plan.pulls.append(request)
                 continue
-            self._start(request, plan.start_s)
+            self._start(request, plan)
             tokens = self._chunk(request, budget)
             self.grow(request, tokens)
             plan.add(request, tokens)
@@ -172,6 +181,21 @@ class Scheduler:
     def _chunk(self, request: EngineRequest, budget: int) -> int:
         """The tokens of an admitted request in this step."""
         return min(request.tokens - request.computed, budget)
+
+    def _enter(self, request: EngineRequest, plan: Plan) -> bool:
+        """Take its cached blocks and choose what it loads from below HBM; False: it has to wait."""
+        tiers = self.tiers
+        if tiers is None:
+            return self._reserve(request)
+        if tiers.is_full or not self._reserve(request):
+            return False
+        if not tiers.load(request):
+            self.free(request)
+            request.finished_s = plan.start_s
+            plan.failed.append(request)
+        elif request.load is not None:
+            request.computed += sum(request.load.tokens)
+        return True
 
     def _reserve(self, request: EngineRequest) -> bool:
         """Take its cached blocks; False if the rest of the prompt, not only a chunk, does not fit."""
@@ -199,12 +223,16 @@ class Scheduler:
         self.pulling.append(request)
         return True
 
-    def _start(self, request: EngineRequest, now_s: float) -> None:
+    def _start(self, request: EngineRequest, plan: Plan) -> None:
         self.running.append(request)
-        if not request.preemptions:  # a repeated prefill counts neither as a query nor as a hit
-            request.scheduled_s = now_s
+        again = request.preemptions > 0
+        load = self.tiers.started(request, again=again) if self.tiers is not None else None
+        if load is not None:
+            plan.loads.append(load)
+        if not again:  # a repeated prefill counts neither as a query nor as a hit
+            request.scheduled_s = plan.start_s
             request.cached_tokens = request.computed
             if not self.caches_prefixes:
                 return
             self.cache_queries += request.prompt_tokens
-            self.cache_hits += request.computed - request.pulled_tokens
+            self.cache_hits += request.computed - request.pulled_tokens - sum(request.tier_tokens)

@@ -69,6 +69,7 @@ class Kind:
     drain_timeout_s: float  # requests still running after this time are cut off
     grace_s: float  # between SIGTERM and SIGKILL
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
+    refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # the same, by the pool's model
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
     # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/redis/published.py)
@@ -85,8 +86,9 @@ class Kind:
     volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: none
     image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
-    devices: Callable[[Any], int] = lambda spec: 0  # accelerators that one instance spans
+    devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
     connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)
+    facts: Callable[[Any, Launch], tuple[tuple[str, str], ...]] = lambda spec, launch: ()  # (label, text) for its page
     simulated: bool = False  # its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
     bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
@@ -98,10 +100,11 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.max_replicas(spec) is not None
 
 
-def check_engine(kind: Kind, given: Mapping[str, Any], path: str) -> list[Problem]:
-    """All problems of the given options: each option alone, then their combination."""
+def check_engine(kind: Kind, given: Mapping[str, Any], path: str, model: str = "") -> list[Problem]:
+    """All problems of the given options: each option alone, their combination, then with the pool's model."""
     problems = check(kind.spec, given, path)
     if problems:
         return problems
-    refused = kind.refuse(build(kind.spec, given))
+    spec = build(kind.spec, given)
+    refused = kind.refuse(spec) or kind.refuse_for(spec, model)
     return [Problem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]

@@ -153,6 +153,6 @@ NEURON = Kind(
     max_replicas=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
     requires=requires,
     device="aws.amazon.com/neuroncore",
-    devices=lambda spec: spec.tensor_parallel,
+    devices=lambda spec, role: spec.tensor_parallel,
     connectors=(connectors.NEURON,),
 )

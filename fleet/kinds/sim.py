@@ -55,7 +55,7 @@ class SimSpec:
         NONE,
         title="KV connector",
         choices=CONNECTOR_CHOICES,
-        help="How KV blocks move between instances: as with this connector of vLLM or Neuron.",
+        help="How KV blocks move between instances: as with this connector of vLLM, Neuron or TensorRT-LLM.",
     )
     prefill_instances: int = option(
         0,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.kinds import trtllm_dwdp
 from fleet.kinds.common_options import (
     arguments_option,
     environment_option,
@@ -21,15 +22,15 @@ from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.serving import (
     BOTH,
+    DECODE,
     NVIDIA,
     PREFILL,
     ROLES,
     flags,
-    gpus_of,
-    replicas_for,
     role_of,
     visible,
 )
+from router.contract import connectors
 from router.contract.engine_metrics import NO_SCRAPE
 
 OPTIONS_FILE = "llm_options.yaml"
@@ -52,6 +53,19 @@ class TrtllmSpec:
     tensor_parallel: int = option(
         1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
     )
+    generation_tensor_parallel: int | None = option(
+        None,
+        title="Tensor parallel, generation",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Per generation server; left out: as tensor_parallel.",
+    )
+    attention_dp: bool = option(
+        False,
+        title="Attention DP",
+        help="Each GPU computes the attention of its own prompts and all share the experts (DEP). ↑ TPS/GPU.",
+    )
     expert_parallel: int | None = option(
         None, title="Expert parallel", unit="GPUs", minimum=1, maximum=64, help="Left out: experts are not distributed."
     )
@@ -64,15 +78,35 @@ class TrtllmSpec:
         help="Context GPUs that prefetch each other's experts instead of waiting for the slowest; 1: off. "
         "↑ TPS/GPU if computing a layer takes longer than the fetch.",
     )
-    dwdp_experts: int = option(
-        1, title="DWDP experts", minimum=1, maximum=4096, help="Per GPU of the group. ↑ redundancy, ↓ memory for KV."
+    dwdp_groups: int = option(
+        1, title="DWDP groups", minimum=1, maximum=64, help="Groups of dwdp_size GPUs: together all context servers."
     )
-    dwdp_prefetch: int = option(
-        1,
+    dwdp_experts: int | None = option(
+        None,
+        title="DWDP experts",
+        minimum=1,
+        maximum=4096,
+        help="Held by each GPU of the group; left out: all but those it fetches. ↑ redundancy, ↓ memory for KV.",
+    )
+    dwdp_prefetch: int | None = option(
+        None,
         title="DWDP prefetch",
         minimum=1,
         maximum=4096,
-        help="Experts fetched from each other GPU for the next layer.",
+        help="Experts fetched from each other GPU for the next layer; left out: as many as divide evenly.",
+    )
+    dwdp_contention_opt: bool = option(
+        False,
+        title="DWDP slices",
+        help="Fetch in slices of 2 MiB in turn, which hides that GPUs fetch from the same one.",
+    )
+    dwdp_total_experts: int | None = option(
+        None,
+        title="Experts of a layer",
+        minimum=2,
+        maximum=4096,
+        help="Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
+        "Left out: known for DeepSeek-R1 and V3, gpt-oss, Qwen3 and Kimi-K2.",
     )
     max_batch_size: int = option(
         256, title="Batch", minimum=1, maximum=65_536, help="Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user."
@@ -116,13 +150,42 @@ def role(spec: TrtllmSpec, launch: Launch) -> str:
     return role_of(spec.role, spec.prefill_instances, launch.ordinal)
 
 
+def gpus_each(spec: TrtllmSpec, own: str) -> int:
+    return spec.generation_tensor_parallel or spec.tensor_parallel if own == DECODE else spec.tensor_parallel
+
+
+def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
+    """With attention DP, and on generation servers of their own size, experts are spread over all GPUs of a server."""
+    if own == DECODE and spec.generation_tensor_parallel and (spec.attention_dp or spec.expert_parallel):
+        return spec.generation_tensor_parallel
+    return spec.expert_parallel or (spec.tensor_parallel if spec.attention_dp else None)
+
+
+def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
+    """Context servers come first, and may span another number of GPUs."""
+    own, first = role(spec, launch), min(launch.ordinal, spec.prefill_instances)
+    start = first * spec.tensor_parallel + (launch.ordinal - first) * gpus_each(spec, own)
+    return launch.gpus or spec.gpus[start : start + gpus_each(spec, own)]
+
+
+def _max_replicas(spec: TrtllmSpec) -> int | None:
+    limits = []
+    if spec.dwdp_size > 1 and spec.role == PREFILL:
+        limits.append(spec.dwdp_size * spec.dwdp_groups)
+    if spec.gpus:
+        context = min(spec.prefill_instances, len(spec.gpus) // spec.tensor_parallel)
+        left = len(spec.gpus) - context * spec.tensor_parallel
+        limits.append(context + left // gpus_each(spec, DECODE if spec.prefill_instances else spec.role))
+    return min(limits, default=None)
+
+
 def command(spec: TrtllmSpec, launch: Launch) -> list[str]:
     given = {
         "host": launch.host,
         "port": launch.ports["http"],
         "backend": "pytorch",
-        "tp_size": spec.tensor_parallel,
-        "ep_size": spec.expert_parallel,
+        "tp_size": gpus_each(spec, role(spec, launch)),
+        "ep_size": _expert_parallel(spec, role(spec, launch)),
         "max_batch_size": spec.max_batch_size,
         "max_num_tokens": spec.max_num_tokens,
         "max_seq_len": spec.max_seq_len,
@@ -140,6 +203,7 @@ def files(spec: TrtllmSpec, launch: Launch) -> dict[str, str]:
 
 def _options(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
     found: dict[str, Any] = {
+        "enable_attention_dp": spec.attention_dp,
         "enable_chunked_prefill": spec.chunked_prefill,
         "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
         "kv_cache_config": {"free_gpu_memory_fraction": spec.free_gpu_memory_fraction},
@@ -148,30 +212,14 @@ def _options(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
         found["cache_transceiver_config"] = {"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens}
     if role(spec, launch) == PREFILL:
         found["disable_overlap_scheduler"] = True  # a context server has no next token to overlap with
-    if spec.dwdp_size > 1 and role(spec, launch) == PREFILL:
-        found["dwdp_config"] = {
-            "dwdp_size": spec.dwdp_size,
-            "num_groups": 1,
-            "num_experts_per_worker": spec.dwdp_experts,
-            "num_prefetch_experts": spec.dwdp_prefetch,
-        }
+    if trtllm_dwdp.is_in_group(spec, launch):
+        found["dwdp_config"] = trtllm_dwdp.config(spec, launch)
     return found | ({"speculative_config": json.loads(spec.speculative)} if spec.speculative else {})
 
 
 def refuse(spec: TrtllmSpec) -> dict[str, str]:
-    problems = {
-        "dwdp_size": _dwdp_problem(spec),
-        "speculative": _json_problem(spec.speculative) if spec.speculative else "",
-    }
-    return {name: problem for name, problem in problems.items() if problem}
-
-
-def _dwdp_problem(spec: TrtllmSpec) -> str:
-    if spec.dwdp_size == 1:
-        return ""
-    if spec.role != PREFILL and not spec.prefill_instances:
-        return "is for context servers: set role to prefill, or set prefill_instances"
-    return "does not work with chunked_prefill" if spec.chunked_prefill else ""
+    speculative = _json_problem(spec.speculative) if spec.speculative else ""
+    return trtllm_dwdp.refuse(spec) | ({"speculative": speculative} if speculative else {})
 
 
 def _json_problem(text: str) -> str:
@@ -183,7 +231,7 @@ def _json_problem(text: str) -> str:
 
 def wire(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
     own = role(spec, launch)
-    return {} if own == BOTH else {"role": own}
+    return {} if own == BOTH else {"role": own, "connector": connectors.TRTLLM}
 
 
 def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -199,19 +247,20 @@ TRTLLM = Kind(
     spec=TrtllmSpec,
     ports=("http",),
     command=command,
-    environment=lambda spec, launch: (
-        {"PYTHONPATH": ""} | visible(gpus_of(spec.gpus, spec.tensor_parallel, launch)) | dict(spec.environment or {})
-    ),
+    environment=lambda spec, launch: {"PYTHONPATH": ""} | visible(_gpus(spec, launch)) | dict(spec.environment or {}),
     metrics_path="/prometheus/metrics",
     scrape=NO_SCRAPE,
     load_timeout_s=3600,
     drain_timeout_s=600,
     grace_s=15,
     refuse=refuse,
+    refuse_for=trtllm_dwdp.refuse_for,
+    facts=trtllm_dwdp.facts,
     wire=wire,
-    max_replicas=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    max_replicas=_max_replicas,
     files=files,
     requires=requires,
     device=NVIDIA,
-    devices=lambda spec: spec.tensor_parallel,
+    devices=gpus_each,
+    connectors=(connectors.TRTLLM,),
 )

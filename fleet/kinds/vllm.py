@@ -167,6 +167,6 @@ VLLM = Kind(
     volume=lambda spec, launch: transfer(spec, launch).volume,
     image="vllm/vllm-openai:v0.32.0",
     device=NVIDIA,
-    devices=lambda spec: spec.tensor_parallel if spec.device == "cuda" else 0,
+    devices=lambda spec, role: spec.tensor_parallel if spec.device == "cuda" else 0,
     connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.kind import Kind
-from fleet.kinds.serving import NVIDIA
+from fleet.kinds.serving import BOTH, NVIDIA
 from fleet.kubernetes.overlay import merged
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.node.prepare import LaunchSite, PreparedStart
@@ -204,7 +204,7 @@ def _resources(start: PodStart) -> Json:
 
 def _devices(start: PodStart) -> dict[str, str]:
     """Accelerators: as many as in its placement, else its tensor-parallel size."""
-    count = start.placement.gpus or start.kind.devices(start.options)
+    count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.get("role", BOTH))
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 
 

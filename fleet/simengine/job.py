@@ -27,7 +27,12 @@ class RequestParams:
     stream: bool = False
     usage_at_end: bool = False  # of a stream
     usage_in_chunks: bool = False
-    kv: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params
+    kv: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params, or disaggregated_params
+
+    @property
+    def is_context_request(self) -> bool:
+        """As TensorRT-LLM's context servers are asked."""
+        return self.kv.get("request_type") == "context_only"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +69,7 @@ class EngineJob:
     unfinished: int = 0  # choices
     is_gone: bool = False  # the client disconnected
     failed: ApiError | None = None  # the request cannot be completed
-    kv: dict[str, Any] | None = None  # the answer's kv_transfer_params
+    kv: dict[str, Any] | None = None  # the answer's transfer parameters
     has_news: bool = False
     head: bytes = b""  # start of every chunk of a stream, for the format
     _waiter: "asyncio.Future[None] | None" = None

@@ -37,7 +37,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     return EngineModel(
         law=law_of(served),
         kv_blocks=blocks,
-        limits=_limits(options, role),
+        limits=_limits(options, role, ahead=served.is_async),
         window=min(options.max_model_len, blocks * size),  # one request must always fit
         kv_events=True,
         role=cast(Role, role),
@@ -46,9 +46,15 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     )
 
 
-def _limits(options: SimOptions, role: str) -> Limits:
+def _limits(options: SimOptions, role: str, *, ahead: bool) -> Limits:
     batching = BATCHING_OF_ROLE[role] if options.kv == NEURON else VLLM
-    return Limits(options.block_size, options.max_num_seqs, options.max_num_batched_tokens, batching)
+    return Limits(
+        options.block_size,
+        options.max_num_seqs,
+        options.max_num_batched_tokens,
+        batching,
+        async_scheduling=ahead and batching == VLLM,
+    )
 
 
 def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:

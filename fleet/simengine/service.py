@@ -10,7 +10,7 @@ from fleet.engine.engine import Engine, StepResult
 from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
 from fleet.simengine.driver import Driver
-from fleet.simengine.generation import SamplingParams, TextGenerator
+from fleet.simengine.generation import SamplingParams, SimAnswer, TextGenerator
 from fleet.simengine.http.errors import ApiError, asleep, too_long, unknown_model
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
@@ -117,8 +117,10 @@ class Service:
     def _choice(self, job: EngineJob, prompt: bytes, index: int) -> Choice:
         sampling = self._sampling(job.params, tokens.count(prompt))
         answer = self._text.answer(prompt, sampling, salt=job.params.seed + index)
-        data = prompt + answer.text.encode()
         transfer = self._connector.parse(job.params.kv, job.id) if self._connector is not None else NO_TRANSFER
+        if transfer.first_token:
+            answer, transfer = _first_token(answer, transfer)
+        data = prompt + answer.text.encode()
         request = EngineRequest(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
@@ -229,3 +231,10 @@ class Service:
         if not self._recomputes:
             choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))
         return self._recomputes
+
+
+def _first_token(answer: SimAnswer, transfer: TransferRequest) -> tuple[SimAnswer, TransferRequest]:
+    """For a context request; an answer that ends by itself with this token needs no other engine."""
+    if answer.tokens == 1 and answer.reason == "stop":
+        return answer, NO_TRANSFER
+    return SimAnswer(answer.text[: tokens.BYTES_PER_TOKEN], 1, "length"), transfer

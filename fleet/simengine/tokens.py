@@ -38,6 +38,11 @@ def from_ids(ids: Iterable[int]) -> bytes:
     return words.tobytes()
 
 
+def unpadded(data: bytes) -> bytes:
+    """The text of ids that `to_ids` made."""
+    return data[: 1 - BYTES_PER_TOKEN] + data[1 - BYTES_PER_TOKEN :].rstrip(b"\0")
+
+
 def to_ids(data: bytes) -> list[int]:
     words = array("I", data.ljust(count(data) * BYTES_PER_TOKEN, b"\0"))
     if sys.byteorder == "big":

@@ -11,7 +11,7 @@ from fleet.spec.sections import update_of
 
 ChangeKind = Literal["create", "update", "remove", "unlisted"]
 _FIELDS = ("model", "policy", "kind", "replicas", "node")
-_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale")
+_SECTIONS = ("engine", "update", "placement", "schedule", "autoscale", "slo")
 
 
 @dataclass(frozen=True, slots=True)

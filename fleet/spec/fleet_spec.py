@@ -44,6 +44,7 @@ class PoolSpec:
     placement: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] = field(default_factory=dict)
     autoscale: Mapping[str, Any] = field(default_factory=dict)
+    slo: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
     if kind is not None and isinstance(engine, Mapping):
-        found = check_engine(kind, engine, f"{path}.engine")
+        found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
         problems += found or masks_left(engine, f"{path}.engine")
         if not found:
             _check_max_replicas(path, kind, engine, pool.get("replicas", 1), problems)
@@ -185,7 +186,7 @@ def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
         del values["node"]
         values["placement"] = dict(pool.placement)
     sections = {"engine": {name: pool.engine[name] for name in order}}
-    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale")}
+    sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo")}
     return values | {name: section for name, section in sections.items() if section}
 
 

@@ -110,9 +110,15 @@ def _is_zone(name: str) -> bool:
     return True
 
 
+def check_slo(path: str, value: object, problems: Problems) -> None:
+    given = problems.keys(path, problems.mapping(path, value), ("ttft_p90_ms",))
+    _check_slo(f"{path}.ttft_p90_ms", given.get("ttft_p90_ms", {}), problems)
+
+
 CHECKS: dict[str, Check] = {
     "update": check_update,
     "placement": check_placement,
     "schedule": check_schedule,
     "autoscale": check_autoscale,
+    "slo": check_slo,
 }

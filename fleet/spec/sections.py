@@ -1,4 +1,4 @@
-"""Sections of a pool: update, placement, schedule, autoscale. Pure.
+"""Sections of a pool: update, placement, schedule, autoscale, slo. Pure.
 
 fleet/spec/section_checks.py checks them as mappings of the document; here they become frozen dataclasses.
 """
@@ -177,6 +177,11 @@ def placement_of(given: Mapping[str, Any], node: str = "") -> Placement:
     options = {name: value for name, value in given.items() if name not in ("nodes", "labels")}
     plain = build(PlacementOptions, options)
     return Placement(tuple(given.get("nodes", ())), dict(given.get("labels", {})), **vars(plain))
+
+
+def slo_of(slo: Mapping[str, Any], autoscale: Mapping[str, Any]) -> dict[str, float]:
+    """TTFT p90 by class in ms; what the autoscaler aims at is an SLO too."""
+    return {**autoscale.get("slo_ttft_p90_ms", {}), **slo.get("ttft_p90_ms", {})}
 
 
 def schedule_of(given: Mapping[str, Any]) -> Schedule:

@@ -148,8 +148,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("vllm", {"store_pool": "s"}, "store_pool", "needs kv mooncake-store"),
     ("vllm", {"role": "decode", "prefill_instances": 1}, "prefill_instances", "needs the role both"),
     ("mooncake-client", {}, "master", "must name the pool of the Mooncake master"),
-    ("trtllm", {"dwdp_size": 4}, "dwdp_size", "is for context servers: set role to prefill, or set prefill_instances"),
-    ("trtllm", {"dwdp_size": 4, "role": "prefill"}, "dwdp_size", "does not work with chunked_prefill"),
     ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
     ("external", {}, "urls", "must be http://host:port, one per instance"),
@@ -198,17 +196,10 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert made("neuron", {})[2] == {}
 
 
-def test_the_context_servers_of_trtllm_share_experts() -> None:
-    kind = KINDS["trtllm"]
-    given = {"prefill_instances": 2, "dwdp_size": 2, "chunked_prefill": False, "speculative": '{"max_draft_len": 3}'}
-    spec = build(kind.spec, given)
-    context = json.loads(kind.files(spec, launch(0))["llm_options.yaml"])
-    generation = json.loads(kind.files(spec, launch(2))["llm_options.yaml"])
-    assert context["dwdp_config"]["dwdp_size"] == 2
-    assert context["disable_overlap_scheduler"] is True
-    assert "dwdp_config" not in generation
-    assert context["speculative_config"] == {"max_draft_len": 3}
-    assert (made("trtllm", given)[2], made("trtllm", given, launch(2))[2]) == ({"role": "prefill"}, {"role": "decode"})
+def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
+    wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2] for ordinal in (0, 1)]
+    assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]
+    assert made("trtllm", {})[2] == {}
 
 
 def test_an_engine_of_somebody_else_is_only_described() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.spec.changes import changes
 from fleet.spec.fleet_spec import InvalidFleet, dump_fleet, parse_fleet
-from fleet.spec.sections import Placement, ScheduleWindow, Update, autoscale_of, placement_of, schedule_of
+from fleet.spec.sections import Placement, ScheduleWindow, Update, autoscale_of, placement_of, schedule_of, slo_of
 
 SECTIONS: dict[str, Any] = {
     "update": {"strategy": "surge", "max_surge": 2, "on_failure": "rollback"},
@@ -16,6 +16,7 @@ SECTIONS: dict[str, Any] = {
         "windows": [{"days": ["mon", "fri"], "from": "08:00", "to": "18:30", "replicas": 6}],
     },
     "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
+    "slo": {"ttft_p90_ms": {"heavy": 4000}},
 }
 
 
@@ -64,6 +65,8 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("autoscale", {"min": 5, "max": 2, "target_kv": 0.5}, "autoscale.min", "not be more than max (2)"),
         ("autoscale", {}, "autoscale", "needs a target"),
         ("autoscale", {"target_kv": 70}, "autoscale.target_kv", "allowed: 0.05 to 1"),
+        ("slo", {"ttft_p90_ms": {"cold": 3}}, "slo.ttft_p90_ms.cold", "warm, medium, heavy"),
+        ("slo", {"tpot_p90_ms": {"warm": 3}}, "slo.tpot_p90_ms", "unknown"),
         ("autoscale", {"slo_ttft_p90_ms": 3}, "autoscale.slo_ttft_p90_ms", "mapping of classes"),
         ("autoscale", {"slo_ttft_p90_ms": {"cold": 3}}, "autoscale.slo_ttft_p90_ms.cold", "warm, medium, heavy"),
         ("autoscale", {"slo_ttft_p90_ms": {"warm": 0}}, "autoscale.slo_ttft_p90_ms.warm", "allowed: 1 to"),
@@ -93,3 +96,9 @@ def test_what_a_changed_section_does_is_said() -> None:
     assert effect(placement={"nodes": ["gpu-1"]}) == "moves instances off nodes that no longer fit"
     both = effect(update={"strategy": "surge"}, engine={"seed": 4})
     assert both == "replaces 2 instances: starts up to 1 new ones, then drains old ones"
+
+
+def test_an_slo_of_its_own_goes_before_that_of_the_autoscaler() -> None:
+    own, scaled = {"ttft_p90_ms": {"warm": 300}}, {"slo_ttft_p90_ms": {"warm": 400, "heavy": 4000}}
+    assert slo_of(own, scaled) == {"warm": 300, "heavy": 4000}
+    assert slo_of({}, {}) == {}

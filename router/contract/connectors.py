@@ -9,6 +9,7 @@ NIXL = "nixl"
 MOONCAKE_P2P = "mooncake_p2p"
 MOONCAKE_STORE = "mooncake_store"
 NEURON = "neuron"
+TRTLLM = "trtllm"
 
 NONE = "none"  # the option of an engine that moves no blocks
 
@@ -19,7 +20,10 @@ class KvConnector:
     cached_as: str = "p2p"  # `source` of vLLM's counters for tokens that arrived through it
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # that a pair of instances can serve; empty: all
+    counts_fetched: bool = True  # an answer's cached tokens include those that came from the prefill
 
+
+_OPENAI = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 CONNECTORS: dict[str, KvConnector] = {
     connector.name: connector
@@ -27,7 +31,8 @@ CONNECTORS: dict[str, KvConnector] = {
         KvConnector(NIXL),
         KvConnector(MOONCAKE_STORE, cached_as="external_unspecified"),
         KvConnector(MOONCAKE_P2P, needs_bootstrap=True),
-        KvConnector(NEURON, api_paths=frozenset({"/v1/chat/completions", "/v1/completions"})),
+        KvConnector(NEURON, api_paths=_OPENAI),
+        KvConnector(TRTLLM, api_paths=_OPENAI, counts_fetched=False),
     )
 }
 CONNECTOR_CHOICES = (NONE, *CONNECTORS)

@@ -4,13 +4,14 @@ The policy decides between colocated and offload, and chooses the instance for t
 the decoder is set by the fleet: the instances' connector. A new flow is a file here and a line in `OFFLOADS`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import orjson
 
 from router.contract import connectors
-from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd
+from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd, trtllm
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
@@ -28,9 +29,14 @@ OFFLOADS: dict[str, Flow] = {
     connectors.MOONCAKE_STORE: mooncake_store.serve,
     connectors.MOONCAKE_P2P: mooncake_p2p.serve,
     connectors.NEURON: parallel_pd.serve,
+    connectors.TRTLLM: trtllm.serve,
 }
 # Connectors whose held blocks any decoder can fetch: another one does when the first is unreachable.
-AGAIN: dict[str, Again] = {connectors.NIXL: nixl.again, connectors.MOONCAKE_STORE: mooncake_store.again}
+AGAIN: dict[str, Again] = {
+    connectors.NIXL: nixl.again,
+    connectors.MOONCAKE_STORE: mooncake_store.again,
+    connectors.TRTLLM: trtllm.again,
+}
 
 
 async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
@@ -80,12 +86,46 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
     if why or prefiller is None:
         offload.local("ineligible", why)
         return None
-    flow = OFFLOADS[endpoint.connector]
     try:
-        return await flow(call, prefiller, endpoint, offload, document, decision.prefill_new_tokens)
+        return await _through(call, decision, prefiller, endpoint, offload)
     except orjson.JSONEncodeError:  # a part that does not belong to the prompt is nested too deeply
         offload.local("ineligible", TOO_DEEP)
         return None
+
+
+async def _through(
+    call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
+) -> EngineResponse:
+    """Another prefill instance takes over from one that failed, as often as the policy retries."""
+    flow, document = OFFLOADS[endpoint.connector], call.request.prompt.document
+    tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
+    left: int = call.rules["failure.retries"]
+    while True:
+        try:
+            return await flow(call, prefiller, endpoint, offload, document, tokens)
+        except PrefillFailed as error:
+            another = _another(call, endpoint, tried) if error.elsewhere and left > 0 else None
+            if another is None:
+                raise
+            offload.moved(another.id, str(error))
+        prefiller, left = another, left - 1
+        tried.add(prefiller.id)
+        known = (one.new_tokens for one in decision.candidates if one.id == prefiller.id)
+        tokens = next(known, call.prediction.prompt_tokens)
+
+
+def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint | None:
+    """With the least prefill before it."""
+    now, open_s = asyncio.get_running_loop().time(), call.rules["failure.breaker_open_s"]
+    able = [
+        one
+        for one in call.pool.endpoints.values()
+        if one.connector == decoder.connector
+        and one.role != "decode"
+        and one.id not in tried
+        and not one.refusal(now, open_s)
+    ]
+    return min(able, key=lambda one: one.view("").prefill_tokens, default=None)
 
 
 def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:

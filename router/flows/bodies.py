@@ -54,6 +54,7 @@ _UNSUITED: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "previous_response_id: one instance stores the response",
     ),
     (lambda body: "kv_transfer_params" in body, "the client sent its own kv_transfer_params"),
+    (lambda body: "disaggregated_params" in body, "the client sent its own disaggregated_params"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -11,18 +12,32 @@ from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed
 from router.request import predict
 from router.request.call import Call
-from router.request.offload import Offload, PrefillFailed, PrefillLate
+from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate
 from router.upstream import usage
 from router.upstream.connection import Connection
-from router.upstream.errors import ProtocolError, UpstreamError
+from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
 
-LARGEST = 4 * 1024 * 1024  # bytes of a prefill's answer; it may list the blocks of a long prompt
+LARGEST = 16 * 1024 * 1024  # bytes of a prefill's answer; it may list the tokens and blocks of a long prompt
 
 
-async def prefill(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int) -> dict[str, Any]:
-    """The engine's answer to `body`, a prefill of `tokens` new tokens. Raises PrefillFailed."""
-    answer = _parsed(endpoint, await fetch(call, endpoint, offload, body, tokens))
+async def prefill(
+    call: Call,
+    endpoint: Endpoint,
+    offload: Offload,
+    body: bytes,
+    tokens: int,
+    check: Callable[[dict[str, Any]], str] = lambda answer: "",
+) -> dict[str, Any]:
+    """The engine's answer to `body`, a prefill of `tokens` new tokens. Raises PrefillFailed.
+
+    `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
+    """
+    answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens, None))
     _learn(offload, answer)
+    if why := check(answer):
+        failed(call.pool, endpoint)
+        raise PrefillBroken(f"{endpoint.id}: {why}")
+    endpoint.breaker.served()
     return answer
 
 
@@ -30,6 +45,14 @@ async def fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
 ) -> bytes:
     """As `prefill`, with the raw answer; `forwarded`: header lines instead of the client's."""
+    raw = await _fetch(call, endpoint, offload, body, tokens, forwarded)
+    endpoint.breaker.served()
+    return raw
+
+
+async def _fetch(
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None
+) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
     endpoint.breaker.begin()
     lease = endpoint.lease(tokens)
@@ -44,7 +67,8 @@ async def fetch(
         raise PrefillLate(f"{endpoint.id} did not compute the prompt within {limit_s:g} s") from None
     except UpstreamError as error:
         attribute(call.pool, endpoint, error)
-        raise PrefillFailed(f"{endpoint.id}: {error}") from None
+        kind = PrefillFailed if isinstance(error, FirstByteTimeout | RouterExhausted) else PrefillBroken
+        raise kind(f"{endpoint.id}: {error}") from None
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
         offload.alone = offload.alone and endpoint.requests == 1  # and none came while it ran
@@ -63,9 +87,9 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, f
     if connection.status != 200:
         if connection.status >= 500 and connection.status != 503:
             failed(call.pool, endpoint)
-        raise PrefillFailed(f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
+        kind = PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed
+        raise kind(f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
     endpoint.breaker.answered()
-    endpoint.breaker.served()
     return raw
 
 

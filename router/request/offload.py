@@ -4,11 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from router.contract.connectors import CONNECTORS
+
 
 class PrefillFailed(Exception):
     """The prefill on another instance failed; the message says why."""
 
     timed_out = False
+    elsewhere = False  # another instance may compute the prompt
+
+
+class PrefillBroken(PrefillFailed):
+    elsewhere = True
 
 
 class PrefillLate(PrefillFailed):
@@ -20,7 +27,7 @@ class Offload:
     connector: str
     prefill: str  # instance that computes the prompt
     outcome: str = ""  # ok, fallback, ineligible or failed; empty while it runs
-    reason: str = ""  # why the decoder computes the prompt as well
+    reason: str = ""  # why another instance computes the prompt, or the decoder as well
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
     sent: float | None = None  # s, same clock: decode request sent, the transfer can begin
@@ -41,7 +48,19 @@ class Offload:
             return None
         return (self.arrived - self.sent) * 1000
 
+    @property
+    def reports_cached(self) -> bool:
+        """The cached tokens of the answer are those of the instance that decodes."""
+        return self.outcome != "ok" or CONNECTORS[self.connector].counts_fetched
+
+    def moved(self, prefill: str, why: str) -> None:
+        """Another instance computes the prompt."""
+        self.prefill, self.reason = prefill, self._with(why)
+
     def local(self, outcome: str, reason: str) -> None:
         """The decoder computes the prompt as well."""
-        self.outcome, self.reason, self.kept = outcome, reason, None
+        self.outcome, self.reason, self.kept = outcome, self._with(reason), None
         self.sent = self.transfer_bytes = None
+
+    def _with(self, reason: str) -> str:
+        return f"{self.reason}; {reason}" if self.reason else reason

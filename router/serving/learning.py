@@ -10,8 +10,7 @@ from router.request.call import Call
 
 def learn(call: Call, endpoint: Endpoint) -> None:
     """From the answer's `usage`."""
-    pool, request, usage = call.pool, call.request, call.outcome.usage
-    read = request.prompt
+    pool, read, usage = call.pool, call.request.prompt, call.outcome.usage
     if usage is None:
         return
     if usage.cached_tokens is not None:
@@ -24,7 +23,14 @@ def learn(call: Call, endpoint: Endpoint) -> None:
         pool.tokens.learn(len(read.rendered), usage.prompt_tokens)
     if call.session is not None:
         pool.affinity.answered(call.session, usage.prompt_tokens + (usage.output_tokens or 0))
-    if usage.cached_tokens is not None and usage.prompt_tokens and pool.endpoints.get(endpoint.id) is endpoint:
-        chunks = int(usage.cached_tokens * len(read.rendered) / usage.prompt_tokens / CHUNK_BYTES)
-        predict.learn(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
-        pool.index.correct(endpoint.id, request.chunks, min(chunks, len(request.chunks)))
+    if usage.cached_tokens is not None and pool.endpoints.get(endpoint.id) is endpoint:
+        _learn_cached(call, endpoint, usage.cached_tokens, usage.prompt_tokens)
+
+
+def _learn_cached(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
+    offload, request = call.outcome.offload, call.request
+    if not prompt_tokens or (offload is not None and not offload.reports_cached):
+        return
+    chunks = int(cached_tokens * len(request.prompt.rendered) / prompt_tokens / CHUNK_BYTES)
+    predict.learn(call, endpoint, cached_tokens, prompt_tokens)
+    call.pool.index.correct(endpoint.id, request.chunks, min(chunks, len(request.chunks)))

@@ -101,6 +101,8 @@ class ExpectationOut(Schema):
     metric: str
     relative_to: str = Field(description="Baseline of the ratio; empty for limits on the value")
     limits: str = Field(description="In words")
+    min_ratio: float | None
+    max_ratio: float | None
     value: float | None = Field(description="Null when unknown, or when the quantile falls on unanswered requests")
     baseline_value: float | None
     ratio: float | None
@@ -215,16 +217,20 @@ def get_experiment(request: HttpRequest, number: Number) -> Any:
     "/{number}/results",
     response={200: ResultsOut, **errors(404, 422)},
     operation_id="get_results",
-    summary="Results per arm and class, differences, ECDFs; ?format=csv for a row per request",
+    summary="Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request",
     by_alias=True,
     auth=needs("experiments:read"),
 )
-def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
+def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv", "parquet"] = "json") -> Any:
     experiment = _experiment(number)
     if format == "json":
         return results_of(experiment)
-    answer = StreamingHttpResponse(exports.csv_of(experiment), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.csv"'
+    answer: HttpResponse | StreamingHttpResponse
+    if format == "csv":
+        answer = StreamingHttpResponse(exports.csv_of(experiment), content_type="text/csv; charset=utf-8")
+    else:
+        answer = HttpResponse(exports.parquet_of(experiment), content_type="application/vnd.apache.parquet")
+    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.{format}"'
     return answer
 
 
@@ -232,18 +238,36 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
     "/{number}/report.md",
     response={200: None, **errors(404, 422)},
     operation_id="get_report",
-    summary="The comparison as Markdown",
+    summary="The comparison as Markdown, with its pictures in it",
     auth=needs("experiments:read"),
 )
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     experiment = _experiment(number)
+    text = exports.report_of(experiment, _baseline(experiment, baseline))
+    return HttpResponse(text, content_type="text/markdown; charset=utf-8")
+
+
+@router.get(
+    "/{number}/report.zip",
+    response={200: None, **errors(404, 422)},
+    operation_id="get_report_files",
+    summary="The comparison as report.md with its pictures as SVG files beside it",
+    auth=needs("experiments:read"),
+)
+def get_report_files(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
+    experiment = _experiment(number)
+    packed = exports.report_files_of(experiment, _baseline(experiment, baseline))
+    answer = HttpResponse(packed, content_type="application/zip")
+    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.zip"'
+    return answer
+
+
+def _baseline(experiment: Experiment, baseline: str) -> str:
     names = [arm.name for arm in experiment.settled_arms]
     if baseline and baseline not in names:
         fault = Problem("baseline", baseline, "no arm has this name", ", ".join(names))
         raise ApiProblem(422, errors=[fault])
-    return HttpResponse(
-        exports.report_of(experiment, baseline or names[0]), content_type="text/markdown; charset=utf-8"
-    )
+    return baseline or names[0]
 
 
 @router.get(

@@ -51,6 +51,7 @@ DOCUMENT_BODY = {
 
 _POOL_FIELDS = (
     "name", "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale",
+    "slo",
     "halted", "ephemeral_owner",
 )  # fmt: skip
 

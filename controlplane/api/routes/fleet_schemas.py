@@ -81,6 +81,7 @@ class PoolOut(Schema):
     placement: dict[str, Any]
     schedule: dict[str, Any]
     autoscale: dict[str, Any]
+    slo: dict[str, Any] = Field(description="ttft_p90_ms by class; drawn on Live and the wall")
     replicas_now: int = Field(description="Desired number now: as declared, scheduled or set by the autoscaler")
     because: str = Field(description="Reason, when the number is not the declared one")
     changing: bool = Field(description="A rollout is under way or halted")

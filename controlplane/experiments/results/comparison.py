@@ -60,6 +60,7 @@ def _row(
         "class": request_class,
         "metric": metric,
         "difference": _known(difference.difference, 6),
+        "reference": _known(reference, 6),
         "relative": None if relative is None else _known(relative, 4),
         "low": _known(difference.low, 6),
         "high": _known(difference.high, 6),

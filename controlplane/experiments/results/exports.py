@@ -1,11 +1,14 @@
-"""An experiment as a file: Markdown, JUnit, CSV."""
+"""An experiment as a file: Markdown, JUnit, CSV, Parquet."""
 
+import io
+import zipfile
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import records, report
+from controlplane.experiments.results import forest, parquet, records, report
 from controlplane.experiments.results.assemble import results_of
 
 
@@ -25,7 +28,53 @@ def about(experiment: Experiment) -> dict[str, Any]:
 
 
 def report_of(experiment: Experiment, baseline: str) -> str:
-    return report.markdown(results_of(experiment), about(experiment), baseline)
+    """With its pictures in it."""
+    results = results_of(experiment)
+    links = [
+        f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
+        for _, title, svg in _pictures(results, baseline)
+    ]
+    return report.markdown(results, about(experiment), baseline, links)
+
+
+def report_files_of(experiment: Experiment, baseline: str) -> bytes:
+    """A ZIP file: sites that show Markdown, such as GitHub, show pictures only from files."""
+    results = results_of(experiment)
+    pictures = _pictures(results, baseline)
+    links = [f"![{title}]({name})" for name, title, _ in pictures]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("report.md", report.markdown(results, about(experiment), baseline, links))
+        for name, _, svg in pictures:
+            files.writestr(name, svg)
+    return packed.getvalue()
+
+
+def _pictures(results: dict[str, Any], baseline: str) -> list[tuple[str, str, str]]:
+    """(name of the file, title, SVG) of each class with differences."""
+    found = []
+    for request_class in results["classes"]:
+        title = f"Difference from {baseline}, class {request_class}"
+        svg = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=True)
+        if svg:
+            found.append((f"forest-{request_class}.svg", title.translate(UNLINKED), svg))
+    return found
+
+
+UNLINKED = str.maketrans("[]\n", "() ")  # in the text of a link
+
+
+def parquet_of(experiment: Experiment) -> bytes:
+    """A row for each request, with the columns of the CSV."""
+    rows = [(run, record) for run in experiment.runs.all() for record in records.read(run.records_path)]
+    columns: dict[str, tuple[type, list[Any]]] = {
+        "arm": (str, [run.arm for run, _ in rows]),
+        "seed": (int, [run.seed for run, _ in rows]),
+        "mode": (str, [experiment.mode] * len(rows)),
+    }
+    for name, kind in records.TYPES.items():
+        columns[name] = (kind, [getattr(record, name) for _, record in rows])
+    return parquet.table(columns)
 
 
 def junit_of(experiment: Experiment) -> str:

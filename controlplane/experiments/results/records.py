@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import orjson
 
@@ -33,6 +33,10 @@ class Record:
 
 
 COLUMNS = tuple(field.name for field in fields(Record))
+TYPES: dict[str, type] = {
+    name: next(kind for kind in (int, float, str) if kind in (hint, *get_args(hint)))
+    for name, hint in get_type_hints(Record).items()
+}
 
 
 class Appender:

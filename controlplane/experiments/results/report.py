@@ -42,8 +42,8 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
-def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str) -> str:
-    """The comparison as one document. `about`: the lines at its top, title → text."""
+def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str, pictures: Sequence[str] = ()) -> str:
+    """The comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(str(text))}" for title, text in about.items() if text not in ("", None)]
     lines += [f"- Times: {results['time']}", ""]
@@ -52,6 +52,7 @@ def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str
         lines += ["**Partial results**: not every run ended.", ""]
     # First, because the reader needs them to judge the rest.
     lines += _bullets("Warnings", results["warnings"])
+    lines += [line for picture in pictures for line in (picture, "")]
     for request_class in results["classes"]:
         lines += _class_table(results, request_class)
     lines += _differences(results, baseline)

@@ -110,6 +110,8 @@ def _row(
         "metric": claim.metric,
         "relative_to": claim.relative_to,
         "limits": _limits(claim),
+        "min_ratio": _known(claim.low) if claim.relative_to else None,
+        "max_ratio": _known(claim.high) if claim.relative_to else None,
         "value": _known(value),
         "baseline_value": _known(_value(claim.relative_to, claim, arms, estimator)) if claim.relative_to else None,
         "ratio": _known(found) if claim.relative_to else None,

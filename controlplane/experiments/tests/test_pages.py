@@ -51,10 +51,12 @@ def test_the_page_shows_the_figures_of_the_api(otto_client, ci, ended, request_c
 def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):
     experiment = ended()
     page = otto_client.get(f"/experiments/{experiment.pk}/?baseline=round_robin").content.decode()
-    assert "▼ better" in page
+    assert "● better" in page
     assert "−20" in page
     other = otto_client.get(f"/experiments/{experiment.pk}/?baseline=adaptive_v1").content.decode()
-    assert "▲ worse" in other
+    assert "■ worse" in other
+    assert "adaptive_v1 is better than round_robin on TTFT p50" in page
+    assert '<svg xmlns="http://www.w3.org/2000/svg" class="forest"' in page
 
 
 def test_warnings_stand_beside_the_comparison_that_they_are_about(otto_client, ended):

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import zipfile
 from xml.etree import ElementTree
 
 import pytest
 
 from controlplane.experiments.models import Run
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.records import COLUMNS
 from controlplane.experiments.tests.conftest import record, write_records
 
 pytestmark = pytest.mark.django_db
@@ -53,6 +55,23 @@ def test_the_csv_has_a_row_for_each_request(ci, ended):
     assert len(rows) == 80
     assert rows[0]["arm"] == "round_robin"
     assert float(rows[0]["ttft_ms"]) == 200.0
+
+
+def test_the_parquet_file_has_the_columns_of_the_csv(ci, ended):
+    answer = ci.get(f"/experiments/{ended().pk}/results?format=parquet")
+    assert answer.headers["Content-Disposition"].endswith('.parquet"')
+    assert answer.content[:4] == answer.content[-4:] == b"PAR1"
+    assert all(name.encode() in answer.content for name in ("arm", "seed", "mode", *COLUMNS))
+
+
+def test_the_report_carries_its_pictures_or_has_them_beside_it(ci, ended):
+    number = ended().pk
+    text = ci.get(f"/experiments/{number}/report.md").content.decode()
+    assert "![Difference from round_robin, class all](data:image/svg+xml;base64," in text
+    files = zipfile.ZipFile(io.BytesIO(ci.get(f"/experiments/{number}/report.zip?baseline=adaptive_v1").content))
+    assert "![Difference from adaptive_v1, class warm](forest-warm.svg)" in files.read("report.md").decode()
+    assert ElementTree.fromstring(files.read("forest-all.svg")).tag.endswith("svg")
+    assert ci.get(f"/experiments/{number}/report.zip?baseline=nobody").status_code == 422
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_defused(ci, ended):

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.audit.models import AuditEntry
 from fleet import services
-from fleet.models import Pool, State
+from fleet.models import Instance, Pool, State
 from fleet.tests.world import World, document
 
 HTMX = {"HX-Request": "true"}
@@ -61,6 +61,18 @@ def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, flee
     assert "== weir: epoch 1 at" in said
 
 
+def test_an_instance_page_tells_what_its_kind_knows_about_it(viewer: Client) -> None:
+    engine = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
+    pool = Pool.objects.create(name="r1", model="deepseek-ai/DeepSeek-R1", kind="trtllm", engine=engine, replicas=6)
+    for ordinal in (1, 4):
+        Instance.objects.create(name=f"r1-{ordinal}", pool=pool, ordinal=ordinal)
+    said = text_of(viewer.get("/fleet/instances/r1-1/"))
+    assert "DWDP rank 1 of 4 in group 0 Experts held 64–127 of 256 in a layer Experts copied 0–63 from rank 0," in said
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-4/"))
+    Instance.objects.filter(name="r1-1").update(config={"kind": "gone", "engine": {}})
+    assert "DWDP" not in text_of(viewer.get("/fleet/instances/r1-1/"))
+
+
 def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
     answer = operator.post("/fleet/instances/p-0/restart", {"reason": "it leaks"}, follow=True)
     assert "p-0: restart requested." in text_of(answer)
@@ -107,7 +119,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(operator: Client, flee
     assert "drains and stops 1 instance" in said
     assert Pool.objects.get().replicas == 2
     form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
-    assert "Applied: 1 pools changed." in text_of(operator.post("/fleet/apply", form, follow=True))
+    assert "Applied: 1 pool changed." in text_of(operator.post("/fleet/apply", form, follow=True))
     assert Pool.objects.get().replicas == 1
     assert AuditEntry.objects.get(action="fleet.applied").reason == "quiet week"
 

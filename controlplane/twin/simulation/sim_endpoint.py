@@ -29,7 +29,13 @@ class SimEndpoint:
         self.name = name
         self.position = position
         self.model = model
-        self.engine = Engine(scaled.law, scaled.kv_blocks, scaled.limits, api_s=scaled.api_s)
+        self.engine = Engine(
+            scaled.law,
+            scaled.kv_blocks,
+            scaled.limits,
+            api_s=scaled.api_s,
+            api_s_per_token=scaled.api_s_per_token,
+        )
         self.due_s: float | None = None  # next event of the engine
         # In flight, as the router counts
         self.requests = 0

@@ -34,13 +34,14 @@ class TierDevice:
     staging_share: float = 0.0  # of a load, staged in GPU memory outside the pool
     metadata: Metadata = "none"
     endurance: bool = False  # writes wear it out
+    medium: str = "DISK"  # in KV events
 
 
 _OBJECT_BYTES = 131_072  # one object of figures 9 and 11: Llama-3-8B, blocks of 64 tokens
 _PEAK = 29e9  # reads of two D7-PS1010
 _AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
 
-DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=19.4e9, write_bytes_per_s=18.4e9)
+DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=19.4e9, write_bytes_per_s=18.4e9, medium="CPU")
 SSD = TierDevice(
     name="ssd",
     mode="block",

@@ -1,8 +1,8 @@
-"""How simulated engines transfer KV blocks: vLLM's and Neuron's protocols, with realistic durations.
+"""How simulated engines transfer KV blocks: the protocols of vLLM, Neuron and TensorRT-LLM, with realistic durations.
 
 connector   what every connector can do
 choose      the connector that a command line names
-peers       engine to engine: blocks are held until another engine pulls them (nixl, mooncake_p2p, neuron)
+peers       engine to engine: blocks are held until another engine pulls them (nixl, mooncake_p2p, neuron, trtllm)
 dialects    the request and response parameters of each peer connector
 pooled      a store that all engines share (mooncake_store)
 """

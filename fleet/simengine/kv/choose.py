@@ -5,10 +5,18 @@ from collections.abc import Callable
 from fleet.engine.engine_model import TransferModel
 from fleet.simengine.arguments import Arguments
 from fleet.simengine.kv.connector import Connector
-from fleet.simengine.kv.dialects import neuron_request, nixl_request, nixl_response, no_response, p2p_request
+from fleet.simengine.kv.dialects import (
+    neuron_request,
+    nixl_request,
+    nixl_response,
+    no_response,
+    p2p_request,
+    trtllm_request,
+    trtllm_response,
+)
 from fleet.simengine.kv.peers import Host, PeerConnector
 from fleet.simengine.kv.pooled import Pooled
-from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, TRTLLM
 
 
 def _neuron(arguments: Arguments, host: Host) -> Connector:
@@ -19,6 +27,7 @@ CONNECTORS: dict[str, Callable[[Arguments, Host], Connector]] = {
     NIXL: lambda arguments, host: PeerConnector(host, nixl_request, nixl_response),
     MOONCAKE_P2P: lambda arguments, host: PeerConnector(host, p2p_request, no_response),
     NEURON: _neuron,
+    TRTLLM: lambda arguments, host: PeerConnector(host, trtllm_request, trtllm_response),
     MOONCAKE_STORE: lambda arguments, host: Pooled(host, arguments.kv_store or ""),
 }
 

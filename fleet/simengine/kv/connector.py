@@ -28,6 +28,7 @@ class TransferSource:
 class TransferRequest:
     hold_as: str | None = None  # hold the blocks under this name when the request is finished
     source: TransferSource | None = None  # pull the KV from here instead of computing the prompt
+    first_token: bool = False  # the request ends after its first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Connector(Protocol):
     writes: Mapping[str, Callable[[dict[str, Any]], Answer]]  # POST
 
     def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
-        """What a request's `kv_transfer_params` and id ask for."""
+        """What a request's transfer parameters and id ask for. Raises ApiError."""
 
     async def lookup(self, source: TransferSource) -> None:
         """Wait until the source has computed the prompt. Raises TransferFailed."""
@@ -51,7 +52,7 @@ class Connector(Protocol):
         """Wait for the KV beyond `request.computed` tokens. Raises TransferFailed."""
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
-        """A prompt was computed, or finished if it is to be held. Returns the response's `kv_transfer_params`."""
+        """A prompt was computed, or finished if it is to be held. Returns the response's transfer parameters."""
 
     def decline(self, source: TransferSource) -> None:
         """The blocks will not be pulled: the request ended, or the local cache covered it."""

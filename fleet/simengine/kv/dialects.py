@@ -3,13 +3,21 @@
 nixl          vLLM's NixlConnector: the prefill's response says where its blocks are, and the decode request repeats it
 mooncake_p2p  vLLM's MooncakeConnector: both requests carry the same `transfer_id` and run concurrently
 neuron        both requests are sent at once; the request id names the other engine
+trtllm        TensorRT-LLM's context and generation servers: the first one's answer goes with the second request
 """
 
+import base64
+import binascii
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from fleet.engine.request import EngineRequest
+from fleet.simengine import tokens
+from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
 
@@ -69,6 +77,49 @@ def neuron_request(role: str, peer: str | None) -> Callable[[Mapping[str, Any], 
         return TransferRequest(source=TransferSource(url, key, None, waits=False, asks=True))
 
     return parse
+
+
+def trtllm_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
+    kind = params.get("request_type")
+    if kind == "context_only":
+        return TransferRequest(hold_as=str(_trtllm_id(params, request_id)), first_token=True)
+    if kind == "generation_only":
+        return TransferRequest(source=_trtllm_source(params))
+    if kind in (None, "context_and_generation"):
+        return TransferRequest()
+    message = f"Unknown request type: {kind}. Must be context_only, generation_only or context_and_generation"
+    raise ApiError(400, message, param="disaggregated_params.request_type")
+
+
+def _trtllm_id(params: Mapping[str, Any], request_id: str) -> int:
+    given = params.get("disagg_request_id")
+    return given if isinstance(given, int) else zlib.crc32(request_id.encode())
+
+
+def _trtllm_source(params: Mapping[str, Any]) -> TransferSource:
+    try:
+        state = orjson.loads(base64.b64decode(params["encoded_opaque_state"], validate=True))
+        return TransferSource(state["url"], str(params["ctx_request_id"]), state["engine_id"], waits=False)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        message = "disaggregated_params: ctx_request_id and encoded_opaque_state of a context answer are required."
+        raise ApiError(400, message, param="disaggregated_params") from None
+
+
+def trtllm_response(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
+    job = request.owner.job
+    state = {"url": f"http://{peers.host.host}:{peers.host.port}", "engine_id": peers.engine_id}
+    return {
+        "request_type": "context_only",
+        "first_gen_tokens": tokens.to_ids(request.owner.answer.text.encode()),
+        "ctx_request_id": _trtllm_id(job.params.kv, job.id),
+        "encoded_opaque_state": base64.b64encode(orjson.dumps(state)).decode(),
+        "draft_tokens": None,
+        "disagg_request_id": job.params.kv.get("disagg_request_id"),
+        "ctx_dp_rank": 0,
+        "ctx_info_endpoint": None,
+        "schedule_style": None,
+        "ctx_usage": None,
+    }
 
 
 def no_response(peers: PeerConnector, request: EngineRequest) -> None:

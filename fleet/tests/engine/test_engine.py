@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fleet.engine.decode_run import run_s, steps_within
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
-from fleet.engine.law import API_S, chunk_pairs
+from fleet.engine.law import chunk_pairs
 from fleet.engine.request import EngineRequest
-from fleet.tests.engine.builders import LAW, engine, request
+from fleet.tests.engine.builders import LAW, api_s, engine, request
 
 
 def run(an_engine: Engine) -> list[StepResult]:
@@ -31,11 +31,11 @@ def test_an_idle_engine_has_nothing_to_do() -> None:
 def test_a_request_gets_its_tokens_and_its_times_follow_the_law() -> None:
     alone, ask = engine(), request("a", 1000, 3)
     alone.add_request(ask, 5.0)
-    assert alone.next_event_s() == 5.0 + API_S
+    assert alone.next_event_s() == 5.0 + api_s(ask.prompt_tokens)
     prefill, second, third = run(alone)
     assert prefill.duration_s == pytest.approx(LAW.step_s(1000, chunk_pairs(1000, 0), 0, 0))
     assert second.duration_s == pytest.approx(LAW.step_s(1, 0, 1001, 1))
-    assert ask.first_token_s == pytest.approx(5.0 + API_S + prefill.duration_s)
+    assert ask.first_token_s == pytest.approx(5.0 + api_s(ask.prompt_tokens) + prefill.duration_s)
     assert (prefill.first, prefill.tokens, third.finished) == ([ask], {"a": 1}, [ask])
     assert (ask.generated, ask.finished_s) == (3, third.end_s)
     assert alone.stats().kv_usage == 0
@@ -50,10 +50,10 @@ def test_a_long_prompt_is_cut_into_chunks_of_the_token_budget() -> None:
 
 
 def test_decodes_go_first_and_the_prompt_takes_what_is_left_of_the_budget() -> None:
-    mixed, talker, reader = engine(batched=512), request("talker", 100, 50), request("reader", 1000, 1)
+    mixed, talker, reader = engine(batched=512, ahead=False), request("talker", 100, 50), request("reader", 1000, 1)
     mixed.add_request(talker, 0.0)
     mixed.step()
-    mixed.add_request(reader, mixed.clock_s - API_S)
+    mixed.add_request(reader, mixed.clock_s - api_s(reader.prompt_tokens))
     result = mixed.step()
     assert result is not None
     assert (result.scheduled, result.tokens) == (512, {"talker": 1})
@@ -61,11 +61,11 @@ def test_decodes_go_first_and_the_prompt_takes_what_is_left_of_the_budget() -> N
 
 
 def test_a_prompt_beside_decodes_makes_their_tokens_wait() -> None:
-    mixed, talker = engine(), request("talker", 100, 50)
+    mixed, talker, reader = engine(ahead=False), request("talker", 100, 50), request("reader", 8000, 1)
     mixed.add_request(talker, 0.0)
     mixed.step()
     alone = mixed.step()
-    mixed.add_request(request("reader", 8000, 1), mixed.clock_s - API_S)
+    mixed.add_request(reader, mixed.clock_s - api_s(reader.prompt_tokens))
     beside = mixed.step()
     assert alone is not None
     assert beside is not None
@@ -171,21 +171,33 @@ def test_an_aborted_request_leaves_no_block_behind(steps: int) -> None:
 def test_an_abort_in_the_middle_of_a_step_gets_no_token() -> None:
     leaving, ask = engine(), request("a", 600, 50)
     leaving.add_request(ask, 0.0)
-    leaving.advance(API_S + 0.001)
+    leaving.advance(api_s(ask.prompt_tokens) + 0.001)
     leaving.abort("a")
     assert [result.emitted for result in run(leaving)] == [[]]
     assert ask.generated == 0
 
 
-def test_who_arrives_during_a_step_joins_the_next() -> None:
-    busy, late = engine(), request("late", 100, 1)
+@pytest.mark.parametrize(("ahead", "after"), [(False, 0), (True, 1)])
+def test_a_request_that_arrives_during_a_step_joins_the_first_one_planned_after_it(ahead: bool, after: int) -> None:
+    """The next step; or, where that one is planned already while this one runs, the one after it."""
+    busy, late = engine(ahead=ahead), request("late", 100, 1)
     busy.add_request(request("a", 8000, 5), 0.0)
     busy.advance(0.02)
     busy.add_request(late, 0.02)
-    results = busy.advance(10.0)
-    assert results[0].tokens == {"a": 1}
-    assert results[1].tokens == {"a": 1, "late": 1}
-    assert late.scheduled_s == results[0].end_s
+    results = [result for result in busy.advance(10.0) for _ in range(result.steps)]
+    joined = [number for number, result in enumerate(results) if "late" in result.tokens]
+    assert joined == [1 + after]
+    assert late.scheduled_s == pytest.approx(results[after].end_s)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_idle_engine_begins_at_once(ahead: bool) -> None:
+    idle, first, second = engine(ahead=ahead), request("first", 8000, 1), request("second", 100, 1)
+    idle.add_request(first, 0.0)
+    idle.advance(0.02)
+    idle.add_request(second, 0.02)  # nothing runs after the first one's only step
+    idle.advance(10.0)
+    assert second.scheduled_s == first.finished_s
 
 
 asks = st.lists(
@@ -237,8 +249,20 @@ def test_aborts_at_any_time_leave_the_pool_whole(
     assert crowded.pool.free == crowded.pool.total
 
 
-def outcome(plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float) -> list[tuple[float, ...]]:
-    one, requests, now = engine(blocks), arrivals(plan), 0.0
+class SingleSteps(Engine):
+    """Without closed forms: every step is planned and completed."""
+
+    def _find_decode_run(self) -> None:
+        return None
+
+
+def outcome(
+    plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float, ahead: bool = True
+) -> list[tuple[float, ...]]:
+    """`tick_s` 0: by single steps."""
+    one, requests, now = engine(blocks, ahead=ahead), arrivals(plan), 0.0
+    if not tick_s:
+        one, tick_s = SingleSteps(LAW, blocks, one.limits), 0.05
     for at, ask in requests:
         while now + tick_s < at:
             now += tick_s
@@ -251,17 +275,17 @@ def outcome(plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float)
 
 
 @settings(max_examples=80, deadline=None)
-@given(asks, st.integers(20, 200), st.sampled_from([0.05, 10.0]))
+@given(asks, st.integers(20, 200), st.sampled_from([0.05, 10.0]), st.booleans())
 def test_runs_in_closed_form_equal_single_steps(
-    plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float
+    plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float, ahead: bool
 ) -> None:
-    """Same tokens, hits and preemptions, and the same times but for rounding; no two steps end within 4 ms."""
-    for jumped, stepped in zip(outcome(plan, blocks, tick_s), outcome(plan, blocks, 0.004), strict=True):
+    """Same tokens, hits and preemptions, and the same times but for rounding."""
+    for jumped, stepped in zip(outcome(plan, blocks, tick_s, ahead), outcome(plan, blocks, 0, ahead), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)
 
 
-def by_turns(plan: list[tuple[int, int, str, float]], blocks: int) -> list[tuple[float, ...]]:
-    one, requests = engine(blocks), arrivals(plan)
+def by_turns(plan: list[tuple[int, int, str, float]], blocks: int, ahead: bool) -> list[tuple[float, ...]]:
+    one, requests = engine(blocks, ahead=ahead), arrivals(plan)
     waiting = deque(requests)
     while waiting or one.next_turn_s() is not None:
         due_s = one.next_turn_s()
@@ -274,9 +298,11 @@ def by_turns(plan: list[tuple[int, int, str, float]], blocks: int) -> list[tuple
 
 
 @settings(max_examples=80, deadline=None)
-@given(asks, st.integers(20, 200))
-def test_who_calls_it_only_when_it_is_due_hears_the_same(plan: list[tuple[int, int, str, float]], blocks: int) -> None:
-    for called, stepped in zip(by_turns(plan, blocks), outcome(plan, blocks, 0.004), strict=True):
+@given(asks, st.integers(20, 200), st.booleans())
+def test_an_engine_that_is_called_only_when_due_gives_the_same(
+    plan: list[tuple[int, int, str, float]], blocks: int, ahead: bool
+) -> None:
+    for called, stepped in zip(by_turns(plan, blocks, ahead), outcome(plan, blocks, 0, ahead), strict=True):
         assert called == pytest.approx(stepped, rel=1e-9)
 
 
@@ -305,7 +331,7 @@ def test_the_usage_at_a_moment_is_that_after_the_steps_until_then(
 def test_who_ends_a_run_gives_blocks_back_after_the_others_have_taken_theirs() -> None:
     """Else what is evicted for a block differs from single steps, and so do later hits."""
     plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
-    for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0.004), strict=True):
+    for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)
 
 

@@ -16,7 +16,7 @@ from fleet.tests.engine.builders import LAW, request
 
 
 def neuron(role: str, batch: int, blocks: int = 4000) -> Engine:
-    return Engine(LAW, blocks, Limits(16, batch, 8192, role), api_s=0.0)
+    return Engine(LAW, blocks, Limits(16, batch, 8192, role, async_scheduling=False), api_s=0.0)
 
 
 @dataclass

@@ -2,9 +2,10 @@
 
 import pytest
 
-from fleet.engine.law import API_S, chunk_pairs, law_of
+from fleet.engine.law import chunk_pairs, law_of
 from fleet.engine.profiles import profile
 from fleet.simengine.metrics import histogram_lines
+from fleet.tests.engine.builders import api_s
 from fleet.tests.simengine.conftest import FAST, Sim, StartSim
 from router.contract.histogram import Histogram
 
@@ -80,10 +81,10 @@ def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim)
     metrics = sim.metrics()
     prefill = law.step_s(4000, chunk_pairs(4000, 0), 0, 0)
     decode = sum(law.step_s(1, 0, 4001 + i, 1) for i in range(100))
-    assert metrics["vllm:time_to_first_token_seconds_sum"] == pytest.approx(API_S + prefill, rel=1e-6)
+    assert metrics["vllm:time_to_first_token_seconds_sum"] == pytest.approx(api_s(4000) + prefill, rel=1e-6)
     assert metrics["vllm:inter_token_latency_seconds_sum"] == pytest.approx(decode, rel=1e-6)
     assert metrics["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(decode / 100, rel=1e-6)
-    assert metrics["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(API_S + prefill + decode, rel=1e-6)
+    assert metrics["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(api_s(4000) + prefill + decode, rel=1e-6)
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:

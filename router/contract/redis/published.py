@@ -100,4 +100,5 @@ class FleetValue(RedisValue, tag=1, frozen=True, kw_only=True):
     policy: str = ""  # as declared
     at: UnixTime
     halted: str = ""  # why a change of its configuration stopped
+    slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     instances: tuple[PublishedInstance, ...]

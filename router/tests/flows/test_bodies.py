@@ -28,6 +28,7 @@ def prefill(body: dict[str, Any], api_path: str = CHAT) -> dict[str, Any]:
         ({"tool_choice": {"type": "function"}}, "tool_choice forces a call, which does not fit into one token"),
         ({"previous_response_id": "r"}, "previous_response_id: one instance stores the response"),
         ({"kv_transfer_params": None}, "the client sent its own kv_transfer_params"),
+        ({"disaggregated_params": {}}, "the client sent its own disaggregated_params"),
         ({"n": 1, "prompt": [1, 2], "tool_choice": "auto", "logprobs": True, "tools": [{}]}, ""),
         ({"n": None, "tool_choice": {"type": "auto"}, "stream": True}, ""),
     ],

@@ -117,4 +117,4 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, path: str) 
 def test_everything_but_the_chart_is_there_without_javascript(open_page: Any) -> None:
     page = open_page("vera", java_script_enabled=False).goto("/experiments/1/?class=warm&baseline=round_robin")
     expect(page.locator("[data-metric=ttft_p50_ms]")).to_have_count(3)
-    expect(page.get_by_text("▼ better").first).to_be_visible()
+    expect(page.get_by_text("● better").first).to_be_visible()

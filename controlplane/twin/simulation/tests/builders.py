@@ -8,7 +8,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.engine.engine_model import EngineModel
-from fleet.engine.law import law_of
+from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 from fleet.engine.scheduler import Limits
 from router.policy.schema import document
@@ -17,6 +17,11 @@ from router.policy.types import Policy
 LAW = law_of(profile())
 BLOCK = 64  # tokens, of the traces here
 MODEL = EngineModel(LAW, kv_blocks=25_000, limits=Limits())
+
+
+def api_s(prompt_tokens: int) -> float:
+    """Before the engine sees a prompt."""
+    return API_S + API_S_PER_TOKEN * prompt_tokens
 
 
 def fleet(size: int = 2, model: EngineModel = MODEL, **changed: Any) -> TwinFleet:

@@ -5,17 +5,16 @@ from itertools import pairwise
 import pytest
 
 from controlplane.twin.simulation.simulate import OFFLOADS
-from controlplane.twin.simulation.tests.builders import LAW, asks, fleet, play, policy
+from controlplane.twin.simulation.tests.builders import LAW, api_s, asks, fleet, play, policy
 from fleet.engine.decode_run import run_s
 from fleet.engine.engine_model import TransferModel
-from fleet.engine.law import API_S
 from fleet.engine.scheduler import Limits
 
 
 def test_a_request_alone_waits_for_the_api_and_its_prefill() -> None:
     (one,) = play([asks(0, 2.0, tokens=1_000, output=1)]).requests
     assert one.sent_s == 2.0
-    assert one.ttft_s == pytest.approx(API_S + LAW.prefill_s(1_000))
+    assert one.ttft_s == pytest.approx(api_s(1_000) + LAW.prefill_s(1_000))
     assert one.e2e_s == one.ttft_s
     assert one.tpot_s is None
 
@@ -31,15 +30,15 @@ def test_its_answer_takes_one_decode_step_per_token() -> None:
 
 def test_a_long_prompt_is_computed_in_chunks() -> None:
     (one,) = play([asks(0, tokens=20_000, output=1)]).requests
-    assert one.ttft_s == pytest.approx(API_S + LAW.prefill_s(20_000, chunk=8_192))
+    assert one.ttft_s == pytest.approx(api_s(20_000) + LAW.prefill_s(20_000, chunk=8_192))
 
 
 def test_the_second_of_two_waits_for_the_step_of_the_first() -> None:
     first, second = play(
         [asks(0, tokens=8_000, output=1), asks(1, 0.05, tokens=8_000, output=1)], fleet=fleet(1)
     ).requests
-    assert first.ttft_s == pytest.approx(API_S + LAW.prefill_s(8_000))
-    assert second.ttft_s == pytest.approx(API_S + 2 * LAW.prefill_s(8_000) - 0.05)
+    assert first.ttft_s == pytest.approx(api_s(8_000) + LAW.prefill_s(8_000))
+    assert second.ttft_s == pytest.approx(api_s(8_000) + 2 * LAW.prefill_s(8_000) - 0.05)
 
 
 def test_a_prompt_that_was_computed_before_is_found_in_the_cache() -> None:
@@ -50,7 +49,7 @@ def test_a_prompt_that_was_computed_before_is_found_in_the_cache() -> None:
     outcome = play(requests, policy=policy("cache_aware"))
     assert outcome.requests[0].instance == outcome.requests[1].instance
     assert outcome.requests[1].cached_tokens == 6_400
-    assert outcome.requests[1].ttft_s == pytest.approx(API_S + LAW.prefill_s(64, cached_tokens=6_400))
+    assert outcome.requests[1].ttft_s == pytest.approx(api_s(6_464) + LAW.prefill_s(64, cached_tokens=6_400))
 
 
 def test_a_session_stays_where_it_was() -> None:
@@ -89,8 +88,8 @@ def test_requests_wait_in_the_engine_when_all_its_places_are_taken() -> None:
     requests = [asks(at, 0.0, tokens=64, output=100) for at in range(3)]
     outcome = play(requests, fleet=fleet(1, limits=Limits(max_num_seqs=1)))
     ends = [one.e2e_s or 0.0 for one in outcome.requests]
-    assert ends[1] == pytest.approx(2 * ends[0] - API_S)
-    assert ends[2] == pytest.approx(3 * ends[0] - 2 * API_S)
+    assert ends[1] == pytest.approx(2 * ends[0] - api_s(64))
+    assert ends[2] == pytest.approx(3 * ends[0] - 2 * api_s(64))
 
 
 class TestAdmission:
@@ -186,8 +185,8 @@ class TestOffload:
 
     def test_the_first_token_waits_for_prefill_and_transfer(self) -> None:
         (one,) = play([asks(0, tokens=8_000, output=2)], fleet=self.JOINED, policy=self.OFFLOAD).requests
-        prefill = API_S + LAW.prefill_s(8_000)
-        assert one.ttft_s == pytest.approx(prefill + API_S + self.MOVED_S + LAW.step_s(1, 7_999.5, 0, 0))
+        prefill = api_s(8_000) + LAW.prefill_s(8_000)
+        assert one.ttft_s == pytest.approx(prefill + api_s(8_000) + self.MOVED_S + LAW.step_s(1, 7_999.5, 0, 0))
         assert one.request_class == "heavy"
 
     def test_what_the_decoder_holds_does_not_move(self) -> None:
@@ -207,9 +206,9 @@ class TestOffload:
         brief = fleet(2, connector="nixl", transfers=TransferModel(bytes_per_token=131_072, hold_s=0.001))
         (one,) = play([asks(0, tokens=8_000, output=2)], fleet=brief, policy=self.OFFLOAD).requests
         assert one.cached_tokens == 0
-        assert one.ttft_s == pytest.approx(2 * (API_S + LAW.prefill_s(8_000)))
+        assert one.ttft_s == pytest.approx(2 * (api_s(8_000) + LAW.prefill_s(8_000)))
 
     def test_without_a_way_for_kv_it_is_computed_where_it_is_decoded_and_told(self) -> None:
         (one,) = (outcome := play([asks(0, tokens=8_000)], fleet=fleet(2, connector="x"), policy=self.OFFLOAD)).requests
-        assert one.ttft_s == pytest.approx(API_S + LAW.prefill_s(8_000))
+        assert one.ttft_s == pytest.approx(api_s(8_000) + LAW.prefill_s(8_000))
         assert outcome.not_modelled == (OFFLOADS,)

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from controlplane.traces.types import TraceRequest
-from controlplane.twin.simulation.tests.builders import asks, play, policy
+from controlplane.twin.simulation.tests.builders import api_s, asks, play, policy
 from controlplane.twin.simulation.types import Simulated, TwinFleet
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import Law
@@ -22,7 +22,7 @@ OFFLOAD = policy("round_robin", flow__heavy="offload", classes__heavy_new_tokens
 
 
 def worker(role: Role, **changed: object) -> EngineModel:
-    limits = Limits(64, BATCH, 8192, BATCHING_OF_ROLE[role])
+    limits = Limits(64, BATCH, 8192, BATCHING_OF_ROLE[role], async_scheduling=False)
     connector, transfers = ("", None) if role == "both" else ("neuron", MOVES)
     made = EngineModel(LAW, 2_000, limits, role=role, connector=connector, transfers=transfers)
     return replace(made, **changed)  # type: ignore[arg-type]
@@ -51,11 +51,12 @@ def test_the_slower_side_sets_the_rate_and_a_second_decoder_doubles_it() -> None
 
 def test_the_first_token_is_the_prefills_and_the_second_comes_after_the_transfer() -> None:
     (one,) = play(load(1, 1), fleet=workers(1, 1), policy=OFFLOAD).requests
-    api_s = 0.015
     transfer_s = MOVES.seconds(round(PROMPT * 1e5), 1, busy=True)
-    assert one.ttft_s == pytest.approx(api_s + PREFILL_S)
+    assert one.ttft_s == pytest.approx(api_s(PROMPT) + PREFILL_S)
     assert one.second_s is not None
-    assert one.second_s == pytest.approx(api_s + PREFILL_S + transfer_s + LAW.step_s(1, 0, 0, 1), abs=MOVES.poll_s)
+    assert one.second_s == pytest.approx(
+        api_s(PROMPT) + PREFILL_S + transfer_s + LAW.step_s(1, 0, 0, 1), abs=MOVES.poll_s
+    )
     assert (one.instance, one.cached_tokens) == ("w-1", PROMPT)
 
 

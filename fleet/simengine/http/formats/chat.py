@@ -8,7 +8,7 @@ from fleet.simengine.job import Choice, EngineJob, RequestParams
 
 
 def _parse(body: Body) -> RequestParams:
-    prompt = tokens.render(messages(body))
+    prompt = openai.context_prompt(body, "prompt_token_ids") or tokens.render(messages(body))
     limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     return RequestParams(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
 

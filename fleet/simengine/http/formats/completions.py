@@ -1,6 +1,5 @@
 """/v1/completions: the raw prompt, text or token ids, one or several."""
 
-from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
@@ -12,7 +11,9 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's, and vLLM's
 
 def _parse(body: Body) -> RequestParams:
     max_tokens = integer(body, "max_tokens", DEFAULT_MAX_TOKENS, minimum=1)
-    return RequestParams(prompts=_prompts(body.get("prompt")), max_tokens=max_tokens, **openai.common(body))
+    prompt = openai.context_prompt(body, "prompt")
+    prompts = (prompt,) if prompt else _prompts(body.get("prompt"))
+    return RequestParams(prompts=prompts, max_tokens=max_tokens, **openai.common(body))
 
 
 def _prompts(prompt: object) -> tuple[bytes, ...]:
@@ -26,11 +27,7 @@ def _prompt(prompt: object) -> bytes:
         return prompt.encode(errors="surrogatepass")
     if not isinstance(prompt, list) or not prompt:
         raise ApiError(400, "prompt: Field required, a non-empty text or list of token ids.", param="prompt")
-    try:
-        return tokens.from_ids(prompt)
-    except (OverflowError, TypeError):
-        message = f"prompt: token ids are whole numbers from 0 to {tokens.VOCABULARY - 1}."
-        raise ApiError(400, message, param="prompt") from None
+    return openai.prompt_of(prompt)
 
 
 def _whole(job: EngineJob) -> bytes:

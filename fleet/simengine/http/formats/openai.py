@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, mapping, strings
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.job import Choice, EngineJob
@@ -22,13 +23,32 @@ def error_body(error: ApiError) -> bytes:
     return orjson.dumps({"error": fields})
 
 
+def prompt_of(ids: object) -> bytes:
+    try:
+        return tokens.from_ids(ids) if isinstance(ids, list) and ids else b""
+    except (OverflowError, TypeError):
+        message = f"prompt: token ids are whole numbers from 0 to {tokens.VOCABULARY - 1}."
+        raise ApiError(400, message, param="prompt") from None
+
+
+def context_prompt(body: Body, name: str) -> bytes:
+    """The prompt as a context server read it, in the request to a generation server; else empty."""
+    if mapping(body, "disaggregated_params").get("request_type") != "generation_only":
+        return b""
+    return tokens.unpadded(prompt_of(body.get(name)))
+
+
 def usage(job: EngineJob) -> dict[str, Any]:
-    prompt, completion = job.prompt_tokens, job.completion_tokens
+    prompt, cached, completion = job.prompt_tokens, job.cached_tokens, job.completion_tokens
+    context = job.params.kv.get("ctx_usage")
+    if isinstance(context, dict):  # a generation server of TensorRT-LLM repeats the context server's usage
+        prompt = context.get("prompt_tokens", prompt)
+        cached = (context.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 
@@ -53,7 +73,7 @@ def common(body: Body) -> dict[str, Any]:
         "seed": integer(body, "seed", 0),
         "n": integer(body, "n", 1, minimum=1),
         "stream": stream,
-        "kv": mapping(body, "kv_transfer_params"),
+        "kv": mapping(body, "disaggregated_params") or mapping(body, "kv_transfer_params"),
         "usage_at_end": flag(options, "include_usage"),
         "usage_in_chunks": flag(options, "continuous_usage_stats"),
     }
@@ -85,9 +105,11 @@ def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]
             "logprobs": None,
             "finish_reason": choice.answer.reason,
             "stop_reason": choice.answer.stopped_by,
+            **({"disaggregated_params": job.kv} if job.params.is_context_request else {}),
         }
         for choice in job.choices
     ]
+    ids = {"prompt_token_ids": tokens.to_ids(job.params.prompts[0])} if job.params.is_context_request else {}
     return orjson.dumps(
         {
             "id": job.id,
@@ -96,7 +118,8 @@ def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]
             "model": job.model,
             "choices": choices,
             "usage": usage(job),
-            "kv_transfer_params": job.kv,
+            "kv_transfer_params": None if ids else job.kv,
+            **ids,
         }
     )
 

@@ -11,6 +11,7 @@ from controlplane.twin.simulation.tests.reproductions.closed_loop import measure
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
+from fleet.engine.scheduler import Limits
 
 CLIENTS = (8, 16, 32, 64, 128)
 TPOT_MS = {  # by tokens of prompt and answer, for each number of clients
@@ -23,6 +24,7 @@ TPOT_MS = {  # by tokens of prompt and answer, for each number of clients
 }
 SERVED = profile("h100_sxm", "Qwen3-32B", 2, version=(0, 12))
 LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED)
+LIMITS = Limits(async_scheduling=SERVED.is_async)
 # Tokens of prompt, mean error and bias. The constant for decoding sequences was fitted to the first 15 points.
 EXPECTED = [(1024, 0.034, 0.005), (4096, 0.053, -0.014)]
 
@@ -30,7 +32,7 @@ EXPECTED = [(1024, 0.034, 0.005), (4096, 0.053, -0.014)]
 def engine_ms(clients: int, prompt: int, output: int) -> float:
     running = min(clients, BLOCKS * 16 // (prompt + output))
     first_answer_s = running * LAW.prefill_s(prompt) + output * LAW.step_s(running, 0.0, running * prompt, running)
-    return measure(Engine(LAW, BLOCKS), clients, prompt, output, first_answer_s).tpot_s * 1e3
+    return measure(Engine(LAW, BLOCKS, LIMITS), clients, prompt, output, first_answer_s).tpot_s * 1e3
 
 
 def errors(prompt: int) -> list[float]:

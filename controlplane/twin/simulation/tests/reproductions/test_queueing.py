@@ -11,8 +11,7 @@ from statistics import fmean
 
 import pytest
 
-from controlplane.twin.simulation.tests.builders import LAW, asks, fleet, play, policy
-from fleet.engine.law import API_S
+from controlplane.twin.simulation.tests.builders import LAW, api_s, asks, fleet, play, policy
 from fleet.engine.scheduler import Limits
 
 ENGINES, REQUESTS, TOKENS = 4, 4_000, 640
@@ -33,7 +32,7 @@ def wait_s(strategy: str) -> float:
     requests = [asks(number, at_s, tokens=TOKENS, output=1) for number, at_s in enumerate(arrivals_s())]
     one_at_a_time = fleet(ENGINES, limits=Limits(max_num_seqs=1))
     outcome = play(requests, fleet=one_at_a_time, policy=policy(strategy))
-    return fmean(one.ttft_s for one in outcome.requests if one.ttft_s is not None) - API_S - SERVICE_S
+    return fmean(one.ttft_s for one in outcome.requests if one.ttft_s is not None) - api_s(TOKENS) - SERVICE_S
 
 
 def test_random_routing_waits_as_long_as_the_formula_says() -> None:

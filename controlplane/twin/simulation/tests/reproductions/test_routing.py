@@ -37,9 +37,9 @@ POLICIES = {
 A800 = Peak(312e12, 2.039e12, 80e9)
 # Nothing is fitted: the shares of peak that this model reaches on H100; the reductions of eight GPUs over 400 GB/s.
 FIT = FITS["h100_sxm", "Llama-3.3-70B", 4]
-LAW = law_of(Profile("a800", "Llama-3.3-70B", 8, MODELS["Llama-3.3-70B"], A800, FIT))
+LAW = law_of(Profile("a800", "Llama-3.3-70B", 8, MODELS["Llama-3.3-70B"], A800, FIT, (0, 5)))
 LOCAL_TOKENS = 3_000_000  # what 1 TB of a node's memory holds of this model, by the paper
-NODE = EngineModel(LAW, kv_blocks=LOCAL_TOKENS // 16, limits=Limits(), kv_events=True)
+NODE = EngineModel(LAW, kv_blocks=LOCAL_TOKENS // 16, limits=Limits(async_scheduling=False), kv_events=True)
 PREFILL_NODES = TwinFleet({f"prefill-{number}": NODE for number in range(8)})
 
 

@@ -1,0 +1,333 @@
+"""The tiers below one engine's HBM, event by event: look-up, loads, writes, promotion, prefetch.
+
+load(request)         a request is admitted: what it loads from below
+lengthen(loads, …)    the step with these loads takes longer
+ended(…)              the step, or a run of decode steps, has ended: slack-aware writes had this much time
+write(request, now)   blocks of a prompt or an answer are complete
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from fleet.engine.blocks import BlockPool, Removed, Stored
+from fleet.engine.law import Law
+from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.backlog import PendingWrite
+from fleet.engine.tiers.cache import TierCache
+from fleet.engine.tiers.choice import Load, Run, best_cut, lengthened_s
+from fleet.engine.tiers.devices import SLACK_SHARE
+from fleet.engine.tiers.loading import load_s
+from fleet.engine.tiers.model import TiersModel, TiersStats
+from fleet.engine.tiers.sizes import staging_tokens
+from fleet.engine.tiers.tier import Tier
+
+
+@dataclass(slots=True)
+class Prefetch:
+    """Blocks on their way from a drive to host memory while their request waits."""
+
+    tier: int
+    hashes: list[int]
+    start_s: float
+    io_s: float
+
+
+class EngineTiers:
+    def __init__(self, model: TiersModel, law: Law, pool: BlockPool, block_size: int, chunk: int) -> None:
+        self.model = model
+        self._law, self._pool, self._size, self._chunk = law, pool, block_size, chunk
+        self._tiers = [Tier(tier, model.layout, block_size, pool.total) for tier in model.tiers]
+        self._devices = [tier.device for tier in model.tiers]
+        self._block_bytes = model.layout.bytes(block_size)
+        self._backlogs = [(tier, tier.backlog) for tier in self._tiers if tier.backlog is not None]
+        self._staged = [staging_tokens(device, model.layout, model.staging_bytes) for device in self._devices]
+        self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # used once, for second_use
+        self._hits: Counter[int] = Counter()  # of blocks below the first tier, until they are promoted
+        self._settled_s = 0.0  # the backlogs are those of this moment
+        self._now_s = 0.0
+        self._evicting_s = 0.0  # writes that the step being planned waits for
+        self._prefetch_free_s = 0.0
+        self._bubble_s = 0.0
+        self._wasted_tokens = 0
+        self._declined_tokens = 0
+        self._failed = 0
+        if model.write == "evict":
+            pool.evicting = self._evicted
+
+    # Admission
+
+    @property
+    def is_full(self) -> bool:
+        """Too much waits to be written: nothing is admitted."""
+        return any(backlog.is_full for _, backlog in self._backlogs)
+
+    def load(self, request: EngineRequest) -> bool:
+        """Choose what a request that has its cached blocks loads from below, as `request.load`. False: it would run
+        out of GPU memory."""
+        upto = request.tokens - 1  # at least one token is computed
+        hidden_s = self._prefetched(request)
+        runs = self._look_up(request.chain, len(request.blocks), upto // self._size)
+        if not runs:
+            return True
+        worth = best_cut(
+            runs,
+            self.model,
+            self._law,
+            block_size=self._size,
+            before=request.computed,
+            upto=request.tokens,
+            chunk=self._chunk,
+            hidden_s=hidden_s,
+        )
+        self._declined_tokens += self._size * sum(blocks for _, blocks in runs[worth:])
+        request.load = self._load(request, runs[:worth], hidden_s) if worth else None
+        if request.load is None:
+            return True
+        if any(tokens > most for tokens, most in zip(request.load.tokens, self._staged, strict=True)):
+            self._failed += 1
+            self._unpin(request.load)
+            request.load = None
+            return False
+        return True
+
+    def _look_up(self, chain: Sequence[int], first: int, last: int) -> list[Run]:
+        """Block after block, on the fastest tier that has it; the first gap ends it."""
+        tiers, found = self._tiers, []
+        for key in chain[first:last]:
+            for number, tier in enumerate(tiers):
+                tier.queried_blocks += 1
+                if key in tier.cache:
+                    tier.hit_blocks += 1
+                    found.append(number)
+                    break
+            else:
+                break
+        return [(number, len(list(group))) for number, group in groupby(found)]
+
+    def _load(self, request: EngineRequest, runs: Sequence[Run], hidden_s: Sequence[float]) -> Load:
+        count, at = len(self._tiers), len(request.blocks)
+        load = Load([0] * count, [[] for _ in range(count)], [0.0] * count)
+        for number, blocks in runs:
+            load.hashes[number] += request.chain[at : at + blocks]
+            load.tokens[number] += blocks * self._size
+            at += blocks
+        for number, tier in enumerate(self._tiers):
+            whole_s = load_s(tier.device, self.model.layout, load.tokens[number])
+            load.io_s[number] = max(0.0, whole_s - hidden_s[number])
+            tier.cache.pin(load.hashes[number])
+        return load
+
+    def _unpin(self, load: Load) -> None:
+        for tier, hashes in zip(self._tiers, load.hashes, strict=True):
+            tier.cache.unpin(hashes)
+
+    def left(self, request: EngineRequest) -> None:
+        """It was aborted: what it was to load is not needed."""
+        if request.load is not None:
+            self._unpin(request.load)
+            request.load = None
+        if request.prefetch is not None:
+            self._wasted_tokens += len(request.prefetch.hashes) * self._size
+            request.prefetch = None
+
+    def started(self, request: EngineRequest, *, again: bool) -> Load | None:
+        """It joins the coming step. `again`: after a preemption, which counts no hits."""
+        load, request.load = request.load, None
+        if not again:
+            request.written = 0 if self.model.write == "second_use" else request.computed // self._size
+            request.tier_tokens = tuple(load.tokens) if load is not None else ()
+            for tier, tokens in zip(self._tiers, request.tier_tokens, strict=False):
+                tier.hit_tokens += tokens
+        return load
+
+    # Steps
+
+    def settle(self, now_s: float) -> None:
+        """The engine did nothing until now: slack-aware writes had all of that time."""
+        self._now_s = max(self._now_s, now_s)
+        if self._backlogs and now_s > self._settled_s:
+            self._drain([now_s - self._settled_s] * len(self._backlogs), now_s)
+
+    def lengthen(self, loads: Sequence[Load], start_s: float, law_s: float) -> float:
+        """The duration of a step that takes `law_s` without what it loads and evicts."""
+        evicting_s, self._evicting_s = self._evicting_s, 0.0
+        if not loads:
+            self._bubble_s += evicting_s
+            return law_s + evicting_s
+        io_s = [
+            tier.reads(start_s, sum(load.io_s[at] for load in loads), sum(load.tokens[at] for load in loads))
+            for at, tier in enumerate(self._tiers)
+        ]
+        whole_s = lengthened_s(self._devices, io_s, law_s, self.model) + evicting_s
+        self._bubble_s += whole_s - law_s
+        return whole_s
+
+    def ended(self, loads: Sequence[Load], law_s: float, end_s: float, *, prefills: bool) -> bool:
+        """A step, or a run of decode steps, ended that took `law_s` besides its loads. Slack-aware writes had the time
+        that its loads left of a prefill, or a share of decode steps. Whether a held back request may be admitted."""
+        self._now_s = end_s
+        for load in loads:
+            self._unpin(load)
+            self._promote(load)
+        if not self._backlogs:
+            return False
+        slack = []
+        for tier, _ in self._backlogs:
+            io_s = sum(load.io_s[self._tiers.index(tier)] for load in loads)
+            slack.append(max(0.0, law_s - io_s) if prefills else law_s * SLACK_SHARE)
+        return self._drain(slack, end_s)
+
+    def change_s(self, *, idle: bool) -> float | None:
+        """Seconds after which a request that was held back may be admitted, because of writes."""
+        changes = [change for _, backlog in self._backlogs if (change := backlog.change_s()) is not None]
+        return min(changes) / (1 if idle else SLACK_SHARE) if changes else None
+
+    def idle_change_at_s(self) -> float | None:
+        change_s = self.change_s(idle=True)
+        return self._settled_s + change_s if change_s is not None else None
+
+    def flush(self) -> None:
+        """All that waits is written."""
+        self._drain([float("inf")] * len(self._backlogs), self._settled_s)
+
+    def _drain(self, seconds: Sequence[float], now_s: float) -> bool:
+        self._settled_s = now_s
+        changed = False
+        for (tier, backlog), span_s in zip(self._backlogs, seconds, strict=True):
+            was_full = backlog.is_full
+            done = backlog.drain(span_s)
+            for write in done:
+                self._pool.release(write.blocks)
+                self._put(self._tiers.index(tier), write.hashes)
+            changed = changed or bool(done) or was_full != backlog.is_full
+        return changed
+
+    # Writes
+
+    def write(self, request: EngineRequest, now_s: float) -> None:
+        """Its full blocks up to `request.stored` are complete."""
+        self._now_s = now_s
+        first, last = request.written, request.stored
+        request.written = max(first, last)
+        for tier in self._tiers:
+            tier.cache.touch(request.chain[:last])
+        if self.model.write == "evict" or last <= first:
+            return
+        hashes, blocks = list(request.chain[first:last]), request.blocks[first:last]
+        if self.model.write == "second_use":
+            again = [at for at, key in enumerate(hashes) if key in self._seen]
+            self._seen.put(hashes)
+            self._seen.evict()
+            hashes, blocks = [hashes[at] for at in again], [blocks[at] for at in again]
+        for number, tier in enumerate(self._tiers):
+            missing = tier.lacks(hashes)
+            if missing:
+                self._store(number, [hashes[at] for at in missing], [blocks[at] for at in missing])
+
+    def _store(self, number: int, hashes: list[int], blocks: list[int]) -> None:
+        """`blocks`: of the pool, that must stay until they are written."""
+        tier = self._tiers[number]
+        tier.writes(len(hashes), self._now_s)
+        if tier.backlog is None:
+            self._put(number, hashes)
+        else:
+            self._pool.take(blocks)
+            tier.backlog.add(PendingWrite(hashes, blocks, len(hashes) * self._block_bytes))
+
+    def _put(self, number: int, hashes: list[int]) -> None:
+        """They are there; what is evicted for them moves down if blocks are written only then."""
+        tier = self._tiers[number]
+        fresh = tier.cache.put(hashes)
+        gone = tier.cache.evict()
+        if fresh:
+            self._pool.record(Stored(tuple(fresh), None, 0, None, tier.device.medium))
+        if not gone:
+            return
+        below = number + 1
+        if self.model.write == "evict" and below < len(self._tiers):
+            missing = [gone[at] for at in self._tiers[below].lacks(gone)]
+            if missing:
+                self._store(below, missing, [])
+        for key in gone:
+            self._hits.pop(key, None)
+        self._pool.record(Removed(tuple(gone), tier.device.medium))
+
+    def _evicted(self, hashes: list[int]) -> None:
+        """HBM is about to reuse these blocks: the step waits until they are written."""
+        missing = [hashes[at] for at in self._tiers[0].lacks(hashes)]
+        if missing:
+            self._evicting_s += self._tiers[0].writes(len(missing), self._now_s)
+            self._put(0, missing)
+
+    def _promote(self, load: Load) -> None:
+        """Blocks that were loaded from below the first tier, after enough hits."""
+        wanted = self.model.promote_hits
+        for tier, hashes in zip(self._tiers, load.hashes, strict=True):
+            tier.cache.touch(hashes)
+        for hashes in load.hashes[1:] if wanted else ():
+            if wanted > 1:
+                self._hits.update(hashes)
+                hashes = [key for key in hashes if self._hits[key] >= wanted]
+            self._copy_up(hashes)
+
+    def _copy_up(self, hashes: list[int]) -> None:
+        missing = [hashes[at] for at in self._tiers[0].lacks(hashes)]
+        if missing:
+            self._store(0, missing, [])
+
+    # Prefetch
+
+    def arrived(self, request: EngineRequest, now_s: float) -> None:
+        """Begin to read from the drive what its prompt needs from there into host memory."""
+        if not self.model.prefetch or len(self._tiers) < 2:
+            return
+        chain, held = request.chain, self._pool.held(request.chain)
+        below = []
+        for key in chain[held : (request.prompt_tokens - 1) // self._size]:
+            if key in self._tiers[0].cache:
+                continue
+            if key not in self._tiers[1].cache:
+                break
+            below.append(key)
+        if below:
+            io_s = load_s(self._devices[1], self.model.layout, len(below) * self._size)
+            start_s = max(now_s, self._prefetch_free_s)
+            self._prefetch_free_s = start_s + io_s
+            request.prefetch = Prefetch(1, below, start_s, io_s)
+
+    def _prefetched(self, request: EngineRequest) -> list[float]:
+        """By tier, the part of a load that the prefetch has done; all of it: the blocks are in host memory."""
+        hidden_s = [0.0] * len(self._tiers)
+        fetch, request.prefetch = request.prefetch, None
+        if fetch is None:
+            return hidden_s
+        needed = set(request.chain[len(request.blocks) :])
+        wasted = sum(key not in needed for key in fetch.hashes)
+        self._wasted_tokens += wasted * self._size
+        done_s = min(max(0.0, self._now_s - fetch.start_s), fetch.io_s)
+        if done_s < fetch.io_s:
+            hidden_s[fetch.tier] = done_s
+        else:
+            self._tiers[fetch.tier].read_tokens += len(fetch.hashes) * self._size
+            self._copy_up(fetch.hashes)
+        return hidden_s
+
+    # Statistics
+
+    def backlog_bytes(self, now_s: float, *, idle: bool) -> float:
+        span_s = max(0.0, now_s - self._settled_s) * (1 if idle else SLACK_SHARE)
+        return sum(max(0.0, backlog.bytes - span_s * tier.device.write_bytes_per_s) for tier, backlog in self._backlogs)
+
+    def stats(self, now_s: float, *, idle: bool) -> TiersStats:
+        layout = self.model.layout
+        return TiersStats(
+            tiers=tuple(tier.stats() for tier in self._tiers),
+            bubble_s=self._bubble_s,
+            backlog_bytes=self.backlog_bytes(now_s, idle=idle),
+            backlog_most_bytes=max((backlog.most for _, backlog in self._backlogs), default=0.0),
+            wasted_bytes=self._wasted_tokens * layout.bytes_per_token,
+            declined_tokens=self._declined_tokens,
+            failed=self._failed,
+        )

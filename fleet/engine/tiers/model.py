@@ -1,0 +1,60 @@
+"""The tiers of one engine: values. And what became of them."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fleet.engine.tiers.devices import TierDevice
+from fleet.engine.tiers.sizes import Layout
+
+# When a block is written to a tier. through: after its prefill, or with the end of its answer; evict: when HBM evicts
+# it, before its memory is reused; second_use: when it is used for the second time
+WritePolicy = Literal["through", "evict", "second_use"]
+WRITE_POLICIES: tuple[WritePolicy, ...] = ("through", "evict", "second_use")
+
+
+@dataclass(frozen=True, slots=True)
+class TierModel:
+    device: TierDevice
+    capacity_bytes: float  # of the instance, for KV
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiersModel:
+    layout: Layout
+    tiers: tuple[TierModel, ...]  # fastest first
+    write: WritePolicy = "through"
+    promote_hits: int = 1  # hits below the first tier after which a block is copied into it; 0: never
+    prefetch: bool = False  # from the drive to host memory while a request waits
+    always_load: bool = False  # even what is computed faster
+    floor_s: float = 0.0  # least time of a pass that loads by layers
+    staging_bytes: float = math.inf  # GPU memory outside the KV pool, per GPU
+
+
+@dataclass(frozen=True, slots=True)
+class TierStats:
+    """Of one tier since the start."""
+
+    name: str
+    capacity_tokens: int
+    held_tokens: int
+    hit_tokens: int  # of prompts, loaded
+    queried_blocks: int  # looked up here, since no faster tier had them
+    hit_blocks: int  # of them, found
+    read_bytes: float  # of the instance: of all its GPUs
+    written_bytes: float
+    load_s: float  # T_io of all loads
+    write_s: float
+    evicted_tokens: int
+    wears: bool  # its writes wear it out
+
+
+@dataclass(frozen=True, slots=True)
+class TiersStats:
+    tiers: tuple[TierStats, ...]
+    bubble_s: float  # by which loads and writes lengthened steps
+    backlog_bytes: float  # that wait to be written, per GPU
+    backlog_most_bytes: float
+    wasted_bytes: float  # prefetched for nothing
+    declined_tokens: int  # held below HBM and computed, since that was faster
+    failed: int  # requests that ran out of GPU memory while loading

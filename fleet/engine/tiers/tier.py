@@ -1,0 +1,68 @@
+"""One tier of one engine: what it holds, what it is busy with, what it did."""
+
+from collections.abc import Sequence
+
+from fleet.engine.tiers.backlog import Backlog
+from fleet.engine.tiers.cache import TierCache
+from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE
+from fleet.engine.tiers.model import TierModel, TierStats
+from fleet.engine.tiers.sizes import Layout
+
+
+class Tier:
+    def __init__(self, model: TierModel, layout: Layout, block_size: int, pool_blocks: int) -> None:
+        self.device = model.device
+        self.cache = TierCache(model.capacity_bytes / (layout.bytes_per_token * block_size))
+        self.backlog: Backlog | None = None  # None: blocks are written at once
+        if model.device.contention == "slack":
+            limit = BACKLOG_SHARE * pool_blocks * layout.bytes(block_size)
+            self.backlog = Backlog(model.device.write_bytes_per_s, limit)
+        self._layout, self._block_size = layout, block_size
+        self._writes_until_s = 0.0  # naive writes in progress
+        self._capacity_tokens = int(model.capacity_bytes / layout.bytes_per_token)
+        self.hit_tokens = 0
+        self.queried_blocks = 0
+        self.hit_blocks = 0
+        self.read_tokens = 0
+        self.written_tokens = 0
+        self.load_s = 0.0
+        self.write_s = 0.0
+
+    def lacks(self, hashes: Sequence[int]) -> list[int]:
+        """Positions of the blocks that are neither held nor about to be written."""
+        cache, pending = self.cache, self.backlog if self.backlog is not None else ()
+        return [at for at, key in enumerate(hashes) if key not in cache and key not in pending]
+
+    def reads(self, start_s: float, io_s: float, tokens: int) -> float:
+        """The time that a load takes from `start_s` on: beside naive writes it keeps half of its speed."""
+        if self.device.contention == "naive":
+            beside_s = max(0.0, self._writes_until_s - start_s)
+            io_s += min(beside_s, io_s) * (1 / NAIVE_SHARE - 1)
+        self.load_s += io_s
+        self.read_tokens += tokens
+        return io_s
+
+    def writes(self, blocks: int, now_s: float) -> float:
+        """Count the writing of that many blocks; returns how long it takes."""
+        seconds = self._layout.bytes(blocks * self._block_size) / self.device.write_bytes_per_s
+        self.written_tokens += blocks * self._block_size
+        self.write_s += seconds
+        self._writes_until_s = max(self._writes_until_s, now_s) + seconds
+        return seconds
+
+    def stats(self) -> TierStats:
+        size, per_token = self._block_size, self._layout.bytes_per_token
+        return TierStats(
+            name=self.device.name,
+            capacity_tokens=self._capacity_tokens,
+            held_tokens=len(self.cache) * size,
+            hit_tokens=self.hit_tokens,
+            queried_blocks=self.queried_blocks,
+            hit_blocks=self.hit_blocks,
+            read_bytes=self.read_tokens * per_token,
+            written_bytes=self.written_tokens * per_token,
+            load_s=self.load_s,
+            write_s=self.write_s,
+            evicted_tokens=self.cache.evicted * size,
+            wears=self.device.endurance,
+        )

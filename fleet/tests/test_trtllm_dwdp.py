@@ -1,0 +1,157 @@
+"""DWDP groups in the options of the `trtllm` kind."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch, check_engine
+from fleet.kinds.option import build
+from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
+from router.contract.problem import Problem
+
+TRTLLM, R1 = KINDS["trtllm"], "deepseek-ai/DeepSeek-R1"
+GROUP = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
+
+
+def launch(ordinal: int = 0, model: str = R1) -> Launch:
+    return Launch(f"p-{ordinal}", model, "127.0.0.1", {"http": 8000}, "python", ordinal)
+
+
+def problems(given: Mapping[str, Any], model: str = R1) -> list[Problem]:
+    return check_engine(TRTLLM, given, "engine", model)
+
+
+def options(given: Mapping[str, Any], ordinal: int = 0, model: str = R1) -> dict[str, Any]:
+    assert problems(given, model) == []
+    (text,) = TRTLLM.files(build(TRTLLM.spec, given), launch(ordinal, model)).values()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_the_context_servers_of_a_group_share_the_experts_of_a_layer() -> None:
+    given = {**GROUP, "speculative": '{"max_draft_len": 3}'}
+    context, generation = options(given, 3), options(given, 4)
+    assert context["dwdp_config"] == {
+        "dwdp_size": 4,
+        "num_groups": 1,
+        "num_experts_per_worker": 64,
+        "num_prefetch_experts": 64,
+        "contention_opt": False,
+    }
+    assert context["disable_overlap_scheduler"] is True
+    assert context["speculative_config"] == {"max_draft_len": 3}
+    assert "dwdp_config" not in generation
+
+
+def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
+    given = {**GROUP, "dwdp_experts": 70, "dwdp_contention_opt": True, "dwdp_groups": 2, "prefill_instances": 8}
+    found = options(given)["dwdp_config"]
+    assert (found["num_experts_per_worker"], found["num_prefetch_experts"]) == (70, 62)
+    assert (found["num_groups"], found["contention_opt"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "words"),
+    [
+        ({"dwdp_size": 4}, "dwdp_size", "is for context servers: set role to prefill, or set prefill_instances"),
+        ({"dwdp_size": 4, "role": "prefill"}, "dwdp_size", "does not work with chunked_prefill"),
+        ({**GROUP, "tensor_parallel": 2}, "tensor_parallel", "must be 1 with DWDP"),
+        ({**GROUP, "expert_parallel": 2}, "expert_parallel", "must be 1 with DWDP"),
+        ({**GROUP, "prefill_instances": 6}, "prefill_instances", "must be dwdp_size x dwdp_groups = 4"),
+        ({**GROUP, "dwdp_experts": 60, "dwdp_prefetch": 64}, "dwdp_experts", "60 held + 3 x 64 copied = 252 experts"),
+        ({**GROUP, "dwdp_prefetch": 65}, "dwdp_prefetch", "65 must be 1 to 64: 256 experts on 4 GPUs"),
+        ({**GROUP, "dwdp_total_experts": 3}, "dwdp_size", "must be 2 to 3, the experts of a layer"),
+        ({**GROUP, "model": "mine"}, "dwdp_total_experts", "must be set: the experts of a layer of mine are not known"),
+    ],
+)
+def test_a_group_that_cannot_be_built_is_refused(given: dict[str, Any], option: str, words: str) -> None:
+    (problem,) = problems(given)
+    assert problem.path == f"engine.{option}"
+    assert problem.text.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("model", "experts"),
+    [
+        ("nvidia/DeepSeek-R1-FP4", 256),
+        ("deepseek-ai/DeepSeek-V3.1", 256),
+        ("openai/gpt-oss-120b", 128),
+        ("openai/gpt-oss-20b", 32),
+        ("Qwen/Qwen3-235B-A22B", 128),
+        ("moonshotai/Kimi-K2-Instruct", 384),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", None),
+        ("DeepSeek-V3-Lite", None),
+    ],
+)
+def test_the_experts_of_known_models_need_not_be_given(model: str, experts: int | None) -> None:
+    if experts is None:
+        assert problems(GROUP, model)[0].path == "engine.dwdp_total_experts"
+        assert problems({**GROUP, "dwdp_total_experts": 64}, model) == []
+    else:
+        assert options(GROUP, model=model)["dwdp_config"]["num_experts_per_worker"] == experts // 4
+
+
+def test_a_fleet_document_states_the_model() -> None:
+    pool = {"name": "p", "model": R1, "kind": "trtllm", "replicas": 6, "engine": {**GROUP, "dwdp_prefetch": 65}}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    with pytest.raises(InvalidFleet) as refused:
+        parse_fleet(document)
+    (problem,) = refused.value.problems
+    assert problem.path == "spec.pools[0].engine.dwdp_prefetch"
+    pool["engine"] = GROUP
+    assert parse_fleet(document).pools[0].engine == GROUP
+
+
+def test_a_context_server_tells_which_experts_it_holds_and_copies() -> None:
+    spec = build(TRTLLM.spec, {**GROUP, "dwdp_groups": 2, "prefill_instances": 8})
+    assert TRTLLM.facts(spec, launch(5)) == (
+        ("DWDP", "rank 1 of 4 in group 1"),
+        ("Experts held", "64–127 of 256 in a layer"),
+        ("Experts copied", "0–63 from rank 0, 128–191 from rank 2, 192–255 from rank 3"),
+    )
+    assert TRTLLM.facts(spec, launch(8)) == ()
+
+
+def test_a_stored_pool_that_would_be_refused_today_is_still_shown() -> None:
+    spec = build(TRTLLM.spec, {**GROUP, "dwdp_experts": 1, "dwdp_prefetch": 1})
+    assert TRTLLM.facts(spec, launch()) == ()
+    (text,) = TRTLLM.files(spec, launch()).values()
+    assert json.loads(text)["dwdp_config"]["num_experts_per_worker"] == 1
+
+
+def test_generation_servers_may_span_more_gpus() -> None:
+    given = {**GROUP, "attention_dp": True, "generation_tensor_parallel": 4, "gpus": [*map(str, range(12))]}
+    spec = build(TRTLLM.spec, given)
+    context, generation = launch(3), launch(5)
+    assert problems(given) == []
+    assert "--tp_size 1 --ep_size 1" in " ".join(TRTLLM.command(spec, context))
+    assert "--tp_size 4 --ep_size 4" in " ".join(TRTLLM.command(spec, generation))
+    assert TRTLLM.environment(spec, context)["CUDA_VISIBLE_DEVICES"] == "3"
+    assert TRTLLM.environment(spec, generation)["CUDA_VISIBLE_DEVICES"] == "8,9,10,11"
+    assert TRTLLM.max_replicas(spec) == 6
+    assert (TRTLLM.devices(spec, "prefill"), TRTLLM.devices(spec, "decode")) == (1, 4)
+    assert options(given, 5)["enable_attention_dp"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas"),
+    [
+        ({}, None),
+        ({"gpus": ["0", "1", "2"], "tensor_parallel": 2}, 1),
+        ({"dwdp_size": 2, "dwdp_groups": 2, "role": "prefill"}, 4),
+        ({"dwdp_size": 2, "dwdp_groups": 2, "role": "prefill", "gpus": ["0"]}, 1),
+        ({"gpus": ["0"], "prefill_instances": 2}, 1),
+    ],
+)
+def test_the_options_limit_the_replicas(given: dict[str, Any], replicas: int | None) -> None:
+    assert TRTLLM.max_replicas(build(TRTLLM.spec, given)) == replicas
+
+
+def test_dep_spreads_the_experts_over_the_gpus_of_a_server() -> None:
+    spec = build(TRTLLM.spec, {"attention_dp": True, "tensor_parallel": 4})
+    assert "--tp_size 4 --ep_size 4" in " ".join(TRTLLM.command(spec, launch()))
+    plain = build(TRTLLM.spec, {"tensor_parallel": 4})
+    assert "--ep_size" not in " ".join(TRTLLM.command(plain, launch()))

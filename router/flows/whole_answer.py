@@ -1,0 +1,57 @@
+"""An answer that the prefill instance completed, for the client: whole, or as a stream."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from router.contract.http_client import Headers
+from router.upstream.connection import EventSink, Sink
+
+_STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+_STREAMED_AS = {"chat.completion": "chat.completion.chunk"}
+
+
+class WholeAnswer:
+    """As an engine's connection; nothing more comes."""
+
+    def __init__(self, answer: dict[str, Any], *, streams: bool) -> None:
+        self.status = 200
+        self._left = b"".join(_events(answer)) if streams else orjson.dumps(answer)
+        length = b"%d" % len(self._left)
+        self.headers = _STREAM if streams else [(b"content-type", b"application/json"), (b"content-length", length)]
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    async def read(self) -> bytes:
+        left, self._left = self._left, b""
+        return left
+
+    async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
+        return await self.read()
+
+    def resume(self) -> None: ...
+
+    def check_quiet(self, passed_s: float, limit_s: float) -> None: ...
+
+    def release(self) -> None: ...
+
+
+def _events(answer: dict[str, Any]) -> Iterator[bytes]:
+    """One chunk with the text and the finish reason, the usage, the end."""
+    head = {name: answer.get(name) for name in ("id", "object", "created", "model")}
+    head["object"] = _STREAMED_AS.get(str(head["object"]), head["object"])
+    yield _event(head | {"choices": [_streamed(choice) for choice in answer["choices"]]})
+    if isinstance(answer.get("usage"), dict):
+        yield _event(head | {"choices": [], "usage": answer["usage"]})
+    yield b"data: [DONE]\n\n"
+
+
+def _streamed(choice: dict[str, Any]) -> dict[str, Any]:
+    return {"delta" if name == "message" else name: value for name, value in choice.items()}
+
+
+def _event(made: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps(made)
