@@ -6,6 +6,7 @@ from typing import Literal
 
 from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.scheduler import Limits
+from fleet.engine.tiers.model import TiersModel
 
 Role = Literal["both", "prefill", "decode"]
 
@@ -50,6 +51,7 @@ class EngineModel:
     kv_events: bool = False  # published: the router knows what the instance holds instead of guessing
     role: Role = "both"
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
+    tiers: TiersModel | None = None  # KV below HBM
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
     api_s_per_token: float = API_S_PER_TOKEN  # of the prompt
 

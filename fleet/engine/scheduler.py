@@ -235,4 +235,9 @@ class Scheduler:
             if not self.caches_prefixes:
                 return
             self.cache_queries += request.prompt_tokens
-            self.cache_hits += request.computed - request.pulled_tokens - sum(request.tier_tokens)
+            loaded = sum(request.tier_tokens)
+            self.cache_hits += request.computed - request.pulled_tokens - loaded
+            if self.tiers is not None:  # in vLLM they are another cache, behind a connector
+                self.pull_hits += loaded
+                if not request.pulled_tokens:
+                    self.pull_queries += request.prompt_tokens - request.computed + loaded

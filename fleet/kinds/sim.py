@@ -9,7 +9,7 @@ from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, base_url, flags, role_of
 from fleet.simengine import tokens
-from fleet.simengine.model import SimOptions, model_of
+from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -100,6 +100,53 @@ class SimSpec:
         kind="text",
         help="Pool of the kind sim-store that the instances share; with kv mooncake_store.",
     )
+    dram_gb: float = option(
+        0.0,
+        title="Host memory for KV",
+        unit="GB",
+        minimum=0,
+        maximum=1_000_000,
+        help="Of each instance; it holds KV blocks that leave the GPU. 0: none.",
+    )
+    ssd_gb: float = option(
+        0.0,
+        title="Drives for KV",
+        unit="GB",
+        minimum=0,
+        maximum=10_000_000,
+        help="Of each instance; they hold KV blocks that leave the GPU. 0: none.",
+    )
+    ssd_access: str = option(
+        SSD_ACCESS[0],
+        title="Access to the drives",
+        choices=SSD_ACCESS,
+        help="ssd: through host memory, as LMCache; ssd-gds: GPUDirect Storage; ssd-tutti: by the GPU, layer by layer.",
+    )
+    tier_write: str = option(
+        TIER_WRITES[0],
+        title="Writing to tiers",
+        choices=TIER_WRITES,
+        help="through: every computed block; evict: what the GPU evicts; second_use: what is used twice.",
+    )
+    tier_promote_hits: int = option(
+        1,
+        title="Promotion after",
+        unit="hits",
+        minimum=0,
+        maximum=1000,
+        help="Hits on the drives after which a block is copied to host memory; 0: never.",
+    )
+    tier_prefetch: bool = option(
+        False,
+        title="Prefetch",
+        help="Blocks are read from the drives to host memory while their request waits.",
+    )
+    tier_load: str = option(
+        TIER_LOADS[0],
+        title="Loading from tiers",
+        choices=TIER_LOADS,
+        help="if_faster: only what takes longer to compute; always: whatever a tier holds.",
+    )
     image: str | None = image_option()
 
 
@@ -131,7 +178,14 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-hold-s": spec.kv_hold_s if moves else None,
         "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
-    return [launch.python, "-m", "fleet.simengine", *flags(given)]
+    return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec))]
+
+
+def _tier_flags(spec: SimSpec) -> dict[str, Any]:
+    if not spec.dram_gb and not spec.ssd_gb:
+        return {}
+    names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
+    return {name.replace("_", "-"): getattr(spec, name) for name in names}
 
 
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
@@ -167,6 +221,12 @@ def refuse(spec: SimSpec) -> dict[str, str]:
     if spec.kv == NONE and spec.prefill_instances:
         allowed = ", ".join(CONNECTORS)
         return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}
+    if spec.kv == NEURON and (spec.dram_gb or spec.ssd_gb):
+        return {"dram_gb" if spec.dram_gb else "ssd_gb": "must be 0 when kv is neuron: its engines cache no prefixes"}
+    if spec.tier_prefetch and not (spec.dram_gb and spec.ssd_gb):
+        return {
+            "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
+        }
     try:
         profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     except profiles.UnknownProfile as error:

@@ -57,10 +57,11 @@ def _publisher(arguments: Arguments) -> Publisher | None:
 def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:
     model = model_of(arguments, arguments.role)
     size, blocks = model.limits.block_size, model.kv_blocks
-    engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None)
+    engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None, tiers=model.tiers)
     pulls_as, connect = _connection(arguments, port, model.transfers)
     window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
-    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, pulls_as)
+    media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 

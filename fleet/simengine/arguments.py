@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
-from fleet.simengine.model import SimOptions
+from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions
 from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
 
 MAX_MODEL_LEN = 131_072
@@ -48,6 +48,7 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
     _add_transfers(parser)
+    _add_tiers(parser)
     found = parser.parse_args(words)
     if found.kv == MOONCAKE_STORE and found.kv_store is None:
         parser.error(f"--kv {MOONCAKE_STORE} needs --kv-store URL")
@@ -72,6 +73,21 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kv-connect-ms", type=_at_least_0, default=0.0, help="at the first transfer to an engine")
     parser.add_argument("--kv-failure", choices=("fail", "recompute"), default="fail", help="if KV does not arrive")
+
+
+def _add_tiers(parser: argparse.ArgumentParser) -> None:
+    """KV below HBM."""
+    parser.add_argument("--dram-gb", type=_at_least_0, default=0.0, help="host memory for KV")
+    parser.add_argument("--ssd-gb", type=_at_least_0, default=0.0, help="drives for KV")
+    parser.add_argument("--ssd-access", choices=SSD_ACCESS, default=SSD_ACCESS[0])
+    parser.add_argument("--tier-write", choices=TIER_WRITES, default=TIER_WRITES[0], help="when blocks are written")
+    parser.add_argument(
+        "--tier-promote-hits", type=_between(0, 1000), default=1, help="drive to host memory after them; 0: never"
+    )
+    parser.add_argument(
+        "--tier-prefetch", action=argparse.BooleanOptionalAction, default=False, help="while a request waits"
+    )
+    parser.add_argument("--tier-load", choices=TIER_LOADS, default=TIER_LOADS[0], help="instead of computing")
 
 
 def _at_least_0(text: str) -> float:

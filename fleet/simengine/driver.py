@@ -22,11 +22,13 @@ class Driver:
         time_scale: float,
         deliver: Callable[[list[StepResult]], None],
         pull: Callable[[EngineRequest], None],
+        fail: Callable[[EngineRequest], None],
     ) -> None:
         self._engine = engine
         self._scale = time_scale
         self._deliver = deliver  # receives ended steps; the list may be empty
         self._pull = pull  # receives requests that wait for transferred KV
+        self._fail = fail  # receives requests that ran out of GPU memory
         self._loop = asyncio.get_running_loop()
         self._origin = time.monotonic()  # the loop's clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +76,7 @@ class Driver:
         return done
 
     def stats(self) -> Stats:
-        return self._engine.stats()
+        return self._engine.stats(self.now_s())
 
     def lag_s(self) -> float:
         """Maximum delay of a tick in the last seconds, wall clock."""
@@ -104,6 +106,8 @@ class Driver:
             self._deliver(results)
         for request in self._engine.take_pulls():
             self._pull(request)
+        for request in self._engine.take_failed():
+            self._fail(request)
         self._set_timer()
 
     def _turn_window(self) -> None:

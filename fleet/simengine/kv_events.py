@@ -130,14 +130,14 @@ class Publisher:
                 "token_ids": tokens.to_ids(data),
                 "block_size": self._block_size,
                 "lora_id": None,
-                "medium": "GPU",
+                "medium": event.medium,
                 "lora_name": None,
                 "extra_keys": [None] * len(event.hashes),
                 "group_idx": 0,
                 "kv_cache_spec_kind": "full_attention",
             }
         if isinstance(event, Removed):
-            return {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": "GPU", "group_idx": 0}
+            return {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": event.medium, "group_idx": 0}
         return {"type": "AllBlocksCleared"}
 
 

@@ -1,10 +1,12 @@
 """/metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleet.engine.engine import Stats, StepResult
 from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.model import TiersStats
 from router.contract.histogram import Histogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -22,6 +24,7 @@ PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
+SOURCE_OF = {"CPU": "host", "DISK": "disk"}
 REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
@@ -35,6 +38,7 @@ class EngineInfo:
     time_scale: float
     window: int  # tokens
     caches_prefixes: bool = True
+    media: tuple[str, ...] = ()  # of its tiers below the GPU, as in KV events
     pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
 
 
@@ -71,6 +75,7 @@ class Metrics:
         }
         self._failed_transfers = 0
         self._pulled_tokens = 0
+        self._below_tokens = Counter[str]()  # loaded from tiers below the GPU
         self._success = dict.fromkeys(REASONS, 0)
         self._prompt_tokens = 0
         self._cached_tokens = 0
@@ -135,6 +140,8 @@ class Metrics:
         self._counters(lines, stats)
         for name, histogram in (self._histograms | (self._transfers if self._about.pulls_as else {})).items():
             lines += [f"# TYPE vllm:{name} histogram", *histogram_lines(f"vllm:{name}", self._labels, histogram)]
+        if stats.tiers is not None:
+            self._tiers(lines, stats.tiers)
         for name, histogram in self._sim_histograms.items():
             full = f"weir_sim_{name}"
             lines += [f"# TYPE {full} histogram", *histogram_lines(full, self._labels, histogram)]
@@ -145,6 +152,8 @@ class Metrics:
         self._prompt_tokens += request.prompt_tokens
         self._cached_tokens += request.cached_tokens
         self._pulled_tokens += request.pulled_tokens
+        for medium, tokens in zip(self._about.media, request.tier_tokens, strict=False):
+            self._below_tokens[SOURCE_OF[medium]] += tokens
 
     def _gauges(self, lines: list[str], stats: Stats, lag_s: float) -> None:
         labels, about = self._labels, self._about
@@ -176,16 +185,49 @@ class Metrics:
             ("generation_tokens", self._generation_tokens),
         ):
             lines += [f"# TYPE vllm:{name}_total counter", f"vllm:{name}_total{{{self._labels}}} {float(value)!r}"]
-        pulled = self._pulled_tokens
-        sources = dict(zip(SOURCES, (computed, self._cached_tokens - pulled, pulled), strict=True))
-        tiers = dict.fromkeys(TIERS, 0) | {"device": stats.cache_hits}
+        below = self._below_tokens
+        external = self._pulled_tokens + sum(below.values())
+        sources = dict(zip(SOURCES, (computed, self._cached_tokens - external, external), strict=True))
+        tiers = dict.fromkeys(TIERS, 0) | {"device": stats.cache_hits} | below
         if self._about.pulls_as:
-            tiers[self._about.pulls_as] = pulled
+            tiers[self._about.pulls_as] += self._pulled_tokens
         self._labelled(lines, "prompt_tokens_by_source", "source", sources)
         self._labelled(lines, "prompt_tokens_cached_by_source", "source", tiers)
         self._labelled(lines, "request_success", "finished_reason", self._success)
 
-    def _labelled(self, lines: list[str], name: str, label: str, values: dict[str, int]) -> None:
+    def _tiers(self, lines: list[str], stats: TiersStats) -> None:
+        """Of KV below the GPU: totals as of vLLM's offloading, by tier as of its tiered offloading."""
+        tiers = stats.tiers
+        read, written = sum(tier.read_bytes for tier in tiers), sum(tier.written_bytes for tier in tiers)
+        for name, value in (
+            ("vllm:kv_offload_load_bytes_total", read),
+            ("vllm:kv_offload_load_time_total", sum(tier.load_s for tier in tiers)),
+            ("vllm:kv_offload_store_bytes_total", written),
+            ("vllm:kv_offload_store_time_total", sum(tier.write_s for tier in tiers)),
+            ("weir_sim_kv_bubble_seconds_total", stats.bubble_s),
+            ("weir_sim_kv_prefetch_wasted_bytes_total", stats.wasted_bytes),
+            ("weir_sim_kv_backlog_bytes", stats.backlog_bytes),
+        ):
+            kind = "gauge" if name.endswith("backlog_bytes") else "counter"
+            lines += [f"# TYPE {name} {kind}", f"{name}{{{self._labels}}} {float(value)!r}"]
+        for way, size, count in (
+            ("load", read, sum(tier.loads for tier in tiers)),
+            ("store", written, sum(tier.stores for tier in tiers)),
+        ):
+            name = f"vllm:kv_offload_{way}_size"
+            lines += [f"# TYPE {name} summary", f"{name}_sum{{{self._labels}}} {float(size)!r}"]
+            lines.append(f"{name}_count{{{self._labels}}} {float(count)!r}")
+        for name, values in (
+            ("read_bytes", {tier.name: tier.read_bytes for tier in tiers}),
+            ("read_time", {tier.name: tier.load_s for tier in tiers}),
+            ("write_bytes", {tier.name: tier.written_bytes for tier in tiers}),
+            ("write_time", {tier.name: tier.write_s for tier in tiers}),
+            ("block_queries", {tier.name: tier.queried_blocks for tier in tiers}),
+            ("block_hits", {tier.name: tier.hit_blocks for tier in tiers}),
+        ):
+            self._labelled(lines, f"kv_offload_tiering_{name}", "tier", values)
+
+    def _labelled(self, lines: list[str], name: str, label: str, values: Mapping[str, float]) -> None:
         lines.append(f"# TYPE vllm:{name}_total counter")
         for key, value in values.items():
             lines.append(f'vllm:{name}_total{{{self._labels},{label}="{key}"}} {float(value)!r}')

@@ -1,14 +1,22 @@
 """The options that determine how a simulated engine computes, and the engine model made from them."""
 
+import math
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, get_args
 
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
-from fleet.engine.profiles import kv_blocks, profile
+from fleet.engine.profiles import MEMORY_USED, Profile, kv_blocks, profile
 from fleet.engine.scheduler import VLLM, Limits
+from fleet.engine.tiers.devices import DEVICES, SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
+from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from router.contract.connectors import NEURON, NONE
+
+SSD_ACCESS = (SSD_TUTTI.name, SSD_GDS.name, SSD.name)
+TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
+IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +35,21 @@ class SimOptions:
     kv_busy_gb_per_s: float
     kv_hold_s: float
     kv_connect_ms: float
+    dram_gb: float
+    ssd_gb: float
+    ssd_access: str
+    tier_write: str
+    tier_promote_hits: int
+    tier_prefetch: bool
+    tier_load: str
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:
     """Raises UnknownProfile."""
     served = profile(options.gpu, options.model_profile, options.tp)
     size = options.block_size
-    blocks = options.kv_blocks or kv_blocks(served, size)
+    tiers = _tiers(options, served)
+    blocks = options.kv_blocks or _beside_addresses(kv_blocks(served, size), size, tiers)
     return EngineModel(
         law=law_of(served),
         kv_blocks=blocks,
@@ -42,6 +58,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
         kv_events=True,
         role=cast(Role, role),
         connector="" if options.kv == NONE else options.kv,
+        tiers=tiers,
         transfers=None if options.kv == NONE else _transfers(options, served.sizes.kv_bytes_per_token),
     )
 
@@ -55,6 +72,31 @@ def _limits(options: SimOptions, role: str, *, ahead: bool) -> Limits:
         batching,
         async_scheduling=ahead and batching == VLLM,
     )
+
+
+def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
+    sizes = {"dram": options.dram_gb, options.ssd_access: options.ssd_gb}
+    tiers = tuple(TierModel(DEVICES[name], gb * 1e9) for name, gb in sizes.items() if gb)
+    if not tiers:
+        return None
+    return TiersModel(
+        layout=layout_of(served),
+        tiers=tiers,
+        write=cast(WritePolicy, options.tier_write),
+        promote_hits=options.tier_promote_hits,
+        prefetch=options.tier_prefetch,
+        always_load=options.tier_load == ALWAYS,
+        staging_bytes=(1 - MEMORY_USED) * served.peak.memory,
+    )
+
+
+def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:
+    """What is left of the pool when its addresses for the drives are in GPU memory too."""
+    if tiers is None:
+        return blocks
+    block_bytes = tiers.layout.bytes(size)
+    addresses = sum(metadata_bytes(tier.device.metadata, blocks * block_bytes) for tier in tiers.tiers)
+    return blocks - math.ceil(addresses / block_bytes)
 
 
 def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:

@@ -42,7 +42,7 @@ class Service:
         self._engine = engine
         self._text = TextGenerator(seed)
         self._metrics = Metrics(about)
-        self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull)
+        self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull, self._fail)
         self._connector = connect(self._is_busy, self._driver.release)
         self._recomputes = recomputes  # a prompt whose KV did not arrive; else its request fails
         self._pulls: set[asyncio.Task[None]] = set()
@@ -168,6 +168,12 @@ class Service:
         self._metrics.finished(request, choice.answer.reason, max_tokens=max_tokens, n=choice.job.params.n)
 
     # KV transfers
+
+    def _fail(self, request: EngineRequest) -> None:
+        """Its KV does not fit into GPU memory while it is loaded."""
+        message = f"CUDA out of memory while loading KV from storage for {request.prompt_tokens} tokens"
+        self._metrics.errored()
+        request.owner.job.fail(ApiError(500, message, kind="InternalServerError"))
 
     def _is_busy(self) -> bool:
         return self._driver.stats().running > 0

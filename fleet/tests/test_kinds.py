@@ -55,6 +55,21 @@ def test_the_engine_understands_how_its_kv_moves() -> None:
     assert understood.role == "both"
 
 
+def test_the_engine_understands_its_tiers() -> None:
+    given = {
+        "dram_gb": 2.5,
+        "ssd_gb": 100.0,
+        "ssd_access": "ssd-gds",
+        "tier_write": "evict",
+        "tier_promote_hits": 3,
+        "tier_prefetch": True,
+        "tier_load": "always",
+    }
+    understood = parse_arguments(SIM.command(build(SimSpec, given), LAUNCH)[3:])
+    assert {name: getattr(understood, name) for name in given} == given
+    assert "--dram-gb" not in SIM.command(SimSpec(), LAUNCH)
+
+
 @pytest.mark.parametrize(("ordinal", "role"), [(0, "prefill"), (1, "decode")])
 def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: str) -> None:
     spec, launch = build(SimSpec, {"kv": "neuron", "prefill_instances": 1}), replace(LAUNCH, ordinal=ordinal)
@@ -86,9 +101,14 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
         ({"kv": "mooncake_store"}, "store_pool", "must name a pool of the kind sim-store when kv is mooncake_store"),
         ({"kv": "nixl", "store_pool": "store"}, "store_pool", "and only then"),
         ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
+        ({"kv": "neuron", "dram_gb": 1}, "dram_gb", "must be 0 when kv is neuron"),
+        ({"kv": "neuron", "ssd_gb": 1}, "ssd_gb", "must be 0 when kv is neuron"),
+        ({"dram_gb": 1, "tier_prefetch": True}, "tier_prefetch", "unless dram_gb and ssd_gb are more than 0"),
     ],
 )
-def test_options_of_transfers_have_to_go_together(given: dict[str, object], option: str, message: str) -> None:
+def test_options_of_transfers_and_tiers_have_to_go_together(
+    given: dict[str, object], option: str, message: str
+) -> None:
     (problem,) = check_engine(SIM, given, "engine")
     assert problem.path == f"engine.{option}"
     assert message in problem.text

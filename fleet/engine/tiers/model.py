@@ -10,7 +10,6 @@ from fleet.engine.tiers.sizes import Layout
 # When a block is written to a tier. through: after its prefill, or with the end of its answer; evict: when HBM evicts
 # it, before its memory is reused; second_use: when it is used for the second time
 WritePolicy = Literal["through", "evict", "second_use"]
-WRITE_POLICIES: tuple[WritePolicy, ...] = ("through", "evict", "second_use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,11 @@ class TierStats:
     hit_blocks: int  # of them, found
     read_bytes: float  # of the instance: of all its GPUs
     written_bytes: float
+    loads: int
+    stores: int
     load_s: float  # T_io of all loads
     write_s: float
+    medium: str  # in KV events
     evicted_tokens: int
     wears: bool  # its writes wear it out
 

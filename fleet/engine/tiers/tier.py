@@ -25,6 +25,8 @@ class Tier:
         self.hit_blocks = 0
         self.read_tokens = 0
         self.written_tokens = 0
+        self.loads = 0
+        self.stores = 0
         self.load_s = 0.0
         self.write_s = 0.0
 
@@ -40,6 +42,7 @@ class Tier:
             io_s += min(beside_s, io_s) * (1 / NAIVE_SHARE - 1)
         self.load_s += io_s
         self.read_tokens += tokens
+        self.loads += tokens > 0
         return io_s
 
     def writes(self, blocks: int, now_s: float) -> float:
@@ -47,6 +50,7 @@ class Tier:
         seconds = self._layout.bytes(blocks * self._block_size) / self.device.write_bytes_per_s
         self.written_tokens += blocks * self._block_size
         self.write_s += seconds
+        self.stores += 1
         self._writes_until_s = max(self._writes_until_s, now_s) + seconds
         return seconds
 
@@ -61,8 +65,11 @@ class Tier:
             hit_blocks=self.hit_blocks,
             read_bytes=self.read_tokens * per_token,
             written_bytes=self.written_tokens * per_token,
+            loads=self.loads,
+            stores=self.stores,
             load_s=self.load_s,
             write_s=self.write_s,
+            medium=self.device.medium,
             evicted_tokens=self.cache.evicted * size,
             wears=self.device.endurance,
         )

@@ -1,0 +1,73 @@
+"""KV below the GPU of a simulated engine: hits, counters, events, and loads that do not fit."""
+
+import pytest
+import zmq
+
+from fleet.engine.profiles import kv_blocks, profile
+from fleet.simengine.arguments import parse_arguments
+from fleet.simengine.model import model_of
+from fleet.tests.simengine.conftest import StartSim
+from fleet.tests.simengine.test_kv_events import replay
+
+BLOCKS = 100
+PROMPT = "a document " * 400  # 1,100 tokens, 68 blocks
+OTHER = "others say " * 575
+
+
+def cached(answer: dict[str, object]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])  # type: ignore[index]
+
+
+def test_what_left_the_gpu_is_loaded_counted_and_announced_with_its_medium(start_sim: StartSim) -> None:
+    tiered = start_sim(kv_blocks=BLOCKS, dram_gb=1, ssd_gb=10, ssd_access="ssd", tier_load="always")
+    tiered.complete(PROMPT)
+    tiered.complete(OTHER)
+    assert cached(tiered.complete(PROMPT)) == 1088
+    metrics = tiered.metrics()
+    assert metrics["vllm:prompt_tokens_cached_by_source_total{source=host}"] == 1088
+    assert metrics["vllm:prompt_tokens_by_source_total{source=external_kv_transfer}"] == 1088
+    assert metrics["vllm:external_prefix_cache_hits_total"] == 1088
+    assert metrics["vllm:prefix_cache_hits_total"] == 0
+    assert metrics["vllm:kv_offload_load_bytes_total"] == 1088 * 131_072
+    assert metrics["vllm:kv_offload_load_size_count"] == 1
+    assert metrics["vllm:kv_offload_load_time_total"] == pytest.approx(1088 * 131_072 / 19.4e9)
+    assert metrics["vllm:kv_offload_tiering_block_hits_total{tier=dram}"] == 68
+    assert metrics["vllm:kv_offload_tiering_read_bytes_total{tier=ssd}"] == 0
+    assert metrics["vllm:kv_offload_tiering_write_bytes_total{tier=ssd}"] > 68 * 16 * 131_072
+    assert metrics["weir_sim_kv_backlog_bytes"] == 0
+    with zmq.Context() as context:
+        batches = replay(context, tiered, 0)
+    events = [event for _, batch in batches for event in batch[1] if event["type"] == "BlockStored"]
+    media = {event["medium"]: event for event in events}
+    assert set(media) == {"GPU", "CPU", "DISK"}
+    assert media["GPU"]["token_ids"]
+    assert (media["CPU"]["token_ids"], media["CPU"]["parent_block_hash"]) == ([], None)
+
+
+def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSim) -> None:
+    """GPUDirect Storage stages 0.45 of a load outside the pool: of more than 8 GB on this GPU."""
+    sim = start_sim(
+        time_scale=10_000,
+        kv_blocks=9_200,
+        ssd_gb=1000,
+        ssd_access="ssd-gds",
+        tier_load="always",
+        max_model_len=160_000,
+    )
+    for prompt in ("first " * 97_500, "other " * 97_500):
+        sim.complete(prompt, max_tokens=1)
+    answer = sim.post("/v1/completions", {"prompt": "first " * 97_500, "max_tokens": 1})
+    assert (answer.status_code, "out of memory" in answer.text) == (500, True)
+    assert sim.metrics()["vllm:request_success_total{finished_reason=error}"] == 1
+    assert sim.metrics()["vllm:num_requests_running"] == 0
+
+
+def test_addresses_of_the_pool_take_gpu_memory() -> None:
+    words = ["--port", "0", "--model", "m"]
+    plain = model_of(parse_arguments(words), "both")
+    tutti = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")
+    assert plain.tiers is None
+    assert plain.kv_blocks == kv_blocks(profile())
+    assert 0 < plain.kv_blocks - tutti.kv_blocks < 20
+    assert tutti.tiers is not None
+    assert tutti.tiers.staging_bytes == pytest.approx(0.1 * profile().peak.memory)
