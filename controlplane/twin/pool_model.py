@@ -40,7 +40,8 @@ def twin_of(pool: Pool) -> Modelled:
     ordinals = _ordinals(pool)
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
-    if kind.twin_model is not None:
+    is_measured = not kind.simulated and calibrations.of_pool(pool) is not None
+    if kind.twin_model is not None and not is_measured:
         return _known(pool, kind.twin_model, kind, ordinals)
     return _calibrated(pool, kind, ordinals)
 
@@ -58,7 +59,8 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
     try:
         models = {ordinal: model(spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
     except UnknownProfile as error:
-        raise NotModelled(f"pool {pool.name}: {error}") from None
+        or_measure = "" if kind.simulated else f"; or measure one with manage.py calibrate {_to_measure(pool)}"
+        raise NotModelled(f"pool {pool.name}: {error}{or_measure}") from None
     first = next(iter(models.values()))
     fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
     return Modelled(fleet, "profile", first.source, first.not_modelled)

@@ -324,7 +324,7 @@ class Engine:
             self._blocked_since = None
 
     def _start(self, plan: Plan) -> None:
-        plan.law_s = step_s = self.law.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
+        plan.law_s = step_s = self.law.plan_s(plan)
         if self._tiers is not None:
             step_s = self._tiers.lengthen(plan.loads, plan.start_s, plan.law_s)
         plan.end_s = plan.start_s + step_s

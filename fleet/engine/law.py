@@ -13,8 +13,12 @@ All times in seconds. The terms and the constants in profiles.py were fitted tog
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fleet.engine.profiles import Profile
+
+if TYPE_CHECKING:
+    from fleet.engine.scheduler import Plan
 
 # Per step on the host: scheduling, sampling and detokenising. Most of it overlaps with the GPU when the engine plans a
 # step while the one before runs (the default since vLLM 0.14).
@@ -57,6 +61,10 @@ class Law:
             + self.allreduce_s_per_token * tokens
             + self.decode_s * decodes
         )
+
+    def plan_s(self, plan: "Plan") -> float:
+        """A planned step; a law that depends on the single prompts overrides it."""
+        return self.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
         """A single prompt on an idle engine, in chunks."""

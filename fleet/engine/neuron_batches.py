@@ -14,8 +14,9 @@ import math
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import VLLM, Limits, Plan, Scheduler
+from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits, Plan, Scheduler
 from fleet.engine.tiers.engine_tiers import EngineTiers
+from fleet.engine.whole_prompts import WholePrompts
 
 
 class NeuronBatches(Scheduler):
@@ -100,6 +101,7 @@ def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
 
 BATCHING: dict[str, type[Scheduler]] = {
     VLLM: Scheduler,
+    WHOLE_PROMPTS: WholePrompts,
     "neuron": NeuronBatches,
     "neuron_prefill": NeuronPrefill,
     "neuron_decode": NeuronDecode,

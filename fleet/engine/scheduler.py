@@ -14,6 +14,7 @@ from fleet.engine.tiers.choice import Load
 from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
+WHOLE_PROMPTS = "whole_prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Limits:
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # a key of fleet.engine.neuron_batches.BATCHING
     async_scheduling: bool = True  # a step is planned while the one before it runs
+    ranks: int = 1  # GPUs with prompts of their own: whole prompts fit into the share of one
 
 
 @dataclass(slots=True)

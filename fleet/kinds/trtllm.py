@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.kinds import trtllm_dwdp
+from fleet.kinds import trtllm_dwdp, trtllm_twin
 from fleet.kinds.common_options import (
     arguments_option,
     environment_option,
@@ -263,4 +263,5 @@ TRTLLM = Kind(
     device=NVIDIA,
     devices=gpus_each,
     connectors=(connectors.TRTLLM,),
+    twin_model=lambda spec, launch: trtllm_twin.twin_model(spec, launch, wire(spec, launch).get("connector", "")),
 )

@@ -91,6 +91,28 @@ def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> No
         twin_of(pool(**made))
 
 
+def test_context_servers_of_a_known_model_need_no_calibration() -> None:
+    engine = {"dwdp_size": 2, "prefill_instances": 2, "chunked_prefill": False, "dwdp_contention_opt": True}
+    engine |= {"attention_dp": True, "generation_tensor_parallel": 8}
+    r1 = Pool.objects.create(name="r1", model="DeepSeek-R1", kind="trtllm", replicas=3, engine=engine)
+    with pytest.raises(NotModelled, match="GB on each of 1 GPUs, a GB200 has 186"):
+        twin_of(r1)
+    r1.engine |= {"dwdp_size": 4, "prefill_instances": 4}
+    r1.replicas = 5
+    made = twin_of(r1)
+    assert (made.basis, len(set(made.fleet.instances.values()))) == ("profile", 2)
+    assert made.about.endswith("table 1 of arXiv 2604.01621; context servers: DWDP4")
+    r1.model = "mine"
+    with pytest.raises(NotModelled, match=r"no constants for mine.*or measure one with manage\.py calibrate r1-0$"):
+        twin_of(r1)
+
+
+def test_a_measurement_takes_precedence_over_known_constants(calibrated: Pool) -> None:
+    Pool.objects.update(kind="trtllm", engine={"attention_dp": True, "tensor_parallel": 4}, model="DeepSeek-R1")
+    Calibration.objects.update(kind="trtllm", model="DeepSeek-R1")
+    assert twin_of(Pool.objects.get()).basis == "calibrated"
+
+
 @pytest.fixture
 def calibrated(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> Pool:
     """A pool of vLLM, one instance of which was measured."""

@@ -39,6 +39,39 @@ class Computing:
     def total(self) -> float:
         return self.experts + self.projections + self.attention + self.other
 
+    def routed(self, moe: Moe) -> float:
+        """Of the experts that are spread over a DEP group; the rest is for a GPU's own prompts."""
+        return self.experts * moe.top_k / (moe.top_k + moe.shared)
+
+
+def computing(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, pairs: float, experts_read: float) -> Computing:
+    """`pairs`: of a token and one before it; `experts_read`: experts whose weights are read from device memory."""
+    used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
+    arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
+    reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
+    projections = max(
+        2 * moe.attention_weights * tokens / (gpu.projection_flops * reached.projections),
+        moe.attention_weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s,
+    )
+    attention = pairs * moe.pair_flops / (gpu.attention_flops * reached.attention)
+    return Computing(
+        max(arithmetic, reading) * 1e3,
+        projections * per_moe_layer * 1e3,
+        attention * per_moe_layer * 1e3,
+        reached.other_ms_per_token * tokens / moe.moe_layers,
+    )
+
+
+def copy_ms(moe: Moe, gpu: Gpu, reached: Reached, group: Layout) -> float:
+    """T_pre: of the experts of a layer, with nothing in the way."""
+    return group.remote * moe.expert_bytes / (gpu.link_bytes_per_s * reached.link) * 1e3
+
+
+def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, ranks: int) -> float:
+    """Both of a layer, for the tokens of one GPU."""
+    sent = tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
+    return sent / gpu.link_bytes_per_s * reached.all_to_all * 1e3
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -59,24 +92,8 @@ class Phase:
         return self.max_tokens * self.filled
 
     def computing(self, experts_read: float) -> Computing:
-        """`experts_read`: experts whose weights are read from device memory."""
-        moe, gpu, reached, tokens = self.moe, self.gpu, self.reached, self.tokens
-        used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
-        arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
-        reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
-        weights = moe.attention_weights
-        projections = max(
-            2 * weights * tokens / (gpu.projection_flops * reached.projections),
-            weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s,
-        )
-        pairs = tokens * self.prompts.mean * (1 + self.prompts.cv**2) / 2
-        attention = pairs * moe.pair_flops / (gpu.attention_flops * reached.attention)
-        return Computing(
-            max(arithmetic, reading) * 1e3,
-            projections * per_moe_layer * 1e3,
-            attention * per_moe_layer * 1e3,
-            reached.other_ms_per_token * tokens / moe.moe_layers,
-        )
+        pairs = self.tokens * self.prompts.mean * (1 + self.prompts.cv**2) / 2
+        return computing(self.moe, self.gpu, self.reached, self.tokens, pairs, experts_read)
 
     # DWDP
 
@@ -86,9 +103,7 @@ class Phase:
 
     @cached_property
     def copy_ms(self) -> float:
-        """T_pre, with nothing in its way."""
-        rate = self.gpu.link_bytes_per_s * self.reached.link
-        return self.layout.remote * self.moe.expert_bytes / rate * 1e3
+        return copy_ms(self.moe, self.gpu, self.reached, self.layout)
 
     @cached_property
     def slowed_ms(self) -> float:
@@ -125,15 +140,12 @@ class Phase:
 
     @cached_property
     def all_to_all_ms(self) -> float:
-        moe, ranks = self.moe, self.dep_ranks
-        sent = self.tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
-        return sent / self.gpu.link_bytes_per_s * self.reached.all_to_all * 1e3
+        return all_to_all_ms(self.moe, self.gpu, self.reached, self.tokens, self.dep_ranks)
 
     @property
     def local_ms(self) -> float:
         """What a GPU of a DEP group computes for its own prompts: all but the routed experts."""
-        computing, moe = self.dep_computing, self.moe
-        return computing.total - computing.experts * moe.top_k / (moe.top_k + moe.shared)
+        return self.dep_computing.total - self.dep_computing.routed(self.moe)
 
     @cached_property
     def wait_ms(self) -> float:
