@@ -51,6 +51,7 @@ class TwinModel:
     engine: EngineModel
     source: str  # of the constants, for people
     not_modelled: tuple[str, ...] = ()  # for people
+    transferred: bool = False  # nothing was fitted to this model and number of GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

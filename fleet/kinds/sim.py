@@ -29,7 +29,7 @@ class SimSpec:
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="GPUs per instance; left out: the smallest calibrated number.",
+        help="GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
     )
     time_scale: float = option(
         1.0, title="Time scale", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
@@ -194,7 +194,10 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
     store = f"the store {spec.store_pool} is not modelled: neither its contents nor its speed"
-    return TwinModel(engine, f"constants of {known.gpu}, {known.model}{tp}", (store,) if spec.store_pool else ())
+    source = f"constants of {known.gpu}, {known.model}{tp}"
+    if known.transferred:
+        source += f", transferred from {known.transferred}"
+    return TwinModel(engine, source, (store,) if spec.store_pool else (), bool(known.transferred))
 
 
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
@@ -215,7 +218,7 @@ def role(spec: SimSpec, launch: Launch) -> str:
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """Only calibrated profiles can be simulated, and roles need a connector."""
+    """The model must fit on the GPUs, and roles need a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
     if spec.kv == NONE and spec.prefill_instances:

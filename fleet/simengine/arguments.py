@@ -37,7 +37,9 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--model", required=True, help="the name it is served under")
     parser.add_argument("--gpu", default=DEFAULT_GPU)
     parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="model whose step times are simulated")
-    parser.add_argument("--tp", type=positive, help="GPUs of one instance; default: the smallest calibrated")
+    parser.add_argument(
+        "--tp", type=positive, help="GPUs of one instance; default: the smallest that was fitted or fits"
+    )
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")

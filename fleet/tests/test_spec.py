@@ -88,7 +88,7 @@ def test_what_is_left_out_takes_its_default() -> None:
         ("spec.pools.0.engine.time_scale", float("nan"), "spec.pools[0].engine.time_scale", "must be a number"),
         ("spec.pools.0.engine.gpu", "h100", "spec.pools[0].engine.gpu", "must be one of h100_sxm"),
         ("spec.pools.0.engine.kv_blocks", 15, "spec.pools[0].engine.kv_blocks", "allowed: 16 to"),
-        ("spec.pools.0.engine.tp", 3, "spec.pools[0].engine.tp", "no calibration"),
+        ("spec.pools.0.engine.tp", 3, "spec.pools[0].engine.tp", "tp 1, 2, 4, 8"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(path: str, value: Any, where: str, words: str) -> None:

@@ -83,7 +83,7 @@ def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_flee
         ({"replicas": 0}, "pool chat has no instance that should run"),
         ({"kind": "sim-store"}, "which serves no requests"),
         ({"kind": "long-gone"}, "which serves no requests"),
-        ({"gpu": "abacus"}, "no calibration for abacus"),
+        ({"gpu": "abacus"}, "no constants for abacus"),
     ],
 )
 def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> None:

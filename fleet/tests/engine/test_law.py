@@ -64,8 +64,54 @@ def test_names_are_found_in_any_case_and_the_smallest_size_is_the_default() -> N
 
 
 def test_an_unknown_profile_says_what_there_is() -> None:
-    with pytest.raises(UnknownProfile, match=r"no calibration for a100 Llama-3.1-8B tp1; there are: .*Qwen3-8B"):
+    with pytest.raises(UnknownProfile, match=r"no constants for a100 Llama-3.1-8B tp1; there are: .*Qwen3-8B.*; tp 1"):
         profile("a100", "Llama-3.1-8B", 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (("h100_sxm", "Llama-3.3-70B", 1), "Llama-3.3-70B with 16,384 tokens of KV does not fit on 1 h100_sxm"),
+        (("h20_sxm", "Qwen3-30B-A3B", 2), "no constants for reductions on h20_sxm"),
+        (("h100_sxm", "Qwen3-32B", 3), "tp3"),
+    ],
+)
+def test_what_cannot_run_or_is_not_known_is_refused(asked: tuple[str, str, int], why: str) -> None:
+    with pytest.raises(UnknownProfile, match=why):
+        profile(*asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tp", "donor"),
+    [
+        (("h100_sxm", "Qwen3-32B", 8), 8, "Qwen3-32B tp4"),  # the same model first
+        (("h100_sxm", "Llama-3.1-8B", 2), 2, "Qwen3-32B tp2"),  # it was fitted on one GPU only: no reductions
+        (("h100_sxm", "Qwen2.5-72B", None), 4, "Llama-3.3-70B tp4"),  # the nearest in size
+        (("h200_sxm", "Qwen3-4B", None), 1, "Qwen3-8B tp1"),
+    ],
+)
+def test_what_nothing_was_fitted_to_takes_the_efficiencies_of_the_nearest_fit(
+    asked: tuple[str, str, int | None], tp: int, donor: str
+) -> None:
+    made = profile(*asked)
+    assert (made.tp, made.transferred) == (tp, donor)
+
+
+def test_a_transferred_profile_scales_with_layers_and_activations() -> None:
+    made, donor = profile("h100_sxm", "Qwen2.5-72B", 4), profile("h100_sxm", "Llama-3.3-70B", 4)
+    assert donor.transferred == ""
+    assert made.fit.gemm == donor.fit.gemm
+    assert made.fit.t0_ms == pytest.approx(0.043 * 80)
+    assert made.fit.allreduce_us_per_token == donor.fit.allreduce_us_per_token  # as wide, as many layers
+    small = profile("h100_sxm", "Qwen3-4B", 2).fit.allreduce_us_per_token
+    assert small == pytest.approx(5.361 * (36 * 2560) / (64 * 5120))
+
+
+def test_eight_gpus_have_the_efficiencies_of_four_and_their_own_kv() -> None:
+    four, eight = (profile("h100_sxm", "Llama-3.3-70B", tp) for tp in (4, 8))
+    assert eight.fit == four.fit
+    assert law_of(eight).weights_s == pytest.approx(law_of(four).weights_s / 2)
+    assert kv_blocks(eight) > 2 * kv_blocks(four)
 
 
 def test_a_small_step_costs_the_weights_and_a_large_one_the_arithmetic() -> None:

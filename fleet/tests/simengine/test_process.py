@@ -112,7 +112,7 @@ def test_a_taken_events_port_is_one_clear_line(sim: Sim) -> None:
 def test_an_unknown_gpu_gets_the_list_of_known_ones() -> None:
     status, error = failure(port=0, model="sim", gpu="abacus")
     assert status == 1
-    assert error.startswith("simengine: no calibration for abacus Llama-3.1-8B; there are: ")
+    assert error.startswith("simengine: no constants for abacus Llama-3.1-8B; there are: ")
 
 
 @pytest.mark.parametrize(
