@@ -66,7 +66,7 @@ def _worker(setup: Setup, role: Role) -> EngineModel:
     return EngineModel(
         law=setup.prefill_law if role == "prefill" else setup.decode_law,
         kv_blocks=(batch + 1) * (tokens // BLOCK + 2),  # as Neuron reserves: every sequence at its full length
-        limits=Limits(BLOCK, batch, 8192, BATCHING_OF_ROLE[role]),
+        limits=Limits(BLOCK, batch, 8192, BATCHING_OF_ROLE[role], async_scheduling=False),
         role=role,
         connector="" if role == "both" else "neuron",
         transfers=None if role == "both" else moves,

@@ -72,7 +72,7 @@ class TimedEngine:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._runs: list[tuple[float, Any]] = []
-        self.waiting = self.running = 0
+        self.waiting = self.running = self.transferring = 0
         self.pool = SimpleNamespace(total=10_000)
         self.limits = SimpleNamespace(block_size=16)
 
@@ -94,7 +94,7 @@ class TimedEngine:
         return 0.0
 
     def stats(self) -> Any:
-        return SimpleNamespace(preemptions=0)
+        return SimpleNamespace(preemptions=0, blocked_s=0.0)
 
 
 def in_the_twin(requests: list[Asked], rule: Policy, instances: int) -> list[Fate]:
