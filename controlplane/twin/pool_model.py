@@ -1,7 +1,7 @@
 """A pool as a model for the twin: its engines, the source of their constants, the features left out."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from fleet.calibration.describe import API, law_of
 from fleet.engine.engine_model import EngineModel, Role
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import Limits
+from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
@@ -63,7 +64,19 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
         raise NotModelled(f"pool {pool.name}: {error}{or_measure}") from None
     first = next(iter(models.values()))
     fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
-    return Modelled(fleet, "profile", first.source, first.not_modelled)
+    stores = {name: _store(name, first.engine) for name in kind.needs(spec)}
+    lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
+    shared = next((store for store in stores.values() if store is not None), None)
+    return Modelled(replace(fleet, store=shared), "profile", first.source, (*first.not_modelled, *lost))
+
+
+def _store(name: str, engine: EngineModel) -> StoreModel | None:
+    """As the pool of that name runs it; None: there is none any more."""
+    pool = Pool.objects.filter(name=name, removed=False).first()
+    kind = KINDS.get(pool.kind) if pool is not None else None
+    if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:
+        return None
+    return kind.twin_store(build(kind.spec, pool.engine), engine.transfers.bytes_per_token)
 
 
 def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:

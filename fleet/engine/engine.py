@@ -15,6 +15,7 @@ import math
 import sys
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.decode_run import DecodeRun, run_s, steps_within
@@ -24,6 +25,7 @@ from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, Plan
 from fleet.engine.tiers.engine_tiers import EngineTiers
 from fleet.engine.tiers.model import TiersModel, TiersStats
+from fleet.engine.tiers.shared import SharedStore
 
 
 class RequestTooLong(ValueError):
@@ -69,6 +71,12 @@ class Stats:
     tiers: TiersStats | None = None  # below HBM
 
 
+def _in_store(store: SharedStore, block_size: int, request: EngineRequest) -> int:
+    """Tokens of its prompt from the start, of which the store has what this engine lacks."""
+    here = request.computed // block_size
+    return (here + store.look_up(request.chain, here, request.prompt_tokens // block_size)) * block_size
+
+
 class Engine:
     def __init__(
         self,
@@ -80,6 +88,7 @@ class Engine:
         api_s_per_token: float = API_S_PER_TOKEN,
         record_events: bool = False,
         tiers: TiersModel | None = None,
+        store: SharedStore | None = None,
     ) -> None:
         self.law = law
         self.limits = limits or Limits()
@@ -91,6 +100,8 @@ class Engine:
         size, chunk = self.limits.block_size, self.limits.max_num_batched_tokens
         self._tiers = EngineTiers(tiers, law, self.pool, size, chunk) if tiers is not None else None
         self._scheduler = BATCHING[self.limits.batching](self.pool, self.limits, self._tiers)
+        if store is not None:
+            self._scheduler.store = partial(_in_store, store, size)
         self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
         self._awaiting: set[EngineRequest] = set()  # their prompts are being computed by another engine
         self._plan: Plan | None = None  # the step in progress

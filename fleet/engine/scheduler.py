@@ -5,6 +5,7 @@ When blocks run out, the request admitted last frees all of its blocks and recom
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fleet.engine.blocks import BlockPool
@@ -15,6 +16,7 @@ from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
 WHOLE_PROMPTS = "whole_prompts"
+ASKED = -1  # as `pull_tokens`: a request is asked only once
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self.tiers = tiers  # below HBM
+        self.store: Callable[[EngineRequest], int] | None = None  # tokens of a prompt that a shared store holds
         self._size = limits.block_size
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
@@ -215,8 +218,11 @@ class Scheduler:
 
     def _pulls(self, request: EngineRequest) -> bool:
         """Whether it must wait for transferred KV first; it then gets all of its blocks, and is asked only once."""
-        wanted = min(request.pull_tokens, request.prompt_tokens) - request.computed
-        request.pull_tokens = 0
+        available = request.pull_tokens
+        if self.store is not None and not available:
+            available = self.store(request)
+        wanted = min(available, request.prompt_tokens) - request.computed
+        request.pull_tokens = ASKED
         if wanted <= 0 or request.preemptions:
             return False
         short = -(-request.tokens // self.limits.block_size) - len(request.blocks)

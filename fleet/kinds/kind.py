@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleet.engine.engine_model import EngineModel
+from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.option import build, check
 from router.contract.engine_metrics import Scrape
 from router.contract.problem import Problem
@@ -93,6 +94,8 @@ class Kind:
     simulated: bool = False  # its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
     bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
+    # A store that engines share, as the twin runs it: by bytes of KV per token; None: it is none, or not known
+    twin_store: Callable[[Any, float], StoreModel] | None = None
     # None: the twin needs a calibration. Raises UnknownProfile
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
 

@@ -193,11 +193,10 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     engine = model_of(SimOptions(**options), role(spec, launch))
     known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
-    store = f"the store {spec.store_pool} is not modelled: neither its contents nor its speed"
     source = f"constants of {known.gpu}, {known.model}{tp}"
     if known.transferred:
         source += f", transferred from {known.transferred}"
-    return TwinModel(engine, source, (store,) if spec.store_pool else (), bool(known.transferred))
+    return TwinModel(engine, source, transferred=bool(known.transferred))
 
 
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:

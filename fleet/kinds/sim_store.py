@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fleet.engine.engine_model import TransferLink
+from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
@@ -44,6 +46,12 @@ def command(spec: StoreSpec, launch: Launch) -> list[str]:
     return [launch.python, "-m", "fleet.simengine.store", *flags(given)]
 
 
+def twin_store(spec: StoreSpec, bytes_per_token: float) -> StoreModel:
+    rate = spec.gb_per_s * 1e9
+    link = TransferLink(setup_s=spec.setup_ms / 1e3, idle_bytes_per_s=rate, busy_bytes_per_s=rate)
+    return StoreModel(spec.capacity_gb * 1e9, link, bytes_per_token)
+
+
 SIM_STORE = Kind(
     name="sim-store",
     title="Simulated store",
@@ -60,4 +68,5 @@ SIM_STORE = Kind(
     service="http",
     image=WEIR_IMAGE,
     max_replicas=lambda spec: 1,
+    twin_store=twin_store,
 )

@@ -66,8 +66,28 @@ def test_neurons_batches_are_those_of_the_role_in_the_twin_too() -> None:
     assert prefill.transfers.together
 
 
-def test_a_store_of_all_is_named_as_left_out() -> None:
-    assert "the store cellar is not modelled" in twin_of(pool(kv="mooncake_store", store_pool="cellar")).cautions[0]
+def test_the_store_that_instances_share_is_that_of_its_pool() -> None:
+    Pool.objects.create(name="cellar", model="", kind="sim-store", engine={"capacity_gb": 2, "gb_per_s": 5})
+    made = twin_of(pool(kv="mooncake_store", store_pool="cellar"))
+    store = made.fleet.store
+    assert store is not None
+    assert (store.capacity_bytes, store.bytes_per_token, store.link.idle_bytes_per_s) == (2e9, 131_072, 5e9)
+    assert made.cautions == ()
+
+
+def test_a_store_whose_pool_is_gone_is_named_as_left_out() -> None:
+    made = twin_of(pool(kv="mooncake_store", store_pool="cellar"))
+    assert made.fleet.store is None
+    assert made.cautions == ("the store cellar is not modelled: its pool is gone",)
+
+
+def test_tiers_below_the_gpu_are_those_of_the_options() -> None:
+    model = the_model(twin_of(pool(dram_gb=64, ssd_gb=1000, ssd_access="ssd-gds", tier_write="evict")))
+    assert [(tier.device.name, tier.capacity_bytes) for tier in model.tiers.tiers] == [
+        ("dram", 64e9),
+        ("ssd-gds", 1e12),
+    ]
+    assert (model.tiers.write, model.tiers.always_load) == ("evict", False)
 
 
 def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_fleet() -> None:

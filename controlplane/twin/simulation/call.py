@@ -87,6 +87,7 @@ class SimCall:
             self.arm_class,
             second,
             work.interruptions if work is not None else 0,
+            sum(work.tier_tokens) + work.pulled_tokens if work is not None else 0,
         )
 
     def _first_token_s(self, work: EngineRequest) -> float:

@@ -4,6 +4,7 @@ from controlplane.twin.simulation.types import Use
 from fleet.engine.engine import Engine
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import InstanceState
 
 
@@ -20,11 +21,14 @@ class SimEndpoint:
         "name",
         "position",
         "prefill_tokens",
+        "pulls",
         "requests",
         "waiting",
     )
 
-    def __init__(self, name: str, position: int, model: EngineModel, scaled: EngineModel) -> None:
+    def __init__(
+        self, name: str, position: int, model: EngineModel, scaled: EngineModel, store: SharedStore | None = None
+    ) -> None:
         """`model` as the router sees it; `scaled` has blocks of the trace's size."""
         self.name = name
         self.position = position
@@ -35,7 +39,10 @@ class SimEndpoint:
             scaled.limits,
             api_s=scaled.api_s,
             api_s_per_token=scaled.api_s_per_token,
+            tiers=scaled.tiers,
+            store=store,
         )
+        self.pulls = model.transfers is not None or store is not None
         self.due_s: float | None = None  # next event of the engine
         # In flight, as the router counts
         self.requests = 0
@@ -111,4 +118,6 @@ class SimEndpoint:
         usage, running, waiting, transferring = self._samples
         stats = self.engine.stats()
         moving = tuple(transferring)
-        return Use(tuple(usage), tuple(running), tuple(waiting), stats.preemptions, moving, stats.blocked_s)
+        return Use(
+            tuple(usage), tuple(running), tuple(waiting), stats.preemptions, moving, stats.blocked_s, stats.tiers
+        )

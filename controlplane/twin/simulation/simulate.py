@@ -22,6 +22,7 @@ from controlplane.twin.simulation.transfers import SimTransfers
 from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
 from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import Decision, Policy
 from router.pool.admission import Admission, Wait
 
@@ -74,8 +75,9 @@ class _Run:
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
         self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
         self._chains = TraceChains(requests)
+        self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
-            SimEndpoint(name, position, model, self._chains.scaled(model))
+            SimEndpoint(name, position, model, self._chains.scaled(model), self._store)
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
         self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
@@ -102,7 +104,8 @@ class _Run:
             call(given)
         self._over.sort(key=lambda one: one.index)
         use, left_out = {endpoint.name: endpoint.use() for endpoint in self._endpoints}, tuple(self._not_modelled)
-        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out)
+        store = self._store.stats() if self._store is not None else None
+        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store)
 
     # The client
 
@@ -225,8 +228,33 @@ class _Run:
             endpoint.due_s = engine.next_turn_s()
         if endpoint.due_s is not None:
             self._post(endpoint.due_s, self._run_engine, endpoint)
-        for work in engine.take_pulls() if endpoint.model.transfers is not None else ():
-            self._transfers.pull(work.owner.handover, self._now)
+        for work in engine.take_pulls() if endpoint.pulls else ():
+            self._pull(endpoint, work)
+        for work in engine.take_failed() if endpoint.model.tiers is not None else ():
+            self._fail(endpoint, work)
+
+    def _pull(self, endpoint: SimEndpoint, work: EngineRequest) -> None:
+        handover = work.owner.handover
+        if handover is not None and work is handover.work:
+            self._transfers.pull(handover, self._now)
+        elif self._store is not None:
+            self._transfers.load(self._store, endpoint, work, self._now)
+
+    def _fail(self, endpoint: SimEndpoint, work: EngineRequest) -> None:
+        """It ran out of GPU memory while it loaded its KV."""
+        call: SimCall = work.owner
+        handover = call.handover
+        leases = {endpoint: call.leased}
+        if handover is not None and work is handover.prefill:
+            leases = {endpoint: handover.new_tokens, handover.receiver: 0}
+        elif handover is not None:
+            self._transfers.let_go(handover, self._now)
+        for involved, new_tokens in leases.items():
+            self._sim_router.began(call, involved)
+            involved.began(new_tokens)
+            involved.ended()
+        self._end(call, "error", "out_of_memory")
+        self._sim_router.queue.wake()
 
     def _engine_result(self, endpoint: SimEndpoint, result: StepResult) -> None:
         for work in result.first:
@@ -245,6 +273,8 @@ class _Run:
     def _began(self, endpoint: SimEndpoint, work: EngineRequest, call: SimCall) -> None:
         handover = call.handover
         self._sim_router.began(call, endpoint)
+        if self._store is not None:
+            self._store.put(work.chain[: work.prompt_tokens // self._chains.block_size])
         if handover is None:
             endpoint.began(call.leased)
             call.alone &= endpoint.requests == 1

@@ -6,6 +6,8 @@ from typing import Any
 from controlplane.twin.simulation.call import Handover
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.neuron_batches import next_poll_s
+from fleet.engine.request import EngineRequest
+from fleet.engine.tiers.shared import SharedStore
 
 Post = Callable[[float, Callable[[Any], None], Any], None]
 HandoverAt = tuple[Handover, float]  # and a moment
@@ -74,6 +76,20 @@ class SimTransfers:
         handover.sender.moving -= 1
         self._free(handover, now)
         self._come(handover, handover.work.prompt_tokens, now)
+
+    def load(self, store: SharedStore, endpoint: SimEndpoint, work: EngineRequest, now: float) -> None:
+        """From the store that the instances share, what this one lacks of the prompt."""
+        size = endpoint.engine.limits.block_size
+        here = work.computed // size
+        tokens = store.held(work.chain, here, work.prompt_tokens // size) * size
+        there_s = now + store.begin(tokens)
+        self._post(there_s, self._loaded, (store, endpoint, work, here * size + tokens, there_s))
+
+    def _loaded(self, loaded: tuple[SharedStore, SimEndpoint, EngineRequest, int, float]) -> None:
+        store, endpoint, work, tokens, now = loaded
+        store.end()
+        endpoint.engine.pulled(work, tokens, now)
+        self._changed(endpoint)
 
     def _come(self, handover: Handover, tokens: int, now: float) -> None:
         handover.receiver.engine.pulled(handover.work, tokens, now)

@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fleet.engine.engine_model import EngineModel
+from fleet.engine.tiers.model import TiersStats, TierStats
+from fleet.engine.tiers.shared import StoreModel
 from router.policy.types import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class TwinFleet:
     instances: Mapping[str, EngineModel]  # by instance id, as the router knows it
+    store: StoreModel | None = None  # that all of them share
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Simulated:
     arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
     second_s: float | None = None  # from sending to the second token; None with a single one, too
     interruptions: int = 0  # steps with another's prefill between two of its tokens
+    loaded_tokens: int = 0  # of `cached_tokens`, from tiers below HBM and the shared store
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Use:
     preemptions: int  # in total
     transferring: tuple[int, ...] = ()  # requests whose KV leaves or comes
     blocked_s: float = 0.0  # in which requests waited though nothing was computed
+    tiers: TiersStats | None = None  # below HBM
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +73,4 @@ class TwinOutcome:
     instances: Mapping[str, Use]
     virtual_s: float  # until the last answer
     not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
+    store: TierStats | None = None  # that the instances share

@@ -1,0 +1,113 @@
+"""KV below HBM in the twin: loads, a store that engines share, and requests whose loads do not fit."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.tests.builders import BLOCK, MODEL, asks, fleet, play, policy
+from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.engine.engine_model import TransferLink
+from fleet.engine.profiles import profile
+from fleet.engine.tiers.devices import DEVICES
+from fleet.engine.tiers.model import TierModel, TiersModel
+from fleet.engine.tiers.shared import StoreModel
+from fleet.engine.tiers.sizes import layout_of
+
+LAYOUT = layout_of(profile())
+DOCUMENT = 6_400
+SMALL = 8_000 // 16  # KV blocks: one document
+
+
+def tiers(*names: str, **given: Any) -> TiersModel:
+    return TiersModel(
+        layout=LAYOUT, tiers=tuple(TierModel(DEVICES[name], 1e12) for name in names), always_load=True, **given
+    )
+
+
+def documents(count: int, times: int = 2, *, every_s: float = 2.0) -> list[Any]:
+    return [
+        asks(number, number * every_s, tokens=DOCUMENT + BLOCK, output=2, family=number % count + 1, shared=DOCUMENT)
+        for number in range(count * times)
+    ]
+
+
+def loaded(outcome: TwinOutcome) -> list[int]:
+    return [one.loaded_tokens for one in outcome.requests]
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_document_that_left_hbm_is_loaded_again(events: bool) -> None:
+    with_tiers = play(documents(3), fleet=fleet(1, kv_blocks=SMALL, tiers=tiers("dram"), kv_events=events))
+    without = play(documents(3), fleet=fleet(1, kv_blocks=SMALL, kv_events=events))
+    assert loaded(with_tiers) == [0, 0, 0, DOCUMENT, DOCUMENT, DOCUMENT]
+    assert loaded(without) == [0] * 6
+    assert [one.cached_tokens for one in without.requests] == [0] * 6
+    assert with_tiers.requests[5].ttft_s < without.requests[5].ttft_s / 2  # type: ignore[operator]
+    (use,) = with_tiers.instances.values()
+    assert use.tiers is not None
+    assert use.tiers.tiers[0].hit_tokens == 3 * DOCUMENT
+    assert without.instances["chat-0"].tiers is None
+
+
+def test_tiers_hold_as_much_whatever_the_blocks_of_the_trace() -> None:
+    outcome = play(documents(1, 1), fleet=fleet(1, kv_blocks=SMALL, tiers=tiers("ssd")))
+    stats = outcome.instances["chat-0"].tiers
+    assert stats is not None
+    assert stats.tiers[0].capacity_tokens == int(1e12 / 131_072)
+    assert stats.tiers[0].written_bytes == DOCUMENT * 131_072 + BLOCK * 131_072
+
+
+def test_a_request_whose_load_does_not_fit_is_an_error_and_the_next_one_is_served() -> None:
+    model = tiers("ssd-gds", staging_bytes=0.45 * LAYOUT.bytes(3_000))
+    outcome = play(documents(2, 2), fleet=fleet(1, kv_blocks=SMALL, tiers=model, kv_events=True))
+    assert [(one.outcome, one.code) for one in outcome.requests] == [
+        ("ok", ""),
+        ("ok", ""),
+        ("error", "out_of_memory"),
+        ("ok", ""),
+    ]
+
+
+def with_store(size: int, **given: Any) -> TwinFleet:
+    link = TransferLink(setup_s=1e-3, idle_bytes_per_s=10e9, busy_bytes_per_s=10e9)
+    model = fleet(size, **given)
+    return TwinFleet(model.instances, StoreModel(1e12, link, 131_072))
+
+
+def test_what_one_instance_computed_the_others_pull_from_the_store() -> None:
+    shared = with_store(2)
+    outcome = simulate(shared, policy("round_robin"), documents(1, 4), pacing="timestamps", seed=1)
+    assert [one.instance for one in outcome.requests] == ["chat-0", "chat-1"] * 2
+    assert loaded(outcome) == [0, DOCUMENT, 0, 0]  # then each has it in its own cache
+    assert outcome.store is not None
+    assert (outcome.store.hit_tokens, outcome.store.loads) == (DOCUMENT, 1)
+    assert outcome.store.load_s == pytest.approx(1e-3 + DOCUMENT * 131_072 / 10e9)
+    alone = simulate(fleet(2), policy("round_robin"), documents(1, 4), pacing="timestamps", seed=1)
+    assert alone.requests[1].cached_tokens == 0
+    assert alone.store is None
+
+
+def test_transfers_from_the_store_share_its_rate() -> None:
+    requests = [*documents(1, 1), *(asks(n, 5.0, tokens=6_464, output=2, family=1, shared=DOCUMENT) for n in (1, 2, 3))]
+    outcome = simulate(with_store(4), policy("round_robin"), requests, pacing="timestamps", seed=1)
+    first, second, third = (one.ttft_s for one in outcome.requests[1:])
+    assert outcome.store is not None
+    assert first < second < third  # type: ignore[operator]
+    assert outcome.store.load_s == pytest.approx(3e-3 + 6 * DOCUMENT * 131_072 / 10e9)
+
+
+def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
+    shared = with_store(1, kv_blocks=SMALL, tiers=tiers("dram"))
+    outcome = simulate(shared, policy("round_robin"), documents(3), pacing="timestamps", seed=1)
+    assert loaded(outcome)[3:] == [DOCUMENT] * 3
+    assert outcome.store is not None
+    assert outcome.store.hit_tokens == 0
+
+
+def test_equal_arguments_give_equal_outcomes() -> None:
+    models = tiers("dram", "ssd-tutti", prefetch=True)
+    once, again = (
+        play(documents(3, 4, every_s=0.1), fleet=fleet(2, MODEL, kv_blocks=SMALL, tiers=models)) for _ in "ab"
+    )
+    assert once == again
