@@ -18,6 +18,7 @@ from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.jobs import ENDED, Heartbeat
 from fleet.models import Pool
@@ -54,6 +55,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         "cpu_s": round(time.thread_time() - began, 3),
         "kv_usage": kv_usage(outcome),
         **token_facts(outcome),
+        **tier_facts(outcome),
         "not_modelled": list(outcome.not_modelled),
     }
 
@@ -117,6 +119,12 @@ def _about(experiment: Experiment) -> dict[str, str]:
     return {"Pool": experiment.pool, "Simulated": simulated}
 
 
+def _by_tier(run: Run, key: str, unit: str) -> str:
+    """Of each tier below the GPU that has this fact."""
+    known = {name: tier[key] for name, tier in run.facts.get("tiers", {}).items() if key in tier}
+    return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
+
+
 def _kv_used(key: str) -> Column:
     return Column(f"KV used, {key}", lambda run: shown(run.facts.get("kv_usage", {}).get(key), "%"))
 
@@ -138,10 +146,15 @@ TWIN = Mode(
         _kv_used("peak"),
         Column("Second token, mean", lambda run: shown(run.facts.get("second_token_ms"), "ms")),
         Column("Interruptions, mean", lambda run: shown(run.facts.get("interruptions"))),
+        Column("KV loaded from tiers", lambda run: _by_tier(run, "read_gb", "GB")),
+        Column("Time of loads", lambda run: _by_tier(run, "load_s", "s")),
+        Column("Drive writes per day", lambda run: _by_tier(run, "dwpd", "")),
     ),
     columns_note=(
         "“KV used” is the share of the KV blocks, of all instances, second by second of the virtual time. “Second "
         "token” is the time until then: a decoder that gets its KV from another instance delays it, not the first. "
-        "“Interruptions” counts the prompts of others that were computed between two tokens of an answer."
+        "“Interruptions” counts the prompts of others that were computed between two tokens of an answer. “KV loaded "
+        "from tiers” came from host memory, drives or a shared store instead of being computed; drives are rated for "
+        "one write per day over five years."
     ),
 )

@@ -67,6 +67,19 @@ def test_every_arm_plays_the_same_requests_without_an_engine_or_a_router(ended):
     assert 0 < first.facts["kv_usage"]["mean"] < first.facts["kv_usage"]["peak"] <= 1
 
 
+def test_tiers_below_the_gpu_are_facts_and_columns_of_a_run(asked, no_engines, demo_pool, vera_client):
+    demo_pool.engine |= {"dram_gb": 10, "ssd_gb": 100, "kv_blocks": 2_000, "tier_load": "always"}
+    demo_pool.save()
+    experiment = asked(duration_s=5)
+    running.run_experiment(experiment.pk)
+    facts = experiment.runs.first().facts
+    assert facts["tiers"]["ssd-tutti"]["written_gb"] > 0
+    assert facts["loading"]["failed"] == 0
+    page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+    assert "Drive writes per day" in page
+    assert "ssd-tutti " in page
+
+
 def test_the_same_experiment_gives_the_same_figures(asked, no_engines):
     found = []
     for experiment in (asked(), asked()):

@@ -35,6 +35,7 @@ class TierStats:
     """Of one tier since the start."""
 
     name: str
+    capacity_bytes: float
     capacity_tokens: int
     held_tokens: int
     hit_tokens: int  # of prompts, loaded

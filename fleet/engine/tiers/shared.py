@@ -62,6 +62,7 @@ class SharedStore:
         written = self._written_blocks * size * per_token
         return TierStats(
             name=REMOTE.name,
+            capacity_bytes=self._model.capacity_bytes,
             capacity_tokens=int(self._model.capacity_bytes / per_token),
             held_tokens=len(self._cache) * size,
             hit_tokens=self._read_tokens,

@@ -19,7 +19,7 @@ class Tier:
             self.backlog = Backlog(model.device.write_bytes_per_s, limit)
         self._layout, self._block_size = layout, block_size
         self._writes_until_s = 0.0  # naive writes in progress
-        self._capacity_tokens = int(model.capacity_bytes / layout.bytes_per_token)
+        self._capacity_bytes = model.capacity_bytes
         self.hit_tokens = 0
         self.queried_blocks = 0
         self.hit_blocks = 0
@@ -58,7 +58,8 @@ class Tier:
         size, per_token = self._block_size, self._layout.bytes_per_token
         return TierStats(
             name=self.device.name,
-            capacity_tokens=self._capacity_tokens,
+            capacity_bytes=self._capacity_bytes,
+            capacity_tokens=int(self._capacity_bytes / per_token),
             held_tokens=len(self.cache) * size,
             hit_tokens=self.hit_tokens,
             queried_blocks=self.queried_blocks,

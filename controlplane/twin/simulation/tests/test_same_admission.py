@@ -94,7 +94,7 @@ class TimedEngine:
         return 0.0
 
     def stats(self) -> Any:
-        return SimpleNamespace(preemptions=0, blocked_s=0.0)
+        return SimpleNamespace(preemptions=0, blocked_s=0.0, tiers=None)
 
 
 def in_the_twin(requests: list[Asked], rule: Policy, instances: int) -> list[Fate]:

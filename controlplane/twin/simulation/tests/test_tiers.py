@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import BLOCK, MODEL, asks, fleet, play, policy
+from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import profile
@@ -103,6 +104,21 @@ def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
     assert loaded(outcome)[3:] == [DOCUMENT] * 3
     assert outcome.store is not None
     assert outcome.store.hit_tokens == 0
+
+
+def test_the_facts_of_a_run_sum_the_instances_by_tier() -> None:
+    shared = with_store(2, kv_blocks=SMALL, tiers=tiers("dram", "ssd-tutti"))
+    outcome = simulate(shared, policy("round_robin"), documents(3, 3), pacing="timestamps", seed=1)
+    facts = tier_facts(outcome)
+    assert set(facts["tiers"]) == {"dram", "ssd-tutti", "remote"}
+    dram, ssd = facts["tiers"]["dram"], facts["tiers"]["ssd-tutti"]
+    assert dram["hit_tokens"] == sum(loaded(outcome)) - facts["tiers"]["remote"]["hit_tokens"] > 0
+    assert dram["read_gb"] == pytest.approx(dram["hit_tokens"] * 131_072 / 1e9, abs=1e-4)
+    assert "dwpd" not in dram
+    assert ssd["dwpd"] == pytest.approx(ssd["written_gb"] * 86_400 / outcome.virtual_s / 2000, rel=1e-2)
+    assert facts["loading"]["bubble_s"] > 0
+    assert facts["loading"]["failed"] == 0
+    assert tier_facts(play(documents(1, 1))) == {}
 
 
 def test_equal_arguments_give_equal_outcomes() -> None:
