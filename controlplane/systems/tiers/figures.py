@@ -1,0 +1,4 @@
+from controlplane.systems.system import Figure
+NOTES = ()
+def figures() -> tuple[Figure, ...]:
+    return ()

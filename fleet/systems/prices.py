@@ -1,0 +1,29 @@
+"""Hourly prices of what serves requests, and the cost of a million tokens.
+
+The defaults are those of arXiv 2605.03375 (Tutti), equation of cost: an H100, host memory, NVMe drives.
+"""
+
+from dataclasses import dataclass
+
+from fleet.kinds.option import option
+
+
+@dataclass(frozen=True)
+class Prices:
+    gpu_hour: float = option(
+        5.0, title="GPU-hour", unit="$", minimum=0, maximum=1_000, help="Price of one GPU for an hour."
+    )
+    dram_gb_hour: float = option(
+        0.0088, title="GB-hour of host memory", unit="$", minimum=0, maximum=10, help="Price of 1 GB for an hour."
+    )
+    ssd_gb_hour: float = option(
+        0.000082, title="GB-hour of SSD", unit="$", minimum=0, maximum=10, help="Price of 1 GB for an hour."
+    )
+
+    def per_hour(self, gpus: float, dram_gb: float = 0.0, ssd_gb: float = 0.0) -> float:
+        return self.gpu_hour * gpus + self.dram_gb_hour * dram_gb + self.ssd_gb_hour * ssd_gb
+
+
+def per_million(dollars_per_hour: float, tokens_per_s: float) -> float | None:
+    """Dollars; None without tokens."""
+    return dollars_per_hour / (tokens_per_s * 3600) * 1e6 if tokens_per_s > 0 else None

@@ -1,0 +1,83 @@
+"""The generated load: questions about documents, in the shape of LEval and LooGLE.
+
+The publication names no lengths. Sub-sets take turns in random order; each has a number of open documents, and a
+question goes to one of them at random; a document leaves after its last question. Lengths follow a clipped log-normal:
+each sub-set has its own part of the distribution, as the sub-sets of a benchmark do.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+_NORMAL = NormalDist()
+_GOLDEN = (math.sqrt(5) - 1) / 2  # successive lengths of a sub-set fill its part of the distribution evenly
+
+
+class Question(NamedTuple):
+    document: int
+    tokens: int  # of the document; the question itself is new
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    mean_tokens: float = 13_000.0  # before clipping [fit 8: HBM]
+    sigma: float = 1.0  # of the logarithm [a]
+    shortest: int = 3_000
+    longest: int = 200_000
+    subsets: int = 20
+    documents: int = 9  # open ones of a sub-set; with `questions`, gives the published hits of table 1
+    questions: int = 6  # of a document
+    question_tokens: int = 100
+
+    def length(self, quantile: float) -> int:
+        """Of the log-normal, cut off at `shortest` and `longest`."""
+        middle = math.log(self.mean_tokens) - self.sigma**2 / 2
+        low, high = (_NORMAL.cdf((math.log(edge) - middle) / self.sigma) for edge in (self.shortest, self.longest))
+        at = min(max(low + (high - low) * quantile, 1e-12), 1 - 1e-12)
+        return min(max(int(math.exp(middle + self.sigma * _NORMAL.inv_cdf(at))), self.shortest), self.longest)
+
+
+LEVAL = Load()
+LOOGLE = Load(mean_tokens=39_000.0, sigma=0.5, shortest=15_000, subsets=4, documents=48, questions=7)  # [fit: GDS/Tutti]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A document with its questions left."""
+
+    question: Question
+    left: int
+
+
+def questions(load: Load, seed: int, count: int) -> list[Question]:
+    """The same load and seed give the same questions, at any rate."""
+    draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
+    fresh = [_documents(load, subset, draw.random()) for subset in range(load.subsets)]
+    open_ = [[_Open(next(made), draw.randint(1, load.questions)) for _ in range(load.documents)] for made in fresh]
+    asked: list[Question] = []
+    while len(asked) < count:
+        for subset in draw.sample(range(load.subsets), load.subsets):
+            place = draw.randrange(load.documents)
+            document = open_[subset][place]
+            asked.append(document.question)
+            document.left -= 1
+            if not document.left:
+                open_[subset][place] = _Open(next(fresh[subset]), load.questions)
+    return asked[:count]
+
+
+def _documents(load: Load, subset: int, start: float) -> Iterator[Question]:
+    number, at = subset, start
+    while True:
+        at = (at + _GOLDEN) % 1
+        yield Question(number, load.length((subset + at) / load.subsets))
+        number += load.subsets
+
+
+def gaps(seed: int, count: int) -> list[float]:
+    """Between arrivals at one request per second; of a Poisson process."""
+    draw = random.Random(f"gaps {seed}")  # noqa: S311 - traffic, not secrets
+    return [draw.expovariate(1.0) for _ in range(count)]

@@ -1,0 +1,115 @@
+"""One engine that serves the load: first come, first served, one prefill at a time; decoding is left out.
+
+What was computed is written to the tier. *naive* writes follow each prefill at once, and a load beside them shares the
+drives; *slack* writes wait for times without loads: while the GPU computes longer than the drives read, and a share of
+the time between prefills, in which the engine decodes. Blocks that wait to be written are pinned; past a limit, the
+next prefill waits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE, SLACK_SHARE, TierDevice
+from fleet.systems.tiers.serving import Engine, Job
+
+BISECTIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    read_share: float = NAIVE_SHARE  # of its speed that a load keeps beside naive writes [a hypothesis: figure 8]
+    decode_share: float = SLACK_SHARE  # of the time between prefills in which slack writes run [a]
+    backlog_share: float = BACKLOG_SHARE  # of the KV pool that may wait to be written [a]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Means over the requests of a run."""
+
+    ttft_s: float
+    queue_s: float  # waiting for earlier prefills
+    writes_s: float  # waiting for writes, or slowed down by them
+    exposed_s: float  # loading
+    compute_s: float
+    busy_share: float  # of the time, 0–1: more is not sustained
+    backlog_bytes: float  # the most that waited to be written
+
+
+class _Writes:
+    """Bytes on their way to the tier, in seconds of writing."""
+
+    def __init__(self, engine: Engine, device: TierDevice | None, contention: Contention) -> None:
+        self.kind = device.contention if device else "none"
+        self.token_s = engine.layout.bytes(1) / device.write_bytes_per_s if device else 0.0
+        self.contention = contention
+        self.limit_s = contention.backlog_share * engine.hbm_tokens * self.token_s
+        self.backlog_s = self.most_s = 0.0
+        self.until = 0.0  # naive: the last write ends
+
+    def delay_s(self, start: float, idle_s: float, job: Job) -> float:
+        """How much longer a prefill takes that starts now, `idle_s` after the last one."""
+        if self.kind == "naive":
+            share = self.contention.read_share
+            return max(0.0, min(self.until - start, job.load_s * (1 / share - 1)))
+        drain = self.contention.decode_share
+        self.backlog_s = max(0.0, self.backlog_s - idle_s * drain)
+        if self.kind == "none" or self.backlog_s <= self.limit_s:
+            return 0.0
+        waited = (self.backlog_s - self.limit_s) / drain
+        self.backlog_s = self.limit_s
+        return waited
+
+    def computed(self, end: float, job: Job) -> None:
+        if self.kind == "none":
+            return
+        written_s = job.new * self.token_s
+        if self.kind == "naive":
+            self.until = max(self.until, end) + written_s
+            self.most_s = max(self.most_s, self.until - end)
+        else:
+            self.backlog_s = max(0.0, self.backlog_s - job.slack_s) + written_s
+            self.most_s = max(self.most_s, self.backlog_s)
+
+
+def serve(
+    engine: Engine,
+    device: TierDevice | None,
+    work: Sequence[Job],
+    gaps: Sequence[float],
+    rate: float,
+    contention: Contention = Contention(),  # noqa: B008 - frozen
+) -> Served:
+    """`gaps`: between arrivals at one request per second."""
+    writes = _Writes(engine, device, contention)
+    now = free = ttft = queued = written = exposed = computed = 0.0
+    for job, gap in zip(work, gaps, strict=True):
+        now += gap / rate
+        ready = now + engine.api_s + engine.tokenize_s * job.prompt
+        start = max(ready, free)
+        delay = writes.delay_s(start, start - free, job)
+        free = start + delay + job.busy_s
+        writes.computed(free, job)
+        ttft += free - now
+        queued += start - ready
+        written += delay
+        exposed += job.exposed_s
+        computed += job.compute_s
+    n = len(work)
+    busy = (written + exposed + computed) / max(now, 1e-9)
+    backlog = writes.most_s * device.write_bytes_per_s if device else 0.0
+    return Served(ttft / n, queued / n, written / n, exposed / n, computed / n, busy, backlog)
+
+
+def middle(runs: Sequence[Served]) -> Served:
+    """Of several runs, field by field: single ones differ by half."""
+    return Served(*(median(getattr(run, name) for run in runs) for name in Served.__slots__))
+
+
+def highest_rate(ttft_s: Callable[[float], float], limit_s: float, highest: float) -> float:
+    """Requests per second up to which the mean TTFT stays within its limit, by bisection; 0: at no rate."""
+    low, high = 0.0, highest
+    for _ in range(BISECTIONS):
+        rate = (low + high) / 2
+        low, high = (rate, high) if ttft_s(rate) <= limit_s else (low, rate)
+    return low

@@ -1,0 +1,115 @@
+"""What each question costs an engine with one tier below HBM: who holds its document, loading, computing.
+
+Caches hold whole documents and give up the least recently used one. A tier is written through: it gets every document
+as it is computed. All of this follows from the order of the questions, so it is the same at any rate.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fleet.engine.law import API_S, Law
+from fleet.engine.tiers.devices import LAYER_PASS_S, TierDevice
+from fleet.engine.tiers.loading import CHUNK, bubble_s, exposed_s, is_worth_loading, load_s
+from fleet.engine.tiers.sizes import Layout
+from fleet.systems.tiers.load import Question
+
+ATTENTION = 1.6  # × the law's attention, over paged prefixes [fit 11: 3.43 s]
+TOKENIZE_S = 1.1e-6  # per prompt token
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    law: Law  # with attention over paged prefixes
+    layout: Layout
+    hbm_tokens: float
+    floor_s: float = LAYER_PASS_S  # the least time of a layer-wise pass
+    api_s: float = API_S
+    tokenize_s: float = TOKENIZE_S
+    picks_faster: bool = False  # loads only what it could not compute faster; LMCache loads whatever it has
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A medium below HBM with its capacity; without a device, HBM is all."""
+
+    device: TierDevice | None = None
+    tokens: float = 0.0
+
+
+class Job(NamedTuple):
+    """A prefill on an idle engine."""
+
+    prompt: int
+    new: int  # computed tokens
+    near: int  # tokens from HBM
+    far: int  # tokens from the tier
+    compute_s: float
+    exposed_s: float  # of the load: what it adds to computing
+    load_s: float
+    bubble_s: float  # the GPU waits
+    slack_s: float  # of a layer-wise load: the drives are free while the GPU computes
+
+    @property
+    def busy_s(self) -> float:
+        return self.compute_s + self.exposed_s
+
+
+def paged(law: Law, attention: float = ATTENTION) -> Law:
+    return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention)
+
+
+class _Cache:
+    def __init__(self, capacity: float) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self.held: OrderedDict[int, int] = OrderedDict()
+
+    def __contains__(self, document: int) -> bool:
+        return document in self.held
+
+    def keep(self, asked: Question) -> None:
+        if asked.document in self.held:
+            self.held.move_to_end(asked.document)
+            return
+        self.held[asked.document] = asked.tokens
+        self.used += asked.tokens
+        while self.used > self.capacity:
+            self.used -= self.held.popitem(last=False)[1]
+
+
+def jobs(engine: Engine, tier: Tier, asked: Iterable[Question], question_tokens: int) -> list[Job]:
+    hbm, below = _Cache(engine.hbm_tokens), _Cache(tier.tokens)
+    known: dict[tuple[int, int, int], Job] = {}  # a document is asked about several times
+    made = []
+    for each in asked:
+        near = each.tokens if each.document in hbm else 0
+        far = each.tokens if not near and each.document in below else 0
+        key = each.tokens, near, far
+        if key not in known:
+            known[key] = job(engine, tier.device, each.tokens + question_tokens, near, far)
+        made.append(known[key])
+        hbm.keep(each)
+        below.keep(each)
+    return made
+
+
+def job(engine: Engine, device: TierDevice | None, prompt: int, near: int, far: int) -> Job:
+    """`near` tokens of the prompt are in HBM, `far` in the tier."""
+    law, layout = engine.law, engine.layout
+    if device is not None and engine.picks_faster and far:
+        new = prompt - near - far
+        far = far if is_worth_loading(law, device, layout, new, far, floor_s=engine.floor_s) else 0
+    new = prompt - near - far
+    compute_s = law.prefill_s(new, near + far, CHUNK)
+    if device is None or not far:
+        return Job(prompt, new, near, 0, compute_s, 0.0, 0.0, 0.0, compute_s)
+    io_s = load_s(device, layout, far)
+    first_s = compute_s if new <= CHUNK else law.prefill_s(CHUNK, near + far, CHUNK)
+    added_s = exposed_s(device, layout.layers, io_s, first_s, engine.floor_s)
+    if device.mode != "layers":
+        return Job(prompt, new, near, far, compute_s, added_s, io_s, io_s, compute_s)
+    pass_s = max(first_s, engine.floor_s)
+    bubble = bubble_s(io_s, pass_s, layout.layers)
+    return Job(prompt, new, near, far, compute_s, added_s, io_s, bubble, max(0.0, pass_s - io_s) + compute_s - first_s)

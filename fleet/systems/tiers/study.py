@@ -1,0 +1,146 @@
+"""Several tiers under one load: times, hits, capacity, cost and wear of each, from the same questions and arrivals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+
+from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, SSD_TUTTI, TierDevice
+from fleet.engine.tiers.sizes import drive_writes_per_day
+from fleet.systems.prices import Prices, per_million
+from fleet.systems.tiers.load import Load, Question, gaps, questions
+from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
+from fleet.systems.tiers.serving import Engine, Job, Tier, jobs
+
+DRAM_GB, SSD_GB = 256.0, 14_000.0  # of the publication
+DRIVE_BYTES = 15.36e12  # two D7-PS1010 of 7.68 TB
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How much is simulated; the rest of the noise is in single runs, so take several."""
+
+    seeds: int = 3
+    requests: int = 1_000
+    warm: int = 1_000  # requests before them, which fill the caches
+
+
+def tiers_of(kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB) -> dict[str, Tier]:
+    drives = ssd_gb * 1e9 / kv_bytes
+    return {
+        "hbm": Tier(),
+        "dram": Tier(DRAM, dram_gb * 1e9 / kv_bytes),
+        "ssd": Tier(SSD, drives),
+        "ssd-gds": Tier(SSD_GDS, drives),
+        "ssd-tutti": Tier(SSD_TUTTI, drives),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Means over the questions of all runs."""
+
+    prompt_tokens: float
+    new_tokens: float
+    hbm: float  # 0–1 of the prompt tokens
+    tier: float
+    busy_s: float  # of the engine, per question, when nothing is in its way
+    bubble_s: float
+
+
+@dataclass
+class Study:
+    engine: Engine
+    tiers: Mapping[str, Tier]
+    load: Load
+    runs: Runs = Runs()
+    contention: Contention = Contention()
+    _asked: list[list[Question]] = field(init=False)
+    _gaps: list[list[float]] = field(init=False)
+    _work: dict[str, list[list[Job]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = self.runs.warm + self.runs.requests
+        self._asked = [questions(self.load, seed, count) for seed in range(self.runs.seeds)]
+        self._gaps = [gaps(seed, self.runs.requests) for seed in range(self.runs.seeds)]
+
+    def work(self, name: str) -> list[list[Job]]:
+        """Of each run, after the caches were filled."""
+        if name not in self._work:
+            tier, new = self.tiers[name], self.load.question_tokens
+            self._work[name] = [jobs(self.engine, tier, asked, new)[self.runs.warm :] for asked in self._asked]
+        return self._work[name]
+
+    def served(self, name: str, rate: float, contention: str = "") -> list[Served]:
+        """Each run; `contention`: instead of the device's own."""
+        device = self.tiers[name].device
+        if device is not None and contention:
+            device = replace(device, contention=contention)  # type: ignore[arg-type]
+        return [
+            serve(self.engine, device, work, between, rate, self.contention)
+            for work, between in zip(self.work(name), self._gaps, strict=True)
+        ]
+
+    def middle(self, name: str, rate: float) -> Served:
+        return middle(self.served(name, rate))
+
+    def ttft_s(self, name: str, rate: float, contention: str = "") -> float:
+        return median(run.ttft_s for run in self.served(name, rate, contention))
+
+    def capacity(self, name: str, limit_s: float) -> float:
+        """Requests per second up to which the mean TTFT stays within the limit."""
+        return highest_rate(lambda rate: self.ttft_s(name, rate), limit_s, 1 / self.shares(name).busy_s)
+
+    def shares(self, name: str) -> Shares:
+        work = [job for run in self.work(name) for job in run]
+        prompt = sum(job.prompt for job in work)
+        return Shares(
+            prompt / len(work),
+            fmean(job.new for job in work),
+            sum(job.near for job in work) / prompt,
+            sum(job.far for job in work) / prompt,
+            fmean(job.busy_s for job in work),
+            fmean(job.bubble_s for job in work),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    per_hour: float  # $
+    per_million: float | None  # $ of prompt tokens, at full use
+    must_save: float  # factor that its hits must cut the engine's time by, to pay for it
+    saves: float  # factor that they cut it by
+
+
+def cost_of(study: Study, name: str, prices: Prices, gpus: float, dram_gb: float, ssd_gb: float) -> Cost:
+    """Of an engine with this tier; `dram_gb` and `ssd_gb` are what the study gives its tiers."""
+    device = study.tiers[name].device
+    dollars = prices.per_hour(gpus, *memory_of(device, dram_gb, ssd_gb))
+    engine_alone = prices.per_hour(gpus)
+    shares = study.shares(name)
+    return Cost(
+        dollars,
+        per_million(dollars, shares.prompt_tokens / shares.busy_s),
+        dollars / engine_alone if engine_alone else 1.0,
+        study.shares("hbm").busy_s / shares.busy_s,
+    )
+
+
+def memory_of(device: TierDevice | None, dram_gb: float, ssd_gb: float) -> tuple[float, float]:
+    """(GB of host memory, GB of SSD) that the tier takes."""
+    if device is None:
+        return 0.0, 0.0
+    return (0.0, ssd_gb) if device.endurance else (dram_gb, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wear:
+    writes_per_day: float  # DWPD
+    years: float  # until the rated life is used up
+
+
+def wear_of(
+    bytes_per_s: float, drive_bytes: float, amplification: float = 1.0, rated: float = 1.0, rated_years: float = 5.0
+) -> Wear:
+    """Drives are rated for `rated` writes a day over `rated_years`."""
+    dwpd = drive_writes_per_day(bytes_per_s, drive_bytes, amplification)
+    return Wear(dwpd, rated * rated_years / max(dwpd, 1e-9))
