@@ -103,7 +103,7 @@ class System:
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
     presets: Mapping[str, Mapping[str, Any]]  # title → the inputs that differ from the defaults
     compute: Callable[[Any], Answer]  # at most 2 seconds within the limits of the inputs
-    figures: Callable[[], tuple[Figure, ...]] = tuple
+    figures: Callable[[], tuple[Figure, ...]] = tuple  # asked for apart from the answer: may take some seconds
     groups: tuple[Group, ...] = ()  # inputs in no group come first
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # what does not agree in the sources

@@ -25,11 +25,9 @@ def systems(request: HttpRequest) -> HttpResponse:
 @require_GET
 def system(request: HttpRequest, slug: str) -> HttpResponse:
     """The answer to the inputs in the URL; 422 with each problem beside its field."""
-    chosen = SYSTEMS.get(slug)
-    if chosen is None:
-        raise Http404(f"no system is named {slug}")
+    chosen = _find(slug)
     given = _given(chosen, request.GET)
-    context: dict[str, Any] = {"system": chosen, "figures": figures(slug)}
+    context: dict[str, Any] = {"system": chosen}
     errors: dict[str, str] = {}
     try:
         answer = ask(chosen, given)
@@ -43,6 +41,20 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
         "presets": list(_presets(chosen, given, valid=not errors)),
     }
     return render(request, "systems/system.html", context, status=422 if errors else 200)
+
+
+@require_GET
+def published(request: HttpRequest, slug: str) -> HttpResponse:
+    """The published values beside the model's; for htmx the panel, which the system's page loads after its answer."""
+    chosen = _find(slug)
+    template = "systems/_figures.html" if request.headers.get("HX-Request") else "systems/figures.html"
+    return render(request, template, {"system": chosen, "figures": figures(slug)})
+
+
+def _find(slug: str) -> System:
+    if slug not in SYSTEMS:
+        raise Http404(f"no system is named {slug}")
+    return SYSTEMS[slug]
 
 
 def _given(chosen: System, query: Mapping[str, str]) -> dict[str, Any]:

@@ -92,7 +92,10 @@ class SystemAnswerOut(Schema):
     charts: list[SystemChartOut]
     tables: list[SystemTableOut]
     cautions: list[str] = Field(description="Why not to rely on it; empty: none")
-    figures: list[SystemFigureOut] = Field(description="Published values beside the model's, whatever the inputs")
+
+
+class SystemFiguresOut(Schema):
+    figures: list[SystemFigureOut]
     notes: list[str] = Field(description="Where the sources disagree")
 
 
@@ -122,16 +125,28 @@ def list_systems(request: HttpRequest) -> Any:
     auth=needs("experiments:read"),
 )
 def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
-    chosen = SYSTEMS.get(slug)
-    if chosen is None:
-        raise ApiProblem(404, detail=f"no system is named {slug}; there are {', '.join(SYSTEMS)}")
     try:
-        answer = ask(chosen, payload.inputs)
+        return ask(_find(slug), payload.inputs)
     except InvalidInputs as error:
         problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
         raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
-    shown = {name: getattr(answer, name) for name in answer.__slots__}
-    return shown | {"figures": figures(slug), "notes": chosen.notes}
+
+
+@router.get(
+    "/{slug}/figures",
+    response={200: SystemFiguresOut, **errors(404)},
+    operation_id="get_system_figures",
+    summary="Published values beside the model's, each in the publication's own set-up",
+    auth=needs("experiments:read"),
+)
+def get_system_figures(request: HttpRequest, slug: str) -> Any:
+    return {"figures": figures(_find(slug).slug), "notes": SYSTEMS[slug].notes}
+
+
+def _find(slug: str) -> System:
+    if slug not in SYSTEMS:
+        raise ApiProblem(404, detail=f"no system is named {slug}; there are {', '.join(SYSTEMS)}")
+    return SYSTEMS[slug]
 
 
 def _system(each: System) -> dict[str, Any]:

@@ -32,7 +32,10 @@ def is_number(value: Value) -> bool:
 
 @register.filter
 def signed_percent(share: float | None) -> str:
-    return "–" if share is None else f"{share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    if share is None:
+        return "–"
+    whole = round(share * 100)
+    return f"{whole:+,} %".replace("-", "\N{MINUS SIGN}") if whole else "0 %"
 
 
 @register.filter

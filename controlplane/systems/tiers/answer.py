@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table
-from controlplane.systems.tiers.inputs import TITLES, Inputs, device_of, prices_of, profile_of, study_of
-from fleet.engine.law import Law
+from controlplane.systems.tiers.inputs import TITLES, Inputs, prices_of, study_of
 from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortest_worth_loading
 from fleet.engine.tiers.sizes import metadata_bytes, staging_tokens
@@ -60,7 +59,8 @@ def _row(inputs: Inputs, study: Study, name: str) -> Row:
 def _verdict(inputs: Inputs, rows: dict[str, Row]) -> str:
     row, title = rows[inputs.tier], TITLES[inputs.tier]
     if row.served.busy_share >= FULL:
-        return f"{title} cannot sustain {inputs.rate:g} requests/s: its engine would be busy {row.served.busy_share:.0%} of the time."
+        busy = f"its engine would be busy {row.served.busy_share:.0%} of the time"
+        return f"{title} cannot sustain {inputs.rate:g} requests/s: {busy}."
     time = f"{title} answers {inputs.rate:g} requests/s with a mean TTFT of {row.served.ttft_s:.2f} s"
     if inputs.tier == "hbm":
         return f"{time}; it keeps {inputs.slo_s:g} s up to {row.capacity:.2f} requests/s."
@@ -79,7 +79,9 @@ def _facts(inputs: Inputs, study: Study, row: Row) -> tuple[Fact, ...]:
         Fact("Bubble", bubble * 100, "%", "of the engine's time: the GPU waits for a load"),
         Fact("Hits in HBM", shares.hbm * 100, "%", "of the prompt tokens"),
         Fact("Hits in the tier", shares.tier * 100, "%", "of the prompt tokens"),
-        Fact("Cost", cost.per_million, "$ per million tokens", f"of prompts, at full use; ${cost.per_hour:.2f} an hour"),
+        Fact(
+            "Cost", cost.per_million, "$ per million tokens", f"of prompts, at full use; ${cost.per_hour:.2f} an hour"
+        ),
         Fact("Backlog", served.backlog_bytes / 1e9, "GB", "the most that waited to be written"),
     ]
     if row.wear is not None:
@@ -92,7 +94,7 @@ def _facts(inputs: Inputs, study: Study, row: Row) -> tuple[Fact, ...]:
 def _memory_facts(inputs: Inputs, study: Study, device: TierDevice | None) -> list[Fact]:
     layout = study.engine.layout
     pool = layout.bytes(study.engine.hbm_tokens)
-    lists = [f"{kind.upper()} {metadata_bytes(kind, pool) / 2**20:,.0f} MiB" for kind in ("prp", "sgl")]  # type: ignore[arg-type]
+    lists = [f"{kind.upper()} {metadata_bytes(kind, pool) / 2**20:,.0f} MiB" for kind in ("prp", "sgl")]
     found = [Fact("Address lists", ", ".join(lists), "", f"for a pool of {pool / 2**30:.1f} GiB per GPU")]
     if device is not None and device.staging_share:
         longest = staging_tokens(device, layout, inputs.free_gb * 1e9)
@@ -151,7 +153,9 @@ def _crossovers(inputs: Inputs, study: Study) -> Chart:
         Series(
             TITLES[name],
             CONTEXTS,
-            tuple(crossover(engine.law, device, engine.layout, size, floor_s=engine.floor_s) * 100 for size in CONTEXTS),
+            tuple(
+                crossover(engine.law, device, engine.layout, size, floor_s=engine.floor_s) * 100 for size in CONTEXTS
+            ),
         )
         for name, device in _below(study).items()
     )
@@ -190,12 +194,23 @@ def _bandwidths(study: Study) -> Chart:
 def _comparison(rows: dict[str, Row]) -> Table:
     return Table(
         "The tiers under this load",
-        ("Tier", "Mean TTFT, s", "Rate within the limit, 1/s", "Engine busy, %", "Bubble, %", "$ an hour",
-         "$ per million tokens", "Must cut time by", "Cuts time by", "Drive writes a day", "Life, years"),
+        (
+            "Tier",
+            "Mean TTFT, s",
+            "Rate within the limit, 1/s",
+            "Engine busy, %",
+            "Bubble, %",
+            "$ an hour",
+            "$ per million tokens",
+            "Must cut time by",
+            "Cuts time by",
+            "Drive writes a day",
+            "Life, years",
+        ),
         tuple(_compared(row) for row in rows.values()),
         "A tier pays when its hits cut the engine's time by more than its price adds: 1 + tier $ / GPU $. "
         "Cost at full use, of prompt tokens.",
-    )  # fmt: skip
+    )
 
 
 def _compared(row: Row) -> tuple[float | str | None, ...]:
@@ -218,11 +233,17 @@ def _compared(row: Row) -> tuple[float | str | None, ...]:
 def _placement(study: Study, rows: dict[str, Row]) -> Table:
     return Table(
         "Hits by tier",
-        ("Tier", "Hits in HBM, %", "Hits in the tier, %", "Computed, tokens", "Tier holds, million tokens",
-         "Shortest prefix worth loading, tokens"),
+        (
+            "Tier",
+            "Hits in HBM, %",
+            "Hits in the tier, %",
+            "Computed, tokens",
+            "Tier holds, million tokens",
+            "Shortest prefix worth loading, tokens",
+        ),
         tuple(_placed(study, row) for row in rows.values()),
         "Shares of the prompt tokens. Worth loading: loading takes less time than computing the same tokens.",
-    )  # fmt: skip
+    )
 
 
 def _placed(study: Study, row: Row) -> tuple[float | str | None, ...]:
@@ -244,7 +265,9 @@ def _cautions(inputs: Inputs, study: Study, row: Row) -> list[str]:
         over = [job for run in study.work(row.name) for job in run if job.far > longest]
         share = len(over) / (inputs.runs * inputs.requests)
         if over:
-            found.append(f"{share:.1%} of the requests load more than the buffers of GDS hold; the model serves them all the same.")
+            found.append(
+                f"{share:.1%} of the requests load more than the buffers of GDS hold; the model serves them anyway."
+            )
     if row.wear is not None and row.wear.years < inputs.rated_years:
         found.append(f"The drives are worn out in {row.wear.years:.1f} years, not {inputs.rated_years:g}.")
     return found

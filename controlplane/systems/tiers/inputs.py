@@ -30,104 +30,239 @@ BLOCK_TOKENS = 16
 LEAST_POOL = 1_000  # tokens of KV
 
 
-def _of_tier(title: str, maximum: float, help: str, unit: str = "") -> Any:
+def _of_tier(title: str, maximum: float, help: str, unit: str = "", minimum: float = 0.0) -> Any:
     """Instead of the value in the table of media."""
     words = f"{help} Empty: that of the tier."
-    return option(None, kind="float", title=title, unit=unit, minimum=0, maximum=maximum, help=words)
+    return option(None, kind="float", title=title, unit=unit, minimum=minimum, maximum=maximum, help=words)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    tier: str = option("ssd-tutti", title="Tier", choices=tuple(TITLES), help="The tier below HBM that the verdict is about.")
+    tier: str = option(
+        "ssd-tutti", title="Tier", choices=tuple(TITLES), help="The tier below HBM that the verdict is about."
+    )
     rate: float = option(1.5, title="Arrivals", unit="requests/s", minimum=0.01, maximum=20, help="Poisson.")
-    slo_s: float = option(1.0, title="TTFT limit", unit="s", minimum=0.05, maximum=60, help="Of the mean TTFT, for the capacity.")
+    slo_s: float = option(
+        1.0, title="TTFT limit", unit="s", minimum=0.05, maximum=60, help="Of the mean TTFT, for the capacity."
+    )
 
     gpu: str = option("h100_sxm", title="GPU", choices=GPUS, help="Its arithmetic and memory.")
-    model: str = option("Llama-3.1-8B", title="Model", choices=MODELS, help="Its sizes; the publication uses Llama-3-8B.")
+    model: str = option(
+        "Llama-3.1-8B", title="Model", choices=MODELS, help="Its sizes; the publication uses Llama-3-8B."
+    )
     tp: str = option("1", title="Tensor parallel", choices=TPS, help="GPUs of an engine; each moves its own share.")
     attention: float = option(
-        1.6, title="Attention factor", minimum=0.1, maximum=10, help="Of the law over paged prefixes; 1.6 is fitted to figure 11."
+        1.6,
+        title="Attention factor",
+        minimum=0.1,
+        maximum=10,
+        help="Of the law over paged prefixes; 1.6 is fitted to figure 11.",
     )
     floor_s: float = option(
-        0.217, title="Least time of a layer-wise pass", unit="s", minimum=0, maximum=10, help="Fitted to figure 13; bandwidth does not explain it."
+        0.217,
+        title="Least time of a layer-wise pass",
+        unit="s",
+        minimum=0,
+        maximum=10,
+        help="Fitted to figure 13; bandwidth does not explain it.",
     )
     object_tokens: int = option(
         64, title="Tokens of a stored block", minimum=1, maximum=4096, help="Objects are K or V of one block and layer."
     )
     hbm_tokens: int = option(
-        None, title="KV pool", unit="tokens", minimum=1_000, maximum=100_000_000, help="Of HBM. Empty: what fits at 0.9 of the memory."
+        None,
+        title="KV pool",
+        unit="tokens",
+        minimum=1_000,
+        maximum=100_000_000,
+        help="Of HBM. Empty: what fits at 0.9 of the memory.",
     )
     free_gb: float = option(
         8.0, title="Memory outside the pool", unit="GB", minimum=0, maximum=500, help="Per GPU, for the buffers of GDS."
     )
-    api_s: float = option(0.015, title="Time of the API", unit="s", minimum=0, maximum=10, help="Per request, before the queue.")
+    api_s: float = option(
+        0.015, title="Time of the API", unit="s", minimum=0, maximum=10, help="Per request, before the queue."
+    )
     tokenize_us: float = option(
         1.1, title="Tokenizing", unit="µs", minimum=0, maximum=1_000, help="Per prompt token, before the queue."
     )
     picks_faster: bool = option(
-        False, title="Load or compute", help="Load a prefix only when that is faster than computing it; LMCache loads whatever it has."
+        False,
+        title="Load or compute",
+        help="Load a prefix only when that is faster than computing it; LMCache loads whatever it has.",
     )
 
     mean_tokens: float = option(
-        13_000.0, title="Mean length", unit="tokens", minimum=100, maximum=1_000_000, help="Before clipping; fitted to figure 8 (HBM). LooGLE: 39,000."
+        12_500.0,
+        title="Mean length",
+        unit="tokens",
+        minimum=100,
+        maximum=1_000_000,
+        help="Before clipping; fitted to figure 8 (HBM). LooGLE: 39,000.",
     )
     sigma: float = option(1.0, title="Spread of lengths", minimum=0.01, maximum=3, help="Of their logarithm; assumed.")
-    shortest: int = option(3_000, title="Shortest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths.")
-    longest: int = option(200_000, title="Longest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths.")
-    subsets: int = option(20, title="Sub-sets", minimum=1, maximum=100, help="They take turns; each has its own part of the lengths.")
+    shortest: int = option(
+        3_000, title="Shortest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths."
+    )
+    longest: int = option(
+        200_000, title="Longest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths."
+    )
+    subsets: int = option(
+        20, title="Sub-sets", minimum=1, maximum=100, help="They take turns; each has its own part of the lengths."
+    )
     documents: int = option(
-        9, title="Open documents", minimum=1, maximum=200, help="In each sub-set; with the next one, chosen for the published hits."
+        9,
+        title="Open documents",
+        minimum=1,
+        maximum=200,
+        help="In each sub-set; with the next one, chosen for the published hits.",
     )
     questions: int = option(6, title="Questions", minimum=1, maximum=200, help="About each document.")
-    question_tokens: int = option(100, title="Length of a question", unit="tokens", minimum=1, maximum=10_000, help="Always computed.")
-    output_tokens: int = option(100, title="Length of an answer", unit="tokens", minimum=1, maximum=10_000, help="Written to the tier; assumed.")
+    question_tokens: int = option(
+        100, title="Length of a question", unit="tokens", minimum=1, maximum=10_000, help="Always computed."
+    )
+    output_tokens: int = option(
+        100, title="Length of an answer", unit="tokens", minimum=1, maximum=10_000, help="Written to the tier; assumed."
+    )
 
     dram_gb: float = option(256.0, title="Host memory", unit="GB", minimum=1, maximum=100_000, help="Of the DRAM tier.")
     ssd_gb: float = option(14_000.0, title="SSD", unit="GB", minimum=1, maximum=10_000_000, help="Of the SSD tiers.")
-    mode: str = option("", title="Loading", choices=("", "block", "layers"), help="The whole batch waits, or layer by layer. Empty: that of the tier.")
-    read_gb_s: float = _of_tier("Reads", 10_000, "Of the media.", "GB/s")
-    write_gb_s: float = _of_tier("Writes", 10_000, "Of the media.", "GB/s")
+    mode: str = option(
+        "",
+        title="Loading",
+        choices=("", "block", "layers"),
+        help="The whole batch waits, or layer by layer. Empty: that of the tier.",
+    )
+    read_gb_s: float = _of_tier("Reads", 10_000, "Of the media.", "GB/s", 0.01)
+    write_gb_s: float = _of_tier("Writes", 10_000, "Of the media.", "GB/s", 0.01)
     setup_s: float = _of_tier("Set-up of a load", 60, "Before the first byte.", "s")
     layer_setup_ms: float = _of_tier("Set-up of a layer", 1_000, "Whatever the objects.", "ms")
     object_us: float = _of_tier("Control of an object", 100_000, "By the CPU, one after the other.", "µs")
     staging_share: float = _of_tier("Staged share", 1, "Of a load, in memory outside the pool.")
-    metadata: str = option("", title="Address lists", choices=("", "none", "prp", "sgl"), help="Taken off the pool. Empty: those of the tier.")
+    metadata: str = option(
+        "",
+        title="Address lists",
+        choices=("", "none", "prp", "sgl"),
+        help="Taken off the pool. Empty: those of the tier.",
+    )
 
     contention: str = option(
-        "", title="Reads beside writes", choices=("", "none", "naive", "slack"), help="Independent, sharing the drives, or never both. Empty: that of the tier."
+        "",
+        title="Reads beside writes",
+        choices=("", "none", "naive", "slack"),
+        help="Independent, sharing the drives, or never both. Empty: that of the tier.",
     )
-    read_share: float = option(0.5, title="Speed beside writes", minimum=0.05, maximum=1, help="Of a load beside naive writes; a hypothesis.")
-    decode_share: float = option(0.5, title="Writes while decoding", minimum=0.01, maximum=1, help="Share of that time in which slack writes run; assumed.")
-    backlog_share: float = option(0.2, title="Most blocks to be written", minimum=0.001, maximum=1, help="Of the pool; past it, prefills wait. Assumed.")
+    read_share: float = option(
+        0.5, title="Speed beside writes", minimum=0.05, maximum=1, help="Of a load beside naive writes; a hypothesis."
+    )
+    decode_share: float = option(
+        0.5,
+        title="Writes while decoding",
+        minimum=0.01,
+        maximum=1,
+        help="Share of that time in which slack writes run; assumed.",
+    )
+    backlog_share: float = option(
+        0.2,
+        title="Most blocks to be written",
+        minimum=0.001,
+        maximum=1,
+        help="Of the pool; past it, prefills wait. Assumed.",
+    )
 
     gpu_hour: float = option(5.0, title="GPU-hour", unit="$", minimum=0, maximum=1_000, help="Of one GPU.")
-    dram_gb_hour: float = option(0.0088, title="GB-hour of host memory", unit="$", minimum=0, maximum=10, help="Of 1 GB.")
+    dram_gb_hour: float = option(
+        0.0088, title="GB-hour of host memory", unit="$", minimum=0, maximum=10, help="Of 1 GB."
+    )
     ssd_gb_hour: float = option(0.000082, title="GB-hour of SSD", unit="$", minimum=0, maximum=10, help="Of 1 GB.")
-    drive_tb: float = option(15.36, title="Drives", unit="TB", minimum=0.1, maximum=100_000, help="What writes are spread over.")
-    amplification: float = option(1.0, title="Write amplification", minimum=1, maximum=50, help="Bytes in flash for each one written; assumed.")
-    rated_dwpd: float = option(1.0, title="Rated drive writes a day", minimum=0.01, maximum=100, help="Over the rated life.")
-    rated_years: float = option(5.0, title="Rated life", unit="years", minimum=0.1, maximum=50, help="At the rated writes.")
+    drive_tb: float = option(
+        15.36, title="Drives", unit="TB", minimum=0.1, maximum=100_000, help="What writes are spread over."
+    )
+    amplification: float = option(
+        1.0, title="Write amplification", minimum=1, maximum=50, help="Bytes in flash for each one written; assumed."
+    )
+    rated_dwpd: float = option(
+        1.0, title="Rated drive writes a day", minimum=0.01, maximum=100, help="Over the rated life."
+    )
+    rated_years: float = option(
+        5.0, title="Rated life", unit="years", minimum=0.1, maximum=50, help="At the rated writes."
+    )
 
     runs: int = option(3, title="Runs", minimum=1, maximum=9, help="Their median is shown: single runs differ by half.")
-    requests: int = option(1_000, title="Requests", minimum=100, maximum=1_000, help="Of a run, after as many that fill the caches.")
+    requests: int = option(
+        1_000, title="Requests", minimum=100, maximum=1_000, help="Of a run, after as many that fill the caches."
+    )
 
 
 GROUPS = (
-    Group("Engine", ("gpu", "model", "tp", "attention", "floor_s", "object_tokens", "hbm_tokens", "free_gb", "api_s", "tokenize_us", "picks_faster")),
-    Group("Load", ("mean_tokens", "sigma", "shortest", "longest", "subsets", "documents", "questions", "question_tokens", "output_tokens")),
-    Group("Tier", ("dram_gb", "ssd_gb", "mode", "read_gb_s", "write_gb_s", "setup_s", "layer_setup_ms", "object_us", "staging_share", "metadata")),
+    Group(
+        "Engine",
+        (
+            "gpu",
+            "model",
+            "tp",
+            "attention",
+            "floor_s",
+            "object_tokens",
+            "hbm_tokens",
+            "free_gb",
+            "api_s",
+            "tokenize_us",
+            "picks_faster",
+        ),
+    ),
+    Group(
+        "Load",
+        (
+            "mean_tokens",
+            "sigma",
+            "shortest",
+            "longest",
+            "subsets",
+            "documents",
+            "questions",
+            "question_tokens",
+            "output_tokens",
+        ),
+    ),
+    Group(
+        "Tier",
+        (
+            "dram_gb",
+            "ssd_gb",
+            "mode",
+            "read_gb_s",
+            "write_gb_s",
+            "setup_s",
+            "layer_setup_ms",
+            "object_us",
+            "staging_share",
+            "metadata",
+        ),
+    ),
     Group("Reads beside writes", ("contention", "read_share", "decode_share", "backlog_share")),
-    Group("Money and wear", ("gpu_hour", "dram_gb_hour", "ssd_gb_hour", "drive_tb", "amplification", "rated_dwpd", "rated_years")),
+    Group(
+        "Money and wear",
+        ("gpu_hour", "dram_gb_hour", "ssd_gb_hour", "drive_tb", "amplification", "rated_dwpd", "rated_years"),
+    ),
     Group("Simulation", ("runs", "requests")),
-)  # fmt: skip
-LOOGLE = {"rate": 0.6, "mean_tokens": 39_000.0, "sigma": 0.5, "shortest": 15_000, "subsets": 4, "documents": 48, "questions": 7}
-PRESETS = {
+)
+LOOGLE = {
+    "rate": 0.6,
+    "mean_tokens": 39_000.0,
+    "sigma": 0.5,
+    "shortest": 15_000,
+    "subsets": 4,
+    "documents": 48,
+    "questions": 7,
+}
+PRESETS: dict[str, dict[str, Any]] = {
     **{title: {"tier": name} for name, title in TITLES.items()},
     "Tutti, naive writes": {"tier": "ssd-tutti", "contention": "naive"},
     "Tutti, PRP lists": {"tier": "ssd-tutti", "metadata": "prp"},
     "Nothing fitted": {"mean_tokens": 16_340.0, "documents": 8, "attention": 1.0, "floor_s": 0.0},
     "LooGLE": LOOGLE,
-}  # fmt: skip
+}
 
 
 def rules(inputs: Inputs) -> list[Problem]:
@@ -158,8 +293,14 @@ def pool_tokens(inputs: Inputs, found: Profile) -> float:
     return tokens - (metadata_bytes(device.metadata, tokens * per_gpu) / per_gpu if device else 0.0)
 
 
-_SCALES = {"read_gb_s": ("read_bytes_per_s", 1e9), "write_gb_s": ("write_bytes_per_s", 1e9), "setup_s": ("setup_s", 1),
-           "layer_setup_ms": ("layer_setup_s", 1e-3), "object_us": ("object_s", 1e-6), "staging_share": ("staging_share", 1)}  # fmt: skip
+_SCALES = {
+    "read_gb_s": ("read_bytes_per_s", 1e9),
+    "write_gb_s": ("write_bytes_per_s", 1e9),
+    "setup_s": ("setup_s", 1),
+    "layer_setup_ms": ("layer_setup_s", 1e-3),
+    "object_us": ("object_s", 1e-6),
+    "staging_share": ("staging_share", 1),
+}
 
 
 def device_of(inputs: Inputs) -> TierDevice | None:

@@ -78,7 +78,7 @@ def serve(
     work: Sequence[Job],
     gaps: Sequence[float],
     rate: float,
-    contention: Contention = Contention(),  # noqa: B008 - frozen
+    contention: Contention = Contention(),
 ) -> Served:
     """`gaps`: between arrivals at one request per second."""
     writes = _Writes(engine, device, contention)

@@ -52,8 +52,8 @@ class Study:
     engine: Engine
     tiers: Mapping[str, Tier]
     load: Load
-    runs: Runs = Runs()
-    contention: Contention = Contention()
+    runs: Runs = field(default_factory=Runs)
+    contention: Contention = field(default_factory=Contention)
     _asked: list[list[Question]] = field(init=False)
     _gaps: list[list[float]] = field(init=False)
     _work: dict[str, list[list[Job]]] = field(init=False, default_factory=dict)

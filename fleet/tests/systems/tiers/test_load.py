@@ -1,0 +1,55 @@
+"""The generated load: its lengths, its turns, its repetition."""
+
+import math
+from collections import Counter
+from statistics import NormalDist, fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.systems.tiers.load import LEVAL, LOOGLE, Load, gaps, questions
+
+
+def test_the_same_seed_asks_the_same_questions() -> None:
+    assert questions(LEVAL, 1, 500) == questions(LEVAL, 1, 500) != questions(LEVAL, 2, 500)
+    assert gaps(1, 50) == gaps(1, 50) != gaps(2, 50)
+    assert questions(LEVAL, 1, 500) == questions(LEVAL, 1, 900)[:500]
+
+
+def test_each_subset_asks_once_in_a_round_and_keeps_to_its_lengths() -> None:
+    asked = questions(LEVAL, 3, 4_000)
+    for start in range(0, 4_000, LEVAL.subsets):
+        assert len({each.document % LEVAL.subsets for each in asked[start : start + LEVAL.subsets]}) == LEVAL.subsets
+    for subset in range(LEVAL.subsets):
+        lengths = [each.tokens for each in asked if each.document % LEVAL.subsets == subset]
+        assert LEVAL.length(subset / LEVAL.subsets) <= min(lengths)
+        assert max(lengths) <= LEVAL.length((subset + 1) / LEVAL.subsets)
+
+
+def test_a_document_is_asked_about_as_often_as_the_load_says() -> None:
+    counts = Counter(each.document for each in questions(LOOGLE, 1, 6_000))
+    assert max(counts.values()) == LOOGLE.questions
+    open_ones = LOOGLE.subsets * LOOGLE.documents  # at the start and at the end: those have fewer
+    assert sum(count < LOOGLE.questions for count in counts.values()) <= 2 * open_ones
+
+
+def test_the_mean_length_is_near_that_of_the_distribution() -> None:
+    lengths = [each.tokens for each in questions(LEVAL, 1, 20_000)]
+    assert fmean(lengths) == pytest.approx(clipped_mean(LEVAL), rel=0.02)
+    assert abs(fmean(gaps(1, 20_000)) - 1) < 0.03
+
+
+def clipped_mean(load: Load) -> float:
+    """Of a log-normal without what lies outside its limits."""
+    middle = math.log(load.mean_tokens) - load.sigma**2 / 2
+    low, high = ((math.log(edge) - middle) / load.sigma for edge in (load.shortest, load.longest))
+    between = [NormalDist(shift).cdf(high) - NormalDist(shift).cdf(low) for shift in (0, load.sigma)]
+    return load.mean_tokens * between[1] / between[0]
+
+
+@settings(max_examples=50)
+@given(st.floats(0, 1), st.floats(100, 1e6), st.floats(0.01, 3), st.integers(1, 10_000), st.integers(0, 10**6))
+def test_lengths_stay_between_their_limits(quantile: float, mean: float, sigma: float, low: int, more: int) -> None:
+    load = Load(mean_tokens=mean, sigma=sigma, shortest=low, longest=low + more)
+    assert low <= load.length(quantile) <= low + more
