@@ -70,7 +70,8 @@ def _raw(context: ValidationErrorContext[Any]) -> list[Any]:
 def _field(error: dict[str, Any], model: Any) -> Problem:
     """Pydantic's locations become dotted paths: ("payload", "arms", 0, "name") → arms.0.name."""
     known = model.__ninja_flatten_map_reverse__
-    location = [str(part) for part in known.get(error["loc"], error["loc"])]
+    # A part that begins with a bar says which form of a value was tried.
+    location = [text for part in known.get(error["loc"], error["loc"]) if not (text := str(part)).startswith("|")]
     # The location of a whole body starts with the parameter's name.
     if model.__ninja_param_source__ == "body" and len(location) > 1:
         location.pop(0)

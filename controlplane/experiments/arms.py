@@ -1,7 +1,10 @@
 """The arms of an experiment from its request: a strategy or a version of a policy, with changes."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from pydantic import ValidationError
 
 from controlplane.experiments.body import ARM_NAME, ArmIn
 from controlplane.experiments.models import Arm
@@ -10,16 +13,19 @@ from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 from router.policy.strategies import STRATEGIES
 
+Check = Callable[[Mapping[str, Any], str], list[Problem]]  # of the changes of a fleet, at a path
 # (policy, version or None for the live one) → (number, document). LookupError with a message when there is none.
 Versions = Callable[[str, int | None], tuple[int, dict[str, Any]]]
 
 
-def resolve(asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str) -> tuple[list[Arm], list[Problem]]:
+def resolve(
+    asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str, check_fleet: Check
+) -> tuple[list[Arm], list[Problem]]:
     """The valid arms, and every problem of the others. `pool_policy` is for arms that name no policy."""
     arms: list[Arm] = []
     problems: list[Problem] = []
     for index, item in enumerate(asked):
-        arm = _resolve(item, f"arms.{index}", versions, pool_policy)
+        arm = _resolve(item, f"arms.{index}", versions, pool_policy, check_fleet)
         if isinstance(arm, list):
             problems += arm
         elif arm.name in {other.name for other in arms}:
@@ -29,38 +35,83 @@ def resolve(asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str) 
     return arms, problems
 
 
-def _from_text(text: str, path: str) -> ArmIn | Problem:
-    """A strategy, a policy (its live version), policy@live or policy@number."""
-    policy, at, version = text.partition("@")
-    if not at:
-        return ArmIn.model_construct(strategy=text) if text in STRATEGIES else ArmIn.model_construct(policy=text)
-    if version == "live":
-        return ArmIn.model_construct(policy=policy)
-    if not (version.isascii() and version.isdigit() and 0 < len(version) < 10):
-        return Problem(path, text, "after @ comes the number of a version, or live")
-    return ArmIn.model_construct(policy=policy, version=int(version))
-
-
-def _resolve(item: str | ArmIn, path: str, versions: Versions, pool_policy: str) -> Arm | list[Problem]:
-    asked = item if isinstance(item, ArmIn) else _from_text(item, path)
+def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
+    """A strategy, a policy (its live version), policy@live or policy@number; then key=value words."""
+    first, *words = text.split() or [""]
+    asked = _named(first, path)
     if isinstance(asked, Problem):
         return [asked]
+    fleet: dict[str, Any] = {"engine": {}}
+    for word in words:
+        key, equals, given = word.partition("=")
+        if not equals:
+            return [Problem(path, word, "after the policy come key=value words, such as fleet.replicas=4")]
+        value = _value(given)
+        if key == "name":
+            asked["name"] = given
+        elif key == "fleet.replicas":
+            fleet["replicas"] = value
+        elif key.startswith("fleet."):
+            fleet["engine"][key.removeprefix("fleet.").removeprefix("engine.")] = value
+        else:
+            asked.setdefault("overrides", {})[key] = value
+    try:
+        return ArmIn.model_validate(asked | ({"fleet": fleet} if fleet != {"engine": {}} else {}))
+    except ValidationError as error:
+        return [
+            Problem(f"{path}.{'.'.join(map(str, one['loc']))}", one["input"], one["msg"].removeprefix("Value error, "))
+            for one in error.errors()
+        ]
+
+
+def _named(text: str, path: str) -> dict[str, Any] | Problem:
+    policy, at, version = text.partition("@")
+    if not at:
+        return {"strategy": text} if text in STRATEGIES else {"policy": text}
+    if version == "live":
+        return {"policy": policy}
+    if not (version.isascii() and version.isdigit() and 0 < len(version) < 10):
+        return Problem(path, text, "after @ comes the number of a version, or live")
+    return {"policy": policy, "version": int(version)}
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or null; anything else is a text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _resolve(
+    item: str | ArmIn, path: str, versions: Versions, pool_policy: str, check_fleet: Check
+) -> Arm | list[Problem]:
+    asked = item if isinstance(item, ArmIn) else _from_text(item, path)
+    if isinstance(asked, list):
+        return asked
     if not asked.policy and not asked.strategy:
         asked = asked.model_copy(update={"policy": pool_policy})
+    fleet = asked.fleet.model_dump(exclude_defaults=True) if asked.fleet else {}
+    problems = check_fleet(fleet, f"{path}.fleet") if fleet else []
     base = _base(asked, path, versions)
     if isinstance(base, Problem):
-        return [base]
+        return [base, *problems]
     number, document = base
     try:
         policy = documents.parse(documents.apply_overrides(document, asked.overrides))
     except InvalidDocument as error:
-        return [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.errors]
+        wrong = [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.errors]
+        return wrong + problems
     name = asked.name or _name(asked, number)
     if not ARM_NAME.fullmatch(name):
         rule = "1 to 60 letters, digits, spaces and . _ @ = , -, beginning with a letter or digit"
-        return [Problem(f"{path}.name", name, rule)]
+        problems.append(Problem(f"{path}.name", name, rule))
+    if problems:
+        return problems
     whole = documents.dump(policy)
-    return Arm(name, asked.policy, number, policy.strategy, dict(asked.overrides), whole, documents.sha256(whole))
+    return Arm(
+        name, asked.policy, number, policy.strategy, dict(asked.overrides), whole, documents.sha256(whole), fleet
+    )
 
 
 def _base(asked: ArmIn, path: str, versions: Versions) -> tuple[int, dict[str, Any]] | Problem:
@@ -79,5 +130,8 @@ def _base(asked: ArmIn, path: str, versions: Versions) -> tuple[int, dict[str, A
 
 def _name(asked: ArmIn, number: int) -> str:
     base = asked.strategy or f"{asked.policy}@{number}"
-    changes = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in asked.overrides.items())
+    given = dict(asked.overrides)
+    if asked.fleet:
+        given |= asked.fleet.engine | ({"replicas": asked.fleet.replicas} if asked.fleet.replicas else {})
+    changes = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in given.items())
     return f"{base} {changes}"[:60].strip() if changes else base

@@ -11,12 +11,15 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     field_validator,
     model_validator,
 )
 
 from controlplane.experiments.modes import MODES
+from fleet.spec.sections import MAX_REPLICAS
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
@@ -43,6 +46,7 @@ Factor = Annotated[float, BeforeValidator(within(0.05, 20, float)), _limits(0.05
 Duration = Annotated[float, BeforeValidator(within(1, 86_400, float)), _limits(1, 86_400)]
 TimeScale = Annotated[float, BeforeValidator(within(0.1, 100, float)), _limits(0.1, 100)]
 Seed = Annotated[int, BeforeValidator(within(0, SEED_MAX, int)), _limits(0, SEED_MAX)]
+Replicas = Annotated[int, BeforeValidator(within(1, MAX_REPLICAS, int)), _limits(1, MAX_REPLICAS)]
 Ratio = Annotated[float, BeforeValidator(within(0.01, 100, float)), _limits(0.01, 100)]
 Confidence = Annotated[float, BeforeValidator(within(0.5, 0.9999, float)), _limits(0.5, 0.9999)]
 Milliseconds = Annotated[float, BeforeValidator(within(0.001, 86_400_000, float)), _limits(0.001, 86_400_000)]
@@ -70,6 +74,15 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class FleetIn(Strict):
+    """Changes of the pool for one arm."""
+
+    replicas: Replicas | None = Field(None, description="Number of instances. Default: as many as the pool runs")
+    engine: dict[str, Any] = Field(
+        {}, description="Options of its kind; null: the default again", examples=[{"kv_gb_per_s": 40}]
+    )
+
+
 class ArmIn(Strict):
     """A policy under test: a published version or a strategy's default document, with changes."""
 
@@ -85,6 +98,7 @@ class ArmIn(Strict):
         description="A strategy's default document, instead of a policy. Its older name `route` is accepted too",
     )
     overrides: dict[str, Any] = Field({}, examples=[{"classes.heavy_new_tokens": 10000}])
+    fleet: FleetIn | None = Field(None, description="Default: the pool as it is")
 
 
 class ExpectIn(Strict):
@@ -103,6 +117,14 @@ class ExpectIn(Strict):
         description="Judge the interval that holds the value with this probability. Default: 0.95 with `relative_to`; "
         "without it the value alone",
     )
+
+
+def _kind_of(item: Any) -> str:
+    return TEXT if isinstance(item, str) else OBJECT
+
+
+TEXT, OBJECT = "|text", "|object"  # handlers.py leaves out of a path what begins with a bar
+OneArm = Annotated[Annotated[str, Tag(TEXT)] | Annotated[ArmIn, Tag(OBJECT)], Discriminator(_kind_of)]
 
 
 class SloIn(Strict):
@@ -144,10 +166,10 @@ class ExperimentIn(Strict):
     )
     load_factor: Factor = Field(1.0, description="Factor on the rate of arrivals")
     seeds: Seeds = Field([1], min_length=1, max_length=20)
-    arms: list[str | ArmIn] = Field(
+    arms: list[OneArm] = Field(
         min_length=1,
         max_length=ARMS_MAX,
-        description="A strategy, policy@version, or an object",
+        description="A strategy or policy@version, each with key=value words behind it, or an object",
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)

@@ -1,7 +1,7 @@
 """Experiments and their runs. The record of each request is in the data folder."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Arm:
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
+    fleet: dict[str, Any] = field(default_factory=dict)  # its changes of the pool: {replicas, engine}
 
     @classmethod
     def stored(cls, arm: Mapping[str, Any]) -> "Arm":
@@ -59,12 +60,13 @@ class Experiment(Job):
     duration_s = models.FloatField()  # window from the trace's start, in trace time
     time_scale = models.FloatField()  # engines and trace run this much faster than real time
     seeds = models.JSONField()  # [int, …]
-    # [{name, policy, version, strategy, overrides, document, sha256}, …], as validated; older ones: arms.upgraded
+    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; older ones: Arm.stored
     arms = models.JSONField()
     expect = models.JSONField(default=list)  # [{metric, class, arm, min, max, relative_to, …}, …]: body.ExpectIn
     slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
     verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
     body = models.JSONField(default=dict)  # the request, to start the same again
+    record = models.JSONField(default=dict)  # provenance.py; empty for experiments that are older than records
     cancelled_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -7,7 +7,7 @@ import redis
 import structlog
 from django.utils import timezone
 
-from controlplane.experiments import services
+from controlplane.experiments import provenance, services
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import RunFailed
@@ -100,6 +100,8 @@ def _perform(run: Run, experiment: Experiment) -> None:
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     """Store the end of a running run, with the results of its finished requests; False when it had ended before."""
     finished = records.read(run.records_path)
+    if finished:
+        run.facts["records_sha256"] = provenance.records_sha256(run)
     results = summarize.run_results(finished, run.facts.get("instances", []), run.experiment.slo)
     values = {
         "status": status,

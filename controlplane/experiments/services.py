@@ -1,16 +1,20 @@
 """Starting and cancelling experiments."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
-from controlplane.experiments import expect
+from controlplane.experiments import expect, fleets, provenance
 from controlplane.experiments.arms import resolve
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
+from controlplane.experiments.modes.run_inputs import NO_RECORD
+from controlplane.experiments.product import product
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.traces import library
@@ -33,26 +37,58 @@ class InvalidExperiment(Exception):
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     """Check, store and queue an experiment. InvalidExperiment has every problem."""
-    arms, problems = resolve(asked.arms, _policy_version, _pool_policy(asked.pool))
+    pool = pools().filter(name=asked.pool).first()
+    check_fleet = partial(_check_fleet, asked.mode, pool)
+    arms, problems = resolve(asked.arms, _policy_version, "" if pool is None else pool.policy, check_fleet)
     pacing, trace_problems = _check_trace(asked)
     problems += (
         trace_problems
-        + _check_pool(asked)
+        + _check_pool(asked, pool)
         + _check_size(asked)
         + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
     )
-    if problems:
+    if problems or pool is None:
         raise InvalidExperiment(problems)
     asked = _keep_trace(asked, actor)
+    record_of_it = _record(asked, arms, pacing, pool)
     with transaction.atomic():
-        experiment = _create(asked, arms, pacing, actor)
+        experiment = _create(asked, arms, pacing, actor, record_of_it)
         record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
     jobs.send(experiment)
     return experiment
 
 
-def _pool_policy(pool: str) -> str:
-    return str(Pool.objects.filter(name=pool).values_list("policy", flat=True).first() or "")
+def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
+    """Start it again from its record: the same documents, fleets and requests. InvalidExperiment."""
+    if not experiment.record:
+        raise InvalidExperiment([Problem("", experiment.pk, NO_RECORD)])
+    try:
+        problem = provenance.changed_trace(experiment.record)
+    except (library.TraceError, BadTrace) as error:
+        problem = str(error)
+    if problem:
+        raise InvalidExperiment([Problem("trace", experiment.trace, problem)])
+    again = {"product": product(), "repeats": {"id": experiment.pk, "product": experiment.record["product"]}}
+    values = {name: getattr(experiment, name) for name in (*COPIED, "pacing", "arms", "expect", "slo", "body")}
+    with transaction.atomic():
+        made = _store({**values, "record": experiment.record | again, "actor": actor.name})
+        record(actor, "experiment.start", f"experiment {made.pk}", after={"repeats": experiment.pk})
+    jobs.send(made)
+    return made
+
+
+def _check_fleet(mode: str, pool: Pool | None, changes: Mapping[str, Any], path: str) -> list[Problem]:
+    if pool is None:
+        return []
+    made = fleets.changed(pool, changes, path)
+    return made if isinstance(made, list) else MODES[mode].check_fleet(made, changes, path)
+
+
+def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> dict[str, Any]:
+    made = {arm.name: fleets.changed(pool, arm.fleet, "fleet") for arm in arms}
+    changed = {name: each for name, each in made.items() if isinstance(each, Pool)}
+    selection = asked.model_dump() | {"pacing": pacing}
+    return provenance.settle(selection, asked.trace, arms, changed, simulated=MODES[asked.mode].simulated)
 
 
 def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
@@ -70,21 +106,32 @@ def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
     experiment.runs.filter(status=QUEUED).update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
 
-def _create(asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor) -> Experiment:
-    fields = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")
-    experiment = Experiment.objects.create(
-        **{name: getattr(asked, name) for name in fields},
-        pacing=pacing,
-        arms=[arm.as_dict() for arm in arms],
-        expect=[item.model_dump(by_alias=True) for item in asked.expect],
-        slo={name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
-        body=asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        actor=actor.name,
+COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")
+
+
+def _create(
+    asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor, record_of_it: dict[str, Any]
+) -> Experiment:
+    return _store(
+        {name: getattr(asked, name) for name in COPIED}
+        | {
+            "pacing": pacing,
+            "arms": [arm.as_dict() for arm in arms],
+            "expect": [item.model_dump(by_alias=True) for item in asked.expect],
+            "slo": {name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
+            "body": asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            "record": record_of_it,
+            "actor": actor.name,
+        }
     )
-    # Seed by seed: a cancelled experiment has compared its arms at least on the first seeds.
-    order = [(seed, arm) for seed in asked.seeds for arm in arms]
+
+
+def _store(values: dict[str, Any]) -> Experiment:
+    """With its runs, seed by seed: a cancelled experiment has compared its arms at least on the first seeds."""
+    experiment = Experiment.objects.create(**values)
+    order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
     Run.objects.bulk_create(
-        Run(experiment=experiment, arm=arm.name, seed=seed, ordinal=number) for number, (seed, arm) in enumerate(order)
+        Run(experiment=experiment, arm=arm, seed=seed, ordinal=number) for number, (seed, arm) in enumerate(order)
     )
     return experiment
 
@@ -124,8 +171,7 @@ def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
         raise InvalidExperiment([Problem("trace", asked.trace, str(error))]) from None
 
 
-def _check_pool(asked: ExperimentIn) -> list[Problem]:
-    pool = pools().filter(name=asked.pool).first()
+def _check_pool(asked: ExperimentIn, pool: Pool | None) -> list[Problem]:
     if pool is None:
         known = ", ".join(Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", flat=True))
         return [Problem("pool", asked.pool, f"there is no such pool; there are {known or 'none'}")]

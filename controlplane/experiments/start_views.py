@@ -107,7 +107,7 @@ def pydantic_errors(error: ValidationError) -> dict[str, str]:
     """Dotted path → first message. The path leaves out which type of arm was tried."""
     found: dict[str, str] = {}
     for item in error.errors(include_url=False, include_context=False):
-        parts = [str(part) for part in item["loc"] if part not in ("str", "ArmIn")]
+        parts = [text for part in item["loc"] if not (text := str(part)).startswith("|")]
         found.setdefault(".".join(parts), str(item["msg"]).removeprefix("Value error, "))
     return found
 

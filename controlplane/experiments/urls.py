@@ -9,5 +9,6 @@ urlpatterns = [
     path("experiments/curl", start_views.curl, name="experiment-curl"),
     path("experiments/<int:number>/", views.experiment_page, name="experiment"),
     path("experiments/<int:number>/progress", views.experiment_progress, name="experiment-progress"),
+    path("experiments/<int:number>/repeat", views.repeat, name="experiment-repeat"),
     path("experiments/<int:number>/cancel", views.cancel, name="experiment-cancel"),
 ]

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.experiments import selectors, services
+from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import curl_of, example_body
 from controlplane.experiments.models import Experiment, Run
@@ -101,6 +101,18 @@ def cancel(request: HttpRequest, number: int) -> HttpResponse:
     return redirect("experiment", number=number)
 
 
+@require_POST
+@operator_required
+def repeat(request: HttpRequest, number: int) -> HttpResponse:
+    try:
+        made = services.repeat_experiment(find(number), actor_of(request))
+    except services.InvalidExperiment as error:
+        messages.error(request, f"Not started: {error}")
+        return redirect("experiment", number=number)
+    messages.success(request, "Queued, with the recorded policies, fleets and requests.")
+    return redirect("experiment", number=made.pk)
+
+
 def _head(experiment: Experiment) -> dict[str, Any]:
     return {
         **_list_row(experiment),
@@ -136,6 +148,7 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
+    fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
     return {
         **_head(experiment),
         "results": results,
@@ -151,6 +164,10 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "note": COMPARISONS_NOTE if results["differences"] else "",
         "differing": [setting for setting in settings if setting.differs],
         "settings": settings,
+        "fleet_differing": [setting for setting in fleet_settings if setting.differs],
+        "fleet_settings": fleet_settings,
+        "product": experiment.record.get("product"),
+        "repeats": experiment.record.get("repeats"),
         "latencies": list(LATENCIES.items()),
         "sentences": forest.sentences(results, request_class, baseline),
         "forest": mark_safe(forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)),  # noqa: S308 - escaped there

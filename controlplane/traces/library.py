@@ -112,6 +112,13 @@ def load(name: str, seed: int) -> LoadedTrace:
         raise NoSuchTrace(f"{name}: its file cannot be read ({error.strerror})") from None
 
 
+def sha256(name: str) -> str:
+    """Of the file; of the requests of a built-in trace. NoSuchTrace, BadTrace."""
+    if name in generated.BUILT_IN:
+        return hashlib.sha256(repr(generated.BUILT_IN[name]().requests).encode()).hexdigest()
+    return _row(name).sha256
+
+
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
     """Store a trace; (row, whether it is new). The same content again is accepted. BadTrace, NameTaken."""
     check_name(name)

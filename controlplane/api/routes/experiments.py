@@ -11,7 +11,7 @@ from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
-from controlplane.experiments import selectors, services
+from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
@@ -30,6 +30,7 @@ class ArmOut(Schema):
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
+    fleet: dict[str, Any] = Field(description="Its changes of the pool: replicas, engine")
 
 
 class RunOut(Schema):
@@ -93,6 +94,20 @@ class TwinOut(Schema):
     )
 
 
+class SettingOut(Schema):
+    path: str
+    title: str
+    unit: str
+    values: dict[str, str] = Field(description="By arm")
+
+
+class DifferingOut(Schema):
+    """What differs between the arms, apart."""
+
+    policy: list[SettingOut]
+    fleet: list[SettingOut]
+
+
 class ExpectationOut(Schema):
     """An expectation of one arm."""
 
@@ -129,6 +144,7 @@ class ResultsOut(Schema):
     classes: list[str]
     metrics: list[dict[str, Any]]
     arms: list[dict[str, Any]]
+    differing: DifferingOut
     slo: dict[str, dict[str, float]]
     best: dict[str, dict[str, str]] = Field(
         description="class → metric → the arm that is better than each other one by its interval"
@@ -283,6 +299,34 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
         raise ApiProblem(409, detail=detail, headers={"Retry-After": "5"})
     return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
+
+
+@router.get(
+    "/{number}/record",
+    response={200: dict[str, Any], **errors(404, 422)},
+    operation_id="get_record",
+    summary="Everything the runs depend on: product, trace, policy documents, fleets with their constants, hosts",
+    auth=needs("experiments:read"),
+)
+def get_record(request: HttpRequest, number: Number) -> Any:
+    return provenance.whole(_experiment(number))
+
+
+@router.post(
+    "/{number}/repeat",
+    response={201: ExperimentOut, **errors(404, 422)},
+    operation_id="repeat_experiment",
+    summary="Start it again from its record; in the twin the same product gives byte-identical requests",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
+)
+def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
+    try:
+        made = services.repeat_experiment(_experiment(number), actor_of(request))
+    except services.InvalidExperiment as error:
+        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
+    response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
+    return Status(201, experiment_out(_experiment(made.pk)))
 
 
 @router.post(

@@ -10,8 +10,9 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
+from controlplane.experiments import fleets, provenance
 from controlplane.experiments.models import Arm, Experiment, Run
-from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed
+from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, NO_RECORD, RunFailed
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.policies import publication
 from controlplane.policies.publication import live_routers
@@ -38,9 +39,10 @@ NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
     """Start the pool and publish the policy of the arm; returns once the routers can send requests to it."""
-    like = selectors.pools().filter(name=experiment.pool).first()
-    if like is None:
-        raise RunFailed(f"pool {experiment.pool} is gone")
+    kept = provenance.fleet_of(experiment, arm.name)
+    if kept is None:
+        raise RunFailed(NO_RECORD)
+    like = fleets.pool_of(kept)
     _wait_for_earlier(run, heartbeat)
     heartbeat.beat(step="starting the pool")
     scale = KINDS[like.kind].time_scale_option

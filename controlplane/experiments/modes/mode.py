@@ -27,6 +27,9 @@ class Mode:
     scales_time: bool  # engines can run faster than real time
     perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # of a pool and a time scale, before an experiment starts
+    # Of a pool as an arm changes it, the changes, and their path
+    check_fleet: Callable[[Pool, Mapping[str, Any], str], list[Problem]]
+    simulated: bool  # its record holds the models of the engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
     warnings: Callable[[Run, Mapping[str, Any]], list[str]]  # of a run with its results
     time: Callable[[Experiment], str]  # the clock of its latencies

@@ -2,22 +2,23 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import redis
 from django.db import DatabaseError
 
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.modes.mode import Column, Mode
-from controlplane.experiments.modes.run_inputs import begin, requests_of
+from controlplane.experiments.modes.run_inputs import begin, load_trace, requests_of
 from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.experiments.results.report import shown
 from controlplane.experiments.results.validity import replay_warnings
-from controlplane.traces import library
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
 from fleet.jobs import ENDED, RUNNING, Heartbeat
@@ -39,10 +40,15 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
 
 
 def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
-    trace = library.load(experiment.trace, run.seed)
+    trace = load_trace(experiment, run.seed)
     pool = ephemeral_pool.set_up(run, experiment, arm, heartbeat)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
-    facts = {"instances": ephemeral_pool.instance_names(pool), "context_tokens": ephemeral_pool.context_tokens(pool)}
+    facts = {
+        "instances": ephemeral_pool.instance_names(pool),
+        "context_tokens": ephemeral_pool.context_tokens(pool),
+        "host": provenance.host(),
+        "nodes": provenance.nodes(pool),
+    }
     begin(run, len(requests), facts)
     thread = ReplayThread(
         _load(run, experiment, pool, requests),
@@ -92,6 +98,13 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
     return [Problem("time_scale", time_scale, f"pool {pool.name} runs {pool.kind}, which runs in real time", "1")]
 
 
+def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
+    if KINDS[pool.kind].simulated:
+        return []
+    message = f"pool {pool.name} runs {pool.kind}: a replay can change the fleet of simulated engines only"
+    return [Problem(path, changes, message, "mode twin, or a pool of the kind sim")]
+
+
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
     """The time of the load itself and of starting the pools; a slow fleet takes longer."""
     each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
@@ -120,6 +133,8 @@ REPLAY = Mode(
     scales_time=True,
     perform=perform,
     check=_check,
+    check_fleet=_check_fleet,
+    simulated=False,
     eta_s=_eta_s,
     warnings=lambda run, results: replay_warnings(results, run.facts, run.experiment.time_scale),
     time=_time,

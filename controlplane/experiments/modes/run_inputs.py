@@ -2,11 +2,15 @@
 
 from typing import Any
 
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Experiment, Run
+from controlplane.traces import library
 from controlplane.traces.formats import registry
-from controlplane.traces.types import TraceRequest
+from controlplane.traces.types import LoadedTrace, TraceRequest
 
 CONTEXT_TOKENS = 131_072  # when the engine does not report its context window
+
+NO_RECORD = "the experiment has no record of its fleet, because an older version queued it: start it again"
 
 
 class RunFailed(Exception):
@@ -15,6 +19,16 @@ class RunFailed(Exception):
     def __init__(self, cause: str, log: str = "") -> None:
         super().__init__(cause)
         self.log = log
+
+
+def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
+    """The trace as it was when the experiment started. RunFailed, TraceError, BadTrace."""
+    if not experiment.record:
+        raise RunFailed(NO_RECORD)
+    problem = provenance.changed_trace(experiment.record)
+    if problem:
+        raise RunFailed(problem)
+    return library.load(experiment.trace, seed)
 
 
 def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], context: int) -> list[TraceRequest]:

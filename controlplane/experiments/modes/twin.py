@@ -2,18 +2,25 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from controlplane.experiments import fleets, provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.mode import Column, Mode
-from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, RunFailed, begin, requests_of
+from controlplane.experiments.modes.run_inputs import (
+    CONTEXT_TOKENS,
+    NO_RECORD,
+    RunFailed,
+    begin,
+    load_trace,
+    requests_of,
+)
 from controlplane.experiments.modes.twin_records import kv_usage, records_of, token_facts
 from controlplane.experiments.results.records import Appender, Record
 from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
-from controlplane.traces import library
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
@@ -21,16 +28,16 @@ from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.jobs import ENDED, Heartbeat
+from fleet.kinds import KINDS
 from fleet.models import Pool
-from fleet.selectors import pools
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
     """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
-    trace = library.load(experiment.trace, run.seed)
-    modelled = model_of(experiment.pool)
+    trace = load_trace(experiment, run.seed)
+    modelled = model_of(experiment, arm)
     requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
     begin(run, len(requests), facts_of(modelled, requests))
     began = time.thread_time()
@@ -60,15 +67,12 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
     }
 
 
-def model_of(name: str) -> Modelled:
-    """RunFailed."""
-    pool = pools().filter(name=name).first()
-    if pool is None:
-        raise RunFailed(f"pool {name} is gone")
-    try:
-        return twin_of(pool)
-    except NotModelled as error:
-        raise RunFailed(str(error)) from None
+def model_of(experiment: Experiment, arm: Arm) -> Modelled:
+    """As recorded. RunFailed."""
+    kept = provenance.fleet_of(experiment, arm.name)
+    if kept is None:
+        raise RunFailed(NO_RECORD)
+    return fleets.modelled(kept["twin"])
 
 
 def context_tokens(fleet: TwinFleet) -> int:
@@ -101,6 +105,17 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
     except NotModelled as error:
         problems.append(Problem("pool", pool.name, str(error)))
     return problems
+
+
+def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
+    if changes.get("engine") and KINDS[pool.kind].twin_model is None:
+        message = "the calibration holds for the pool's own options, so only replicas can be changed"
+        return [Problem(f"{path}.engine", changes["engine"], message)]
+    try:
+        twin_of(pool)
+    except NotModelled as error:
+        return [Problem(path, changes, str(error))]
+    return []
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float | None:
@@ -136,6 +151,8 @@ TWIN = Mode(
     scales_time=False,
     perform=perform,
     check=_check,
+    check_fleet=_check_fleet,
+    simulated=True,
     eta_s=_eta_s,
     warnings=lambda run, results: twin_warnings(results, run.facts),
     time=lambda experiment: "simulated in the twin, in virtual time",

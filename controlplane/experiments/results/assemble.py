@@ -7,9 +7,10 @@ from typing import Any
 
 from django.conf import settings
 
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import comparison, records, summarize, validity, verdicts
+from controlplane.experiments.results import comparison, display, records, summarize, validity, verdicts
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
 from controlplane.experiments.results.pairs import Estimator
 from controlplane.experiments.results.records import Record
@@ -17,6 +18,7 @@ from controlplane.experiments.results.slo import Slo, seconds
 from fleet.jobs import DONE, ENDED
 
 SCHEMA = 3
+FIRST_KEPT = 3  # older results had other statistics
 
 
 def results_of(experiment: Experiment) -> dict[str, Any]:
@@ -24,10 +26,13 @@ def results_of(experiment: Experiment) -> dict[str, Any]:
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
-    kept = _kept(path, signature)
-    if kept is not None:
-        return kept
+    before = _kept(path)
+    if before.get("signature") == signature:
+        found: dict[str, Any] = before["results"]
+        return found
     made = _make(experiment, runs)
+    if before and before["signature"][1:] == signature[1:] and before["signature"][0] >= FIRST_KEPT:
+        made = with_first_numbers(made, before["results"]) | {"schema": SCHEMA}
     if experiment.status in ENDED:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -41,18 +46,29 @@ def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
     return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], sizes]
 
 
-def _kept(path: Path, signature: list[Any]) -> dict[str, Any] | None:
+def _kept(path: Path) -> dict[str, Any]:
+    """{signature, results}; empty without a readable file."""
     try:
-        value = json.loads(path.read_text())
+        value: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
-        return None
-    return value["results"] if value.get("signature") == signature else None
+        return {}
+    return value
+
+
+def with_first_numbers(made: Any, kept: Any) -> Any:
+    """Results as first shown, with what a newer version adds: the numbers behind a link never change."""
+    if isinstance(made, dict) and isinstance(kept, dict):
+        return {**kept, **{key: with_first_numbers(part, kept.get(key, part)) for key, part in made.items()}}
+    if isinstance(made, list) and isinstance(kept, list) and len(made) == len(kept):
+        return [with_first_numbers(part, first) for part, first in zip(made, kept, strict=True)]
+    return kept
 
 
 def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
     slo = experiment.slo
-    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in experiment.settled_arms]
+    settled = experiment.settled_arms
+    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in settled]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
     differences = comparison.differences(keyed, slo) if ended else []
@@ -77,6 +93,12 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
             for m in METRICS.values()
         ],
         "arms": arms,
+        "differing": {
+            "policy": _differing(display.settings_of([arm.document for arm in settled]), settled),
+            "fleet": _differing(
+                display.fleet_settings_of([provenance.fleet_of(experiment, arm.name) for arm in settled]), settled
+            ),
+        },
         "slo": slo,
         "best": best,
         "best_or_tied": tied,
@@ -93,6 +115,19 @@ def _verdict(experiment: Experiment, expectations: Sequence[dict[str, Any]]) -> 
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
+def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": setting.path,
+            "title": setting.title,
+            "unit": setting.unit,
+            "values": {arm.name: value for arm, value in zip(arms, setting.values, strict=True)},
+        }
+        for setting in settings
+        if setting.differs
+    ]
+
+
 def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
     """{basis, about, cautions}; None for a replay, and until the first run has begun."""
     return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
@@ -100,7 +135,8 @@ def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
     loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
-    return validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
+    repeated = provenance.differences(runs[0].experiment) if runs else []
+    return repeated + validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
 
 def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> dict[str, Any]:
@@ -110,7 +146,7 @@ def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo)
     whole = summarize.run_results(together, [], slo, [seconds(read[run.pk]) for run in runs])
     started = any(read[run.pk] for run in runs)
     return {
-        **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256")},
+        **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256", "fleet")},
         **whole,
         **summarize.mean_over_seeds(each),
         "partial": started and any(run.status != DONE for run in runs),

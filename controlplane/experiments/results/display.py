@@ -9,6 +9,9 @@ from controlplane.experiments.results.metrics import METRICS, OF_SLO, Metric
 from controlplane.experiments.results.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
 from controlplane.policies.drafts.editor import BARE
+from fleet.kinds import KINDS
+from fleet.kinds.option import options_of
+from fleet.spec import masking
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
 
@@ -124,7 +127,9 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
 
 def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
-    changes = ", ".join(f"{path} = {value}" for path, value in arm.overrides.items())
+    given = {**arm.overrides, **arm.fleet.get("engine", {})}
+    given |= {"instances": arm.fleet["replicas"]} if "replicas" in arm.fleet else {}
+    changes = ", ".join(f"{path} = {value}" for path, value in given.items())
     return f"{base}; {changes}" if changes else base
 
 
@@ -144,6 +149,26 @@ def settings_of(documents: Sequence[dict[str, Any]]) -> list[Setting]:
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]
+
+
+def fleet_settings_of(fleets: Sequence[Mapping[str, Any] | None]) -> list[Setting]:
+    """The recorded fleet of every arm: its size, its model, and each option with its default."""
+    if None in fleets:
+        return []
+    known = [fleet for fleet in fleets if fleet is not None]
+    kind = KINDS.get(str(known[0]["kind"])) if known else None
+    options = {option.name: option for option in options_of(kind.spec)} if kind else {}
+    values = [{"replicas": fleet["replicas"], "model": fleet["model"], **fleet["options"]} for fleet in known]
+    found = []
+    for path in dict.fromkeys(path for each in values for path in each):
+        texts = tuple("–" if (value := each.get(path)) is None else _plain(masking.shown(value)) for each in values)
+        option = options.get(path)
+        title, unit = (option.title, option.unit) if option else (FLEET_TITLES.get(path, path), "")
+        found.append(Setting(path, title, unit, texts, len(set(texts)) > 1))
+    return found
+
+
+FLEET_TITLES = {"replicas": "Instances", "model": "Model"}
 
 
 def _setting(path: str, values: Sequence[Any]) -> Setting:

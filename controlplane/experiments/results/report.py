@@ -53,10 +53,27 @@ def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str
     # First, because the reader needs them to judge the rest.
     lines += _bullets("Warnings", results["warnings"])
     lines += [line for picture in pictures for line in (picture, "")]
+    lines += _differing(results)
     for request_class in results["classes"]:
         lines += _class_table(results, request_class)
     lines += _differences(results, baseline)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _differing(results: Mapping[str, Any]) -> list[str]:
+    """What the arms change in the policy, and what in the fleet."""
+    lines = []
+    for part, title in (("policy", "Policies"), ("fleet", "Fleets")):
+        names = [arm["name"] for arm in results["arms"]]
+        cells = [
+            (f"{row['title']} ({row['path']})", *(row["values"][name] for name in names))
+            for row in results["differing"][part]
+        ]
+        rows = [f"| {' | '.join(map(_escape, each))} |" for each in cells]
+        if rows:
+            head = f"| differs | {' | '.join(map(_escape, names))} |"
+            lines += [f"## {title}", "", head, "|---" * (len(names) + 1) + "|", *rows, ""]
+    return lines
 
 
 def _class_table(results: Mapping[str, Any], request_class: str) -> list[str]:

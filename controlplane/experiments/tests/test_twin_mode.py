@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import running, services
+from controlplane.experiments import fleets, running, services
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool, twin
 from controlplane.experiments.results.records import read
@@ -112,24 +112,6 @@ def test_what_the_twin_cannot_do_is_refused_by_field(ci, demo_pool, sent, change
     assert sent == []
 
 
-def test_a_pool_that_is_no_longer_modelled_fails_the_run_in_words(asked, monkeypatch):
-    def not_modelled(pool):
-        raise pool_model.NotModelled("calibrate demo-0 first")
-
-    experiment = asked()
-    monkeypatch.setattr(twin, "twin_of", not_modelled)
-    running.run_experiment(experiment.pk)
-    experiment.refresh_from_db()
-    assert (experiment.status, experiment.cause) == ("failed", "round_robin, seed 1: calibrate demo-0 first")
-
-
-def test_a_pool_that_went_away_fails_the_run_in_words(asked, demo_pool):
-    experiment = asked()
-    demo_pool.delete()
-    running.run_experiment(experiment.pk)
-    assert experiment.runs.first().cause == "pool demo is gone"
-
-
 def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(asked, monkeypatch):
     experiment = asked(duration_s=180)
     simulate, begun = twin.simulate, []
@@ -214,7 +196,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
 def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, ci):
     real = pool_model.twin_of
     careful = lambda pool: replace(real(pool), cautions=("roles are not modelled",))  # noqa: E731
-    monkeypatch.setattr(twin, "twin_of", careful)
+    monkeypatch.setattr(fleets, "twin_of", careful)
     experiment = asked()
     running.run_experiment(experiment.pk)
     results = ci.get(f"/experiments/{experiment.pk}/results").json()

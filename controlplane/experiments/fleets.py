@@ -1,0 +1,126 @@
+"""The fleet of each arm: the pool with the changes of the arm, as documents and as models that a record keeps."""
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.twin.pool_model import Modelled, twin_of
+from controlplane.twin.simulation.types import TwinFleet
+from fleet.calibration import selectors as calibrations
+from fleet.engine.engine_model import EngineModel
+from fleet.kinds import KINDS
+from fleet.kinds.kind import check_engine
+from fleet.kinds.option import build
+from fleet.models import Pool
+from fleet.spec import allow_lists
+from fleet.spec.sections import MAX_REPLICAS
+from router.contract.problem import Problem
+
+CONFIGURED = ("model", "kind", "replicas", "engine", "node", "placement")
+INFINITE = "Infinity"  # JSON has no such number
+CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
+
+
+def changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Problem]:
+    """The pool as an arm asks for it: {replicas, engine}; an option of null gets its default again."""
+    given, replicas = changes.get("engine") or {}, changes.get("replicas")
+    if not given and not replicas:
+        return pool
+    kind = KINDS[pool.kind]
+    engine = {name: value for name, value in {**pool.engine, **given}.items() if value is not None}
+    problems = check_engine(kind, engine, f"{path}.engine", pool.model)
+    if not problems:
+        problems = allow_lists.refusals(allow_lists.configured(), kind, pool.model, engine, path)
+        problems += _check_replicas(pool, engine, replicas, path)
+    if problems:
+        return problems
+    made = copy.copy(pool)
+    made.engine = engine
+    made.replicas = replicas or running(pool)
+    made.pk = 0  # it has no instances of its own: all of its replicas run
+    return made
+
+
+def _check_replicas(pool: Pool, engine: Mapping[str, Any], replicas: int | None, path: str) -> list[Problem]:
+    kind = KINDS[pool.kind]
+    most = kind.max_replicas(build(kind.spec, engine)) or MAX_REPLICAS
+    if replicas is not None and replicas > most:
+        return [Problem(f"{path}.replicas", replicas, "too many for these options", f"1 to {most}")]
+    return []
+
+
+def running(pool: Pool) -> int:
+    """The number of its instances that should run."""
+    rows = pool.instances.filter(retired="")
+    return rows.filter(desired="running").count() if rows.exists() else pool.replicas
+
+
+def snapshot(pool: Pool, *, simulated: bool) -> dict[str, Any]:
+    """Everything about the fleet that a run depends on. NotModelled."""
+    kind = KINDS[pool.kind]
+    found: dict[str, Any] = {
+        "pool": pool.name,
+        **{name: getattr(pool, name) for name in CONFIGURED},
+        "options": vars(build(kind.spec, pool.engine)),
+    }
+    if simulated:
+        found |= {"calibration": _calibration(pool), "twin": recorded(twin_of(pool))}
+    kept: dict[str, Any] = plain(found)
+    return kept
+
+
+def _calibration(pool: Pool) -> dict[str, Any] | None:
+    if KINDS[pool.kind].twin_model is not None:
+        return None
+    row = calibrations.of_pool(pool)
+    return None if row is None else {name: getattr(row, name) for name in CALIBRATED}
+
+
+def sha256(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def recorded(modelled: Modelled) -> dict[str, Any]:
+    """Equal instances share one model."""
+    models = list(dict.fromkeys(modelled.fleet.instances.values()))
+    return {
+        "basis": modelled.basis,
+        "about": modelled.about,
+        "cautions": list(modelled.cautions),
+        "models": [msgspec.to_builtins(model) for model in models],
+        "instances": {name: models.index(model) for name, model in modelled.fleet.instances.items()},
+    }
+
+
+def modelled(kept: Mapping[str, Any]) -> Modelled:
+    """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
+    models = [msgspec.convert(_numbers(model), EngineModel) for model in kept["models"]]
+    fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()})
+    return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]))
+
+
+def plain(value: Any) -> Any:
+    """As JSON can keep it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return INFINITE if value == math.inf else value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return math.inf if value == INFINITE else value
+
+
+def pool_of(kept: Mapping[str, Any]) -> Pool:
+    """A row that is not stored, with the recorded configuration."""
+    return Pool(name=kept["pool"], **{name: kept[name] for name in CONFIGURED})

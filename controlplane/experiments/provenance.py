@@ -1,0 +1,116 @@
+"""The record of an experiment: everything that its runs depend on, settled when it starts.
+
+{schema, product, trace, selection, arms: {name: {policy_sha256, policy_schema, fleet}}, fleets: {sha256: …}, repeats}
+Each run adds to its `facts` what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
+"""
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.experiments import fleets
+from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.product import product
+from controlplane.traces import library
+from fleet.models import Instance, Node, Pool
+from fleet.spec.masking import shown
+
+SCHEMA = 1
+SELECTION = ("duration_s", "load_factor", "pacing", "seeds")
+
+
+def settle(
+    selection: Mapping[str, Any], trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
+) -> dict[str, Any]:
+    """The record of a new experiment; `pools`: by arm. NotModelled, TraceError, BadTrace."""
+    taken = {name: fleets.snapshot(pool, simulated=simulated) for name, pool in pools.items()}
+    keys = {name: fleets.sha256(fleet) for name, fleet in taken.items()}
+    return {
+        "schema": SCHEMA,
+        "product": product(),
+        "trace": {"name": trace, "sha256": library.sha256(trace)},
+        "selection": {name: selection[name] for name in SELECTION},
+        "arms": {
+            arm.name: {
+                "policy_sha256": arm.sha256,
+                "policy_schema": arm.document.get("schema"),
+                "fleet": keys[arm.name],
+            }
+            for arm in arms
+        },
+        "fleets": {keys[name]: fleet for name, fleet in taken.items()},
+        "repeats": None,
+    }
+
+
+def fleet_of(experiment: Experiment, arm: str) -> dict[str, Any] | None:
+    """As recorded; None for an experiment that is older than records."""
+    record = experiment.record
+    found: dict[str, Any] | None = record["fleets"][record["arms"][arm]["fleet"]] if record else None
+    return found
+
+
+def changed_trace(record: Mapping[str, Any]) -> str:
+    """Why the recorded trace can no longer be played; empty: it is the same."""
+    trace = record["trace"]
+    if library.sha256(trace["name"]) == trace["sha256"]:
+        return ""
+    return f"trace {trace['name']} has changed since: its sha256 was {trace['sha256'][:16]}…"
+
+
+def host() -> dict[str, Any]:
+    """Of this process, for the times of a replay."""
+    return {
+        "name": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "load_1m": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        return ""
+
+
+def nodes(pool: Pool) -> dict[str, Any]:
+    """What is known of the hosts of its instances."""
+    names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
+    return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
+
+
+def records_sha256(run: Run) -> str:
+    """Empty without records."""
+    try:
+        return hashlib.sha256(run.records_path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def differences(experiment: Experiment) -> list[str]:
+    """Warnings of what a repetition does not share with the experiment that it repeats."""
+    before = experiment.record.get("repeats")
+    if not before or before["product"] == experiment.record["product"]:
+        return []
+    was, now = before["product"], experiment.record["product"]
+    names = ", ".join(f"{name} {was[name] or '–'}, now {now[name] or '–'}" for name in now if was[name] != now[name])
+    return [f"the product has changed since experiment {before['id']}, which this one repeats: {names}"]
+
+
+def whole(experiment: Experiment) -> dict[str, Any]:
+    """For readers: with the runs and without secrets of engines."""
+    runs = [
+        {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
+        for run in experiment.runs.all()
+    ]
+    arms = [arm.as_dict() for arm in experiment.settled_arms]
+    found: dict[str, Any] = shown({"experiment": experiment.pk, **experiment.record, "documents": arms, "runs": runs})
+    return found
