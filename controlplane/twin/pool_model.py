@@ -11,8 +11,9 @@ from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, law_of
 from fleet.engine.engine_model import EngineModel, Role
+from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
-from fleet.engine.scheduler import Limits
+from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, TwinModel
@@ -111,16 +112,21 @@ def about(row: Calibration) -> str:
 
 def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
     wire, limits = kind.wire(spec, launch), row.limits
+    role = wire.get("role", BOTH)
+    batching = BATCHING_OF_ROLE[role] if kind.whole_prompts else VLLM
+    ahead = batching == VLLM
+    sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
         law=law_of(row.constants),
         kv_blocks=limits["kv_blocks"],
-        limits=Limits(limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]),
+        limits=Limits(*sizes, batching, async_scheduling=ahead),
         api_s=row.constants[API],
         api_s_per_token=0.0,  # the sweep measures it as a part of the steps
         window=limits["window"],
         kv_events="events" in wire,
-        role=cast(Role, wire.get("role", BOTH)),
+        role=cast(Role, role),
         connector=wire.get("connector", ""),
+        pair=wire.get("kv", {}).get("pair", ""),
     )
 
 

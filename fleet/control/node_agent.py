@@ -17,7 +17,7 @@ from fleet.models import Instance, State
 from fleet.node import process
 from fleet.node.launcher import Launcher, LaunchFailed, ProcessStatus, StartDeferred, StartedInstance
 from fleet.node.ports import NoPort
-from fleet.node.prepare import DependencyNotReady, peers_of, prepare
+from fleet.node.prepare import DependencyNotReady, PairNotStarted, peers_of, prepare
 from fleet.plan.failure import failure_fields
 from fleet.spec import allow_lists
 from fleet.transitions import move
@@ -32,7 +32,7 @@ def start_instance(name: str, epoch: int) -> bool:
     try:
         started = launcher.claim(instance)
         return _refused(instance, started) if started is not None else _launch(instance, launcher)
-    except StartDeferred as deferred:
+    except (StartDeferred, PairNotStarted) as deferred:
         return _deferred(instance, str(deferred))
     except (OSError, NoPort, DependencyNotReady, LookupError) as error:  # LookupError: more replicas than GPUs or URLs
         return _failed(instance, f"could not be launched: {error}")
@@ -100,7 +100,7 @@ def _check_allowed(instance: Instance) -> None:
 
 def _elsewhere(instance: Instance) -> StartedInstance:
     """Not started or ended by Weir."""
-    prepared = prepare(instance.config, instance, {}, peers_of(instance.config))
+    prepared = prepare(instance.config, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
 

@@ -50,6 +50,7 @@ class EngineModel:
     window: int | None = None  # tokens of prompt and answer at most; None: the capacity of the KV cache
     kv_events: bool = False  # published: the router knows what the instance holds instead of guessing
     role: Role = "both"
+    pair: str = ""  # name of the only instance that prefills for it; empty: any with the connector
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
     tiers: TiersModel | None = None  # KV below HBM
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode

@@ -24,8 +24,14 @@ class Launch:
     ordinal: int = 0  # number of the instance in its pool
     folder: str = "."  # of the instance: files are written there before each start
     base: str = "."  # of the installation: paths in the document that begin with ./ are relative to it
-    peers: Mapping[str, str] = field(default_factory=dict)  # needed pool → host:port of its service
+    peers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # needed pool → host:port of its service; paired instance → that of its own
     gpus: tuple[str, ...] = ()  # assigned by its placement; empty: from the options
+
+    def sibling(self, ordinal: int) -> str:
+        """The name of another instance of its pool."""
+        return f"{self.instance.rpartition('-')[0]}-{ordinal}"
 
     def path(self, given: str) -> str:
         return str(Path(self.base, given)) if given.startswith("./") else given
@@ -73,6 +79,9 @@ class Kind:
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
     refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # the same, by the pool's model
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
+    # Ordinal of the instance whose address the one with this ordinal is started with; None: none
+    pair: Callable[[Any, int], int | None] = lambda spec, ordinal: None
+    pair_port: str = "http"  # use of the port at which it is reached
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
     # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/redis/published.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
@@ -91,6 +100,7 @@ class Kind:
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
     connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)
     facts: Callable[[Any, Launch], tuple[tuple[str, str], ...]] = lambda spec, launch: ()  # (label, text) for its page
+    whole_prompts: bool = False  # it batches as fleet/engine/neuron_batches.py
     simulated: bool = False  # its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
     bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize

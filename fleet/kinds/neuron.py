@@ -17,7 +17,7 @@ from fleet.kinds.common_options import (
 )
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
-from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, role_of, visible
+from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
 from router.contract import connectors
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -29,10 +29,18 @@ class NeuronSpec:
     cores: tuple[str, ...] = option(
         (),
         title="NeuronCores",
-        help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible.",
+        help="Ids, assigned to the instances in order, as many as each spans; empty: all are visible.",
     )
     tensor_parallel: int = option(
         8, title="Tensor parallel", unit="cores", minimum=1, maximum=128, help="NeuronCores per instance."
+    )
+    prefill_tensor_parallel: int | None = option(
+        None,
+        title="Tensor parallel of prefill",
+        unit="cores",
+        minimum=1,
+        maximum=128,
+        help="NeuronCores per prefill instance; left out: tensor_parallel.",
     )
     max_model_len: int = option(
         8192,
@@ -49,19 +57,27 @@ class NeuronSpec:
         maximum=1024,
         help="Batch size of the decode graph; requests in transfer count.",
     )
+    prefill_max_num_seqs: int | None = option(
+        None,
+        title="Sequences of prefill",
+        minimum=1,
+        maximum=1024,
+        help="Of a prefill instance: one is computed, the others are in transfer; left out: max_num_seqs.",
+    )
     role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
     etcd: str | None = option(
         None,
         title="etcd",
         kind="text",
-        help="host:port where workers register; left out: a fixed pair of one prefill and one decode server.",
+        help="host:port where workers register (xPyD); left out: fixed pairs (1P1D), each of the prefill_instances "
+        "with the decoder of the same place among the decoders.",
     )
     peer: str | None = option(
         None,
         title="Prefill host",
         kind="text",
-        help="Without etcd: the prefill server's address, for the decode server.",
+        help="Without etcd: the prefill server's address, for the decode server; left out: that of its pair.",
     )
     buffer_bytes: float = option(
         2e11, title="Transfer buffer", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
@@ -82,9 +98,9 @@ def command(spec: NeuronSpec, launch: Launch) -> list[str]:
         "port": launch.ports["http"],
         "model": launch.path(spec.model) if spec.model else launch.model,
         "served-model-name": launch.model,
-        "tensor-parallel-size": spec.tensor_parallel,
+        "tensor-parallel-size": cores_of(spec, role(spec, launch)),
         "max-model-len": spec.max_model_len,
-        "max-num-seqs": spec.max_num_seqs,
+        "max-num-seqs": _sequences(spec, launch),
         "device": "neuron",
         "override-neuron-config": spec.overrides,
     }
@@ -92,6 +108,25 @@ def command(spec: NeuronSpec, launch: Launch) -> list[str]:
     if role(spec, launch) != BOTH:
         argv += ["--kv-transfer-config", compact(_transfer(spec, launch))]
     return [*argv, *spec.arguments]
+
+
+def _sequences(spec: NeuronSpec, launch: Launch) -> int:
+    prefills = role(spec, launch) == PREFILL
+    return (prefills and spec.prefill_max_num_seqs) or spec.max_num_seqs
+
+
+def cores_of(spec: NeuronSpec, role: str) -> int:
+    return (role == PREFILL and spec.prefill_tensor_parallel) or spec.tensor_parallel
+
+
+def _first_core(spec: NeuronSpec, ordinal: int) -> int:
+    prefills = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
+    return prefills * cores_of(spec, PREFILL) + (ordinal - prefills) * spec.tensor_parallel
+
+
+def pair(spec: NeuronSpec, ordinal: int) -> int | None:
+    """Without an etcd: the decoders in order, each with the prefill instance of the same place."""
+    return pair_of(spec.prefill_instances, ordinal) if spec.prefill_instances and not spec.etcd else None
 
 
 def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
@@ -102,18 +137,30 @@ def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
         "kv_buffer_size": spec.buffer_bytes,
         "kv_rank": 0 if prefills else 1,
         "kv_parallel_size": 2,
-        "neuron_core_offset": spec.tensor_parallel * launch.ordinal if not spec.cores else 0,
+        "neuron_core_offset": _first_core(spec, launch.ordinal) if not spec.cores else 0,
     }
-    where = {"etcd": spec.etcd} if spec.etcd else {"kv_ip": spec.peer or launch.host}
-    return config | where | {"kv_port": launch.ports["side"]}
+    return config | _meeting(spec, launch)
+
+
+def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
+    """Where the two servers of a pair meet: at the port of the one that prefills. With an etcd, each has its own."""
+    if spec.etcd:
+        return {"etcd": spec.etcd, "kv_port": launch.ports["side"]}
+    other = pair(spec, launch.ordinal)
+    if other is None:
+        return {"kv_ip": spec.peer or launch.host, "kv_port": launch.ports["side"]}
+    name = launch.sibling(other)
+    host, _, port = launch.peers.get(name, f"<address of {name}>:<its side port>").rpartition(":")
+    return {"kv_ip": spec.peer or host, "kv_port": int(port) if port.isdigit() else port}
 
 
 def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
-    first = launch.ordinal * spec.tensor_parallel
+    first = _first_core(spec, launch.ordinal)
+    cores = spec.cores[first : first + cores_of(spec, role(spec, launch))]
     found = {
         "PYTHONPATH": "",
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
-        **visible(spec.cores[first : first + spec.tensor_parallel], "NEURON_RT_VISIBLE_CORES"),
+        **visible(cores, "NEURON_RT_VISIBLE_CORES"),
     }
     if role(spec, launch) != BOTH:
         found |= {"NEURON_RT_ASYNC_SENDRECV_COMPLETION": "1", "NEURON_RT_ASYNC_SENDRECV_BOOTSTRAP_PORT": "45645"}
@@ -124,7 +171,19 @@ def wire(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
     if role(spec, launch) == BOTH:
         return {}
     found: dict[str, Any] = {"role": role(spec, launch), "connector": connectors.NEURON}
+    other = pair(spec, launch.ordinal)
+    if other is not None:
+        found["kv"] = {"pair": launch.sibling(other)}
     return found | ({"kv": {"etcd": spec.etcd}} if spec.etcd else {})
+
+
+def max_replicas(spec: NeuronSpec) -> int | None:
+    """By its cores, and by its pairs."""
+    limits = [2 * spec.prefill_instances] if spec.prefill_instances and not spec.etcd else []
+    if spec.cores:
+        fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))
+        limits.append(max(fitting))
+    return min(limits, default=None)
 
 
 def requires(spec: NeuronSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -150,9 +209,12 @@ NEURON = Kind(
     grace_s=15,
     wire=wire,
     numbered=lambda spec: True,  # an instance uses the cores that follow those of the previous one
-    max_replicas=lambda spec: len(spec.cores) // spec.tensor_parallel if spec.cores else None,
+    max_replicas=max_replicas,
+    pair=pair,
+    pair_port="side",
     requires=requires,
     device="aws.amazon.com/neuroncore",
-    devices=lambda spec, role: spec.tensor_parallel,
+    devices=cores_of,
+    whole_prompts=True,
     connectors=(connectors.NEURON,),
 )

@@ -41,6 +41,11 @@ def role_of(role: str, prefill_instances: int, ordinal: int) -> str:
     return PREFILL if ordinal < prefill_instances else DECODE
 
 
+def pair_of(prefill_instances: int, ordinal: int) -> int | None:
+    """In fixed pairs: the ordinal of the prefill instance for a decoder; None for a prefill instance."""
+    return ordinal - prefill_instances if ordinal >= prefill_instances else None
+
+
 def gpus_of(ids: tuple[str, ...], each: int, launch: Launch) -> tuple[str, ...]:
     """Those of its placement, else its share of the pool's list, in order."""
     return launch.gpus or ids[launch.ordinal * each : (launch.ordinal + 1) * each]

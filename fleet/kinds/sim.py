@@ -1,13 +1,13 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fleet.engine import profiles
 from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import option
-from fleet.kinds.serving import BOTH, base_url, flags, role_of
+from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.simengine import tokens
 from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
@@ -15,6 +15,7 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 
 GPUS = tuple(profiles.PEAKS)
 MODEL_PROFILES = tuple(profiles.MODELS)
+XPYD, FIXED = "xPyD", "1P1D"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,27 @@ class SimSpec:
         minimum=0,
         maximum=512,
         help="This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
+    )
+    pairs: str = option(
+        XPYD,
+        title="Pairs",
+        choices=(XPYD, FIXED),
+        help="With kv neuron: each decoder takes KV from any prefill instance (xPyD), or from one of its own (1P1D).",
+    )
+    prefill_tp: int | None = option(
+        None,
+        title="Tensor parallel of prefill",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="GPUs per prefill instance; left out: tp.",
+    )
+    prefill_max_num_seqs: int | None = option(
+        None,
+        title="Sequences of prefill",
+        minimum=1,
+        maximum=65_536,
+        help="Of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
     )
     kv_setup_ms: float = option(
         5.0, title="Setup of a transfer", unit="ms", minimum=0, maximum=60_000, help="Of a KV transfer, however small."
@@ -151,6 +173,7 @@ class SimSpec:
 
 
 def command(spec: SimSpec, launch: Launch) -> list[str]:
+    spec = _of_role(spec, launch)
     moves = spec.kv != NONE
     store = launch.peers.get(spec.store_pool or "", f"<address of {spec.store_pool}>")
     given = {
@@ -172,6 +195,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "tp": spec.tp,
         "kv": spec.kv if moves else None,
         "role": role(spec, launch) if moves else None,
+        "kv-peer": _peer(spec, launch),
         "kv-setup-ms": spec.kv_setup_ms if moves else None,
         "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
         "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
@@ -179,6 +203,29 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
     return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec))]
+
+
+def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
+    """With the parallelism and the batch of its role."""
+    if role(spec, launch) != PREFILL:
+        return spec
+    seqs = spec.prefill_max_num_seqs or spec.max_num_seqs
+    return replace(spec, tp=spec.prefill_tp or spec.tp, max_num_seqs=seqs)
+
+
+def pair(spec: SimSpec, ordinal: int) -> int | None:
+    return pair_of(spec.prefill_instances, ordinal) if spec.pairs == FIXED else None
+
+
+def _paired_with(spec: SimSpec, launch: Launch) -> str:
+    """The prefill instance of a decoder; empty: any, or it is no decoder."""
+    other = pair(spec, launch.ordinal)
+    return "" if other is None else launch.sibling(other)
+
+
+def _peer(spec: SimSpec, launch: Launch) -> str | None:
+    name = _paired_with(spec, launch)
+    return launch.peers.get(name, f"<address of {name}>") if name else None
 
 
 def _tier_flags(spec: SimSpec) -> dict[str, Any]:
@@ -189,8 +236,9 @@ def _tier_flags(spec: SimSpec) -> dict[str, Any]:
 
 
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
+    spec = _of_role(spec, launch)
     options = {field.name: getattr(spec, field.name) for field in fields(SimOptions)}
-    engine = model_of(SimOptions(**options), role(spec, launch))
+    engine = replace(model_of(SimOptions(**options), role(spec, launch)), pair=_paired_with(spec, launch))
     known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
     tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
     source = f"constants of {known.gpu}, {known.model}{tp}"
@@ -209,6 +257,8 @@ def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
         found |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
         if CONNECTORS[spec.kv].needs_bootstrap:
             found["kv"]["bootstrap"] = url
+        if _paired_with(spec, launch):
+            found["kv"]["pair"] = _paired_with(spec, launch)
     return found
 
 
@@ -229,10 +279,13 @@ def refuse(spec: SimSpec) -> dict[str, str]:
         return {
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
         }
-    try:
-        profiles.profile(spec.gpu, spec.model_profile, spec.tp)
-    except profiles.UnknownProfile as error:
-        return {"model_profile" if spec.tp is None else "tp": str(error)}
+    if spec.pairs == FIXED and (spec.kv != NEURON or not spec.prefill_instances):
+        return {"pairs": f"must be {XPYD} unless kv is neuron and prefill_instances is at least 1"}
+    for name, tp in (("tp", spec.tp), ("prefill_tp", spec.prefill_tp)):
+        try:
+            profiles.profile(spec.gpu, spec.model_profile, tp)
+        except profiles.UnknownProfile as error:
+            return {"model_profile" if tp is None else name: str(error)}
     return {}
 
 
@@ -248,6 +301,8 @@ SIM = Kind(
     grace_s=5,
     refuse=refuse,
     wire=wire,
+    pair=pair,
+    max_replicas=lambda spec: 2 * spec.prefill_instances if spec.pairs == FIXED else None,
     can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
     image=WEIR_IMAGE,

@@ -13,7 +13,7 @@ from fleet.spec.sections import placement_of
 
 def start_of(instance: Instance) -> manifests.PodStart:
     """Its next start. DependencyNotReady when a needed pool is not ready."""
-    return described(instance, instance.config, peers_of(instance.config), born_of(instance.pool))
+    return described(instance, instance.config, peers_of(instance), born_of(instance.pool))
 
 
 def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.PodStart:

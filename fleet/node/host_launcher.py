@@ -35,7 +35,7 @@ class Processes:
 
     def start(self, instance: Instance) -> StartedInstance:
         ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
-        prepared = prepare(instance.config, instance, ports, peers_of(instance.config))
+        prepared = prepare(instance.config, instance, ports, peers_of(instance))
         user = engine_user.current()
         write_files(prepared, folder_of(instance.name), user)
         log = logs.begin(

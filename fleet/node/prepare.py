@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch, Requirement
+from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import build
 from fleet.models import Instance, Port, State
 from fleet.node import engine_user
@@ -26,6 +26,10 @@ from fleet.spec.masking import pool_shown
 
 class DependencyNotReady(Exception):
     """A pool that this one needs has no ready instance."""
+
+
+class PairNotStarted(Exception):
+    """The instance whose address this one is started with was never started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +118,43 @@ def volume_of(instance: Instance) -> str:
     )
 
 
-def peers_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """Needed pool → address of its service. DependencyNotReady when there is none yet."""
-    kind = KINDS[given["kind"]]
-    return {pool: _service(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
+def peers_of(instance: Instance) -> dict[str, str]:
+    """Needed pool → address of its service, and paired instance → address.
+
+    DependencyNotReady when a pool has none yet, PairNotStarted when the instance has none.
+    """
+    kind = KINDS[instance.config["kind"]]
+    spec = build(kind.spec, instance.config["engine"])
+    peers = {pool: _service(pool) for pool in kind.needs(spec)}
+    other = kind.pair(spec, instance.ordinal)
+    if other is not None:
+        name = f"{instance.pool.name}-{other}"
+        peers[name] = _address(name, kind)
+    return peers
+
+
+def _address(name: str, kind: Kind) -> str:
+    """Of an instance that was started, whether it is ready or not: it keeps its ports."""
+    row = Instance.objects.filter(name=name).exclude(url="").select_related("pool").first()
+    port = _port(row, kind.pair_port) if row is not None else None
+    if row is None or port is None:
+        raise PairNotStarted(f"waits for {name}, the other instance of its pair, to be started")
+    return f"{address_of(row)}:{port}"
 
 
 def _service(pool: str) -> str:
     rows = Instance.objects.filter(pool__name=pool, state=State.READY).select_related("pool").order_by("ordinal")
     for row in rows:
-        port = _service_port(row)
+        port = _port(row, KINDS[row.pool.kind].service)
         if port is not None:
             return f"{address_of(row)}:{port}"
     raise DependencyNotReady(f"the pool {pool}, which it needs, has no ready instance")
 
 
-def _service_port(row: Instance) -> int | None:
-    kind = KINDS[row.pool.kind]
+def _port(row: Instance, use: str) -> int | None:
     if row.pod:
-        return in_pod(kind.ports).get(kind.service)
-    return row.ports.filter(use=kind.service).values_list("number", flat=True).first()
+        return in_pod(KINDS[row.pool.kind].ports).get(use)
+    return row.ports.filter(use=use).values_list("number", flat=True).first()
 
 
 def address_of(row: Instance) -> str:

@@ -196,6 +196,34 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert made("neuron", {})[2] == {}
 
 
+def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_server() -> None:
+    given = {
+        "prefill_instances": 2,
+        "prefill_tensor_parallel": 4,
+        "prefill_max_num_seqs": 2,
+        "tensor_parallel": 2,
+        "cores": [str(core) for core in range(12)],
+    }
+    lines = [made("neuron", given, launch(ordinal, **{"p-1": "10.0.0.2:7000"})) for ordinal in range(4)]
+    meetings = [(found["kv_ip"], found["kv_port"]) for found in (transfer_of(line) for line, _, _ in lines)]
+    assert meetings[1] == ("127.0.0.1", PORTS["side"])
+    assert meetings[2:] == [("<address of p-0>", "<its side port>"), ("10.0.0.2", 7000)]
+    assert [wire.get("kv") for _, _, wire in lines] == [None, None, {"pair": "p-0"}, {"pair": "p-1"}]
+    cores = [env["NEURON_RT_VISIBLE_CORES"] for _, env, _ in lines]
+    assert cores == ["0,1,2,3", "4,5,6,7", "8,9", "10,11"]
+    assert [f"--max-num-seqs {n} " in line for n, (line, _, _) in zip((2, 2, 4, 4), lines, strict=True)] == [True] * 4
+    kind = KINDS["neuron"]
+    spec = build(kind.spec, given)
+    assert kind.max_replicas(spec) == 4
+    assert (kind.devices(spec, "prefill"), kind.devices(spec, "decode")) == (4, 2)
+
+
+@pytest.mark.parametrize("given", [{"role": "decode"}, {"prefill_instances": 1}])
+def test_the_host_of_a_prefill_server_can_be_named_by_hand(given: dict[str, Any]) -> None:
+    line, _, _ = made("neuron", {**given, "peer": "10.0.0.1"}, launch(1, **{"p-0": "10.9.9.9:7000"}))
+    assert transfer_of(line)["kv_ip"] == "10.0.0.1"
+
+
 def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
     wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2] for ordinal in (0, 1)]
     assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]

@@ -78,6 +78,25 @@ def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: s
     assert SIM.wire(spec, launch)["role"] == role
 
 
+def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
+    given = {"kv": "neuron", "pairs": "1P1D", "prefill_instances": 2, "prefill_max_num_seqs": 4}
+    spec, peers = build(SimSpec, given), {"demo-1": "h:1"}
+    assert check_engine(SIM, given, "engine") == []
+    launches = [replace(LAUNCH, instance=f"demo-{ordinal}", ordinal=ordinal, peers=peers) for ordinal in range(4)]
+    understood = [parse_arguments(SIM.command(spec, launch)[3:]) for launch in launches]
+    assert [each.kv_peer for each in understood] == [None, None, "<address of demo-0>", "h:1"]
+    assert [each.max_num_seqs for each in understood] == [4, 4, 256, 256]
+    assert [SIM.wire(spec, launch)["kv"].get("pair") for launch in launches] == [None, None, "demo-0", "demo-1"]
+    assert SIM.max_replicas(spec) == 4
+
+
+def test_prefill_instances_have_their_own_tensor_parallel() -> None:
+    given = {"kv": "neuron", "prefill_instances": 1, "model_profile": "Qwen3-32B", "tp": 2, "prefill_tp": 4}
+    spec = build(SimSpec, given)
+    sides = [parse_arguments(SIM.command(spec, replace(LAUNCH, ordinal=ordinal))[3:]).tp for ordinal in (0, 1)]
+    assert sides == [4, 2]
+
+
 def test_colocated_instances_of_neuron_move_nothing() -> None:
     assert "connector" not in SIM.wire(build(SimSpec, {"kv": "neuron"}), LAUNCH)
 
@@ -101,6 +120,9 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
         ({"kv": "mooncake_store"}, "store_pool", "must name a pool of the kind sim-store when kv is mooncake_store"),
         ({"kv": "nixl", "store_pool": "store"}, "store_pool", "and only then"),
         ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
+        ({"pairs": "1P1D", "kv": "nixl", "prefill_instances": 1}, "pairs", "must be xPyD unless kv is neuron"),
+        ({"pairs": "1P1D", "kv": "neuron"}, "pairs", "must be xPyD unless kv is neuron"),
+        ({"prefill_tp": 64, "kv": "neuron"}, "prefill_tp", "no constants for"),
         ({"kv": "neuron", "dram_gb": 1}, "dram_gb", "must be 0 when kv is neuron"),
         ({"kv": "neuron", "ssd_gb": 1}, "ssd_gb", "must be 0 when kv is neuron"),
         ({"dram_gb": 1, "tier_prefetch": True}, "tier_prefetch", "unless dram_gb and ssd_gb are more than 0"),

@@ -8,7 +8,16 @@ import pytest
 from fleet.kinds import KINDS
 from fleet.kinds.transfer import MODES
 from fleet.models import Instance, Pool, Port, State
-from fleet.node.prepare import DependencyNotReady, folder_of, peers_of, preview, shell_line, volume_of, write_files
+from fleet.node.prepare import (
+    DependencyNotReady,
+    PairNotStarted,
+    folder_of,
+    peers_of,
+    preview,
+    shell_line,
+    volume_of,
+    write_files,
+)
 from fleet.spec.fleet_spec import PoolSpec
 
 STORE = {"kv": "mooncake-store", "master": "m"}
@@ -53,14 +62,39 @@ def test_an_instance_of_a_kind_that_is_not_known_has_no_disk_either() -> None:
 @pytest.mark.django_db
 def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() -> None:
     master()
-    assert peers_of({"model": "x", "kind": "vllm", "engine": STORE}) == {"m": "10.0.0.9:18555"}
+    assert peers_of(started("vllm", STORE)) == {"m": "10.0.0.9:18555"}
 
 
 @pytest.mark.django_db
 def test_without_a_ready_instance_of_what_it_needs_nothing_starts() -> None:
     master(State.LOADING)
     with pytest.raises(DependencyNotReady, match="pool m, which it needs, has no ready instance"):
-        peers_of({"model": "x", "kind": "vllm", "engine": STORE})
+        peers_of(started("vllm", STORE))
+
+
+def started(kind: str, engine: dict[str, Any], ordinal: int = 0) -> Instance:
+    config = {"model": "x", "kind": kind, "engine": engine}
+    return Instance(pool=Pool(name="p", kind=kind), name=f"p-{ordinal}", ordinal=ordinal, config=config)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("kind", "use", "engine"),
+    [
+        ("sim", "http", {"kv": "neuron", "pairs": "1P1D", "prefill_instances": 2}),
+        ("neuron", "side", {"prefill_instances": 2}),
+    ],
+)
+def test_a_decoder_is_started_with_the_address_of_its_prefill_instance(
+    kind: str, use: str, engine: dict[str, Any]
+) -> None:
+    assert peers_of(started(kind, engine, 1)) == {}
+    with pytest.raises(PairNotStarted, match="waits for p-1, the other instance of its pair, to be started"):
+        peers_of(started(kind, engine, 3))
+    owner = Pool.objects.create(name="p", kind=kind, model="x")
+    row = Instance.objects.create(pool=owner, name="p-1", ordinal=1, url="http://10.0.0.7:8001")
+    Port.objects.create(instance=row, node="here", use=use, number=18_777)
+    assert peers_of(started(kind, engine, 3)) == {"p-1": "10.0.0.7:18777"}
 
 
 @pytest.mark.django_db

@@ -82,6 +82,7 @@ class SimEndpoint:
                 "",
                 model.role,
                 model.connector,
+                model.pair,
             )
         return self._view
 

@@ -88,6 +88,27 @@ async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
 
 
 @pytest.mark.slow
+async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None:
+    """Two pairs: each decoder gets its KV from the one instance that it knows."""
+    prefillers = [sims(f"demo-{n}", kv="neuron", role="prefill") for n in (0, 1)]
+    decoders = [sims(f"demo-{n + 2}", kv="neuron", role="decode", kv_peer=prefillers[n].address) for n in (0, 1)]
+    world = await pair("neuron", roles=("prefill", "prefill", "decode", "decode"))
+    world.published.policy(strategy="round_robin_pd")
+    world.sims[:] = [*prefillers, *decoders]
+    for entry, sim in zip(world.entries, world.sims, strict=True):
+        entry["url"] = sim.url
+    world.publish(demo_2={"kv": {"pair": "demo-0"}}, demo_3={"kv": {"pair": "demo-1"}})
+    await world.until(lambda: world.pool.endpoints["demo-3"].kv.get("pair"))
+    receipts = [await world.receipt(await world.ask(f"{turn} " + PROMPT)) for turn in range(4)]
+    assert {(made["instance"], made["prefill_instance"], made["flow"]) for made in receipts} == {
+        ("demo-2", "demo-0", "offload_neuron"),
+        ("demo-3", "demo-1", "offload_neuron"),
+    }
+    assert all(decoder.external() > 2000 for decoder in decoders)
+    await world.nothing_is_left()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_when_the_prefill_is_dead_the_decoder_does_it_all(pair: Build, streamed: bool) -> None:
     world = await pair("neuron")
