@@ -45,7 +45,7 @@ def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | N
     if not 2 <= ranks <= experts:
         raise LayoutError("ranks", f"must be 2 to {experts}, the experts of a layer")
     if prefetch is None:
-        prefetch = experts // ranks if local is None else (experts - local) // (ranks - 1)
+        prefetch = experts // ranks if local is None else _prefetch_for(experts, ranks, local)
     if local is None:
         local = experts - (ranks - 1) * prefetch
     if not 0 < prefetch <= experts // ranks:
@@ -58,3 +58,16 @@ def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | N
             f"but the model has {experts}; allowed with {prefetch} copied from each GPU: {needed}",
         )
     return Layout(experts, ranks, local, prefetch)
+
+
+def _prefetch_for(experts: int, ranks: int, local: int) -> int:
+    prefetch, left = divmod(experts - local, ranks - 1)
+    if left or not 0 < prefetch <= experts // ranks:
+        allowed = (experts - (ranks - 1) * each for each in range(1, experts // ranks + 1))
+        nearest = min(allowed, key=lambda each: abs(each - local))
+        raise LayoutError(
+            "local",
+            f"{local} held leave {experts - local} of {experts} experts, which {ranks - 1} GPUs cannot provide in "
+            f"equal parts of 1 to {experts // ranks}; nearest allowed: {nearest}",
+        )
+    return prefetch

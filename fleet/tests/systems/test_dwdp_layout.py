@@ -34,10 +34,11 @@ def test_every_rank_holds_or_fetches_each_expert_once(experts: int) -> None:
         (257, None, None, "ranks", "must be 2 to 256"),
         (4, None, 0, "prefetch", "0 must be 1 to 64: 256 experts on 4 GPUs"),
         (4, 61, 65, "prefetch", "65 must be 1 to 64"),
-        (4, 300, None, "prefetch", "-15 must be 1 to 64"),
+        (4, 300, None, "local", "300 held leave -44 of 256 experts, .* nearest allowed: 253"),
         (3, 86, 86, "prefetch", "86 must be 1 to 85"),
         (4, 60, 64, "local", "60 held + 3 x 64 copied = 252 experts, but the model has 256; allowed with 64 copied"),
-        (4, 65, None, "local", "65 held + 3 x 63 copied = 254 experts"),
+        (4, 65, 63, "local", "65 held + 3 x 63 copied = 254 experts"),
+        (4, 65, None, "local", "65 held leave 191 of 256 experts, which 3 GPUs cannot provide .* nearest allowed: 64"),
     ],
 )
 def test_any_other_group_is_refused(

@@ -1,0 +1,290 @@
+"""DWDP against DEP: is the copy of experts hidden, what is gained, and how many context GPUs does it take?"""
+
+import math
+from dataclasses import replace
+
+from controlplane.systems.dwdp_inputs import GIGA, Inputs, demand_of, phase_of, rules
+from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
+from fleet.systems.dwdp import published
+from fleet.systems.dwdp.contention import layer_ms, met
+from fleet.systems.dwdp.knobs import KNOBS
+from fleet.systems.dwdp.layout import Layout
+from fleet.systems.dwdp.phase import Phase, smallest_that_hides
+from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
+
+NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
+SMALL, DECODE_TOKENS = 16_384, 256
+RANKS_LISTED, LEVELS_LISTED = 16, 12
+
+
+def compute(inputs: Inputs) -> Answer:
+    phase, demand = phase_of(inputs), demand_of(inputs)
+    smallest = smallest_that_hides(phase)
+    pools = _pools(phase, demand)
+    return Answer(
+        _verdict(phase, smallest),
+        _facts(phase, smallest, pools),
+        (_layer_chart(phase), _window_chart(phase), _contention_chart(phase), _link_chart(phase)),
+        (_plan_table(phase, demand, pools), _contention_table(phase), _layout_table(phase.layout), _knob_table()),
+        tuple(_cautions(inputs, phase, pools)),
+    )
+
+
+def _pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:
+    dep = context_pool(demand, phase.tokens_per_s(phase.dep_ms), unit=phase.dep_ranks)
+    return dep, context_pool(demand, phase.tokens_per_s(phase.dwdp_ms), unit=1)
+
+
+def _verdict(phase: Phase, smallest: int | None) -> str:
+    computes = f"a layer computes for {phase.dwdp_computing.total:,.3g} ms and its copy takes {phase.copy_ms:,.3g} ms"
+    state = f"Hidden: {computes}" if phase.is_hidden else f"Exposed: {computes}, {phase.exposed_ms:,.3g} ms uncovered"
+    border = f"hidden from {smallest:,} tokens an iteration on" if smallest else "hidden by no iteration"
+    gain = f"DWDP{phase.layout.ranks} has {phase.gain:,.3g} times the throughput of DEP{phase.dep_ranks} per GPU"
+    return f"{state} (ratio {phase.ratio:,.3g}, {border}); {gain}."
+
+
+def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:
+    dep, dwdp = pools
+    decode = replace(phase, max_tokens=DECODE_TOKENS, filled=1.0)
+    held = phase.expert_bytes(phase.layout.local, buffers=True) / GIGA
+    spread = phase.expert_bytes(phase.moe.experts / phase.dep_ranks, buffers=False) / GIGA
+    return (
+        Fact("Window over copy", phase.ratio, "", "computing of a layer over its copy"),
+        Fact("Smallest MNT that hides the copy", smallest, "tokens", "with these prompts, contention included"),
+        Fact("Exposed", phase.exposed_ms, "ms/layer", f"{phase.exposed_ms / phase.dwdp_ms:.0%} of a DWDP layer"),
+        Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{phase.wait_ms / phase.dep_ms:.0%} of a DEP layer"),
+        Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
+        Fact("Context GPUs", f"{dep.gpus} → {dwdp.gpus}", "", "DEP → DWDP, for the same generation GPUs"),
+        Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s", "of all GPUs together"),
+        Fact(
+            "TTFT, mean",
+            f"{dep.ttft_s * 1e3:,.0f} → {dwdp.ttft_s * 1e3:,.0f}",
+            "ms",
+            f"of it waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
+        ),
+        Fact("Memory for experts", held, "GB/GPU", f"two buffers included; DEP {spread:,.0f} GB"),
+        Fact("A decode step of 256 tokens", decode.exposed_ms, "ms/layer exposed", "why decode stays DEP"),
+    )
+
+
+def _layer_chart(phase: Phase) -> Chart:
+    dwdp, dep = phase.dwdp_computing, phase.dep_computing
+    names = (f"DWDP{phase.layout.ranks}", f"DEP{phase.dep_ranks}")
+    parts = (
+        ("Experts", dwdp.experts, dep.experts),
+        ("Attention", dwdp.attention, dep.attention),
+        ("Projections and others", dwdp.projections + dwdp.other, dep.projections + dep.other),
+        ("All-to-all", 0.0, phase.all_to_all_ms),
+        ("Slowed by the copy", phase.slowed_ms, 0.0),
+        ("Waiting: for the copy, for the slowest GPU", phase.exposed_ms, phase.wait_ms),
+    )
+    return Chart(
+        "One MoE layer",
+        Axis("Parallelism"),
+        Axis("Duration", "ms"),
+        tuple(Series(name, names, values) for name, *pair in parts if (values := (pair[0], pair[1]))),
+        "stacked",
+        f"The copy takes {phase.copy_ms:,.3g} ms beside it.",
+    )
+
+
+def _window_chart(phase: Phase) -> Chart:
+    tokens = tuple(sorted({*(2**power for power in range(9, 18)), phase.max_tokens}))
+    at = [replace(phase, max_tokens=each) for each in tokens]
+    lines = (
+        ("Computing", [each.dwdp_computing.total for each in at]),
+        ("DWDP, whole pulls", [replace(each, sliced=False).dwdp_ms for each in at]),
+        ("DWDP, slices", [replace(each, sliced=True).dwdp_ms for each in at]),
+        ("DEP", [each.dep_ms for each in at]),
+    )
+    series = (*(Series(name, tokens, tuple(values)) for name, values in lines),)
+    copy = Series("Copy", tokens, tuple(each.copy_ms for each in at), dashed=True)
+    return Chart(
+        "A layer by the tokens of an iteration",
+        Axis("MNT", "tokens", log=True),
+        Axis("Duration", "ms", log=True),
+        (*series, copy),
+    )
+
+
+def _contention_chart(phase: Phase) -> Chart:
+    odds = met(phase.layout.ranks)[:LEVELS_LISTED]
+    levels = tuple(str(1 + x) for x in range(len(odds)))
+    share = Series("Probability", levels, tuple(100 * one for one in odds))
+    return Chart("Copies at one source at a time", Axis("Copies"), Axis("Probability", "%"), (share,), "bars")
+
+
+def _link_chart(phase: Phase) -> Chart:
+    own = phase.gpu.link_bytes_per_s / GIGA
+    rates = tuple(sorted({25.0, 50.0, 100.0, 200.0, 300.0, 450.0, 600.0, 900.0, 1800.0, own}))
+
+    def gains(*, sliced: bool) -> tuple[float, ...]:
+        return tuple(_linked(replace(phase, sliced=sliced), rate).gain for rate in rates)
+
+    return Chart(
+        "Throughput over DEP by link",
+        Axis("Link, one way", "GB/s", log=True),
+        Axis("DEP = 1"),
+        (
+            Series("Whole pulls", rates, gains(sliced=False)),
+            Series("Slices", rates, gains(sliced=True)),
+            Series("DEP", rates, (1.0,) * len(rates), dashed=True),
+        ),
+        note="DEP's all-to-alls use the same link.",
+    )
+
+
+def _linked(phase: Phase, gb_per_s: float) -> Phase:
+    return replace(phase, gpu=replace(phase.gpu, link_bytes_per_s=gb_per_s * GIGA))
+
+
+def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextPool]) -> Table:
+    names = (f"DEP{phase.dep_ranks}", "DWDP")
+    rows = tuple(
+        (
+            name,
+            pool.gpus,
+            pool.load * 100,
+            pool.wait_s * 1e3,
+            pool.ttft_s * 1e3,
+            pool.tokens_per_gpu,
+            demand.user_tokens_per_s,
+            pool.tokens_per_user,
+        )
+        for name, pool in zip(names, pools, strict=True)
+    )
+    columns = ("Context", "GPUs", "Load, %", "Wait, ms", "TTFT, ms", "TPS/GPU", "TPS/user", "TPS/user with TTFT")
+    return Table(
+        "Context GPUs for the same users",
+        columns,
+        rows,
+        "DWDP's GPUs come one by one, DEP's in groups. More throughput per GPU and a later first token come together.",
+    )
+
+
+def _contention_table(phase: Phase) -> Table:
+    window, copy, ranks = phase.window_ms, phase.copy_ms, phase.layout.ranks
+    rows = []
+    for name, sliced in (("whole pulls", False), ("slices in turn", True)):
+        copies, layer = (layer_ms(each, copy, ranks, sliced=sliced) for each in (0.0, window))
+        rows.append((name, copy, copies, layer, max(0.0, layer - window)))
+    columns = ("Copies", "Alone, ms", "With contention, ms", "Layer, ms", "Exposed, ms")
+    return Table("Contention, mean of a layer", columns, tuple(rows), "contention_opt switches to slices of 2 MiB.")
+
+
+def _layout_table(group: Layout) -> Table:
+    rows = []
+    for rank in range(min(group.ranks, RANKS_LISTED)):
+        held = group.held(rank)
+        below = f"0–{held[0] - 1}" if rank else "–"
+        above = f"{held[-1] + 1}–{group.experts - 1}" if rank < group.ranks - 1 else "–"
+        rows.append((str(rank), f"{held[0]}–{held[-1]}", below, above, group.remote))
+    more = f" The first {RANKS_LISTED} of {group.ranks} GPUs." if group.ranks > RANKS_LISTED else ""
+    note = f"E = L + (N − 1)·P: {group.experts} = {group.local} + {group.ranks - 1} x {group.prefetch}.{more}"
+    return Table("Experts of a layer", ("GPU", "Holds", "Copies", "and", "Copied"), tuple(rows), note)
+
+
+def _knob_table() -> Table:
+    rows = tuple((knob.setting, knob.tps_gpu, knob.tps_user, knob.why) for knob in KNOBS)
+    return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), rows)
+
+
+def _cautions(inputs: Inputs, phase: Phase, pools: tuple[ContextPool, ContextPool]) -> list[str]:
+    gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
+    dwdp = pools[1]
+    told = {
+        "Chunked prefill narrows the window, and TensorRT-LLM refuses it with DWDP.": inputs.chunked,
+        f"Prompts of {inputs.prompt_tokens:,} tokens exceed an iteration of {inputs.max_tokens:,}: without chunks they "
+        "are refused.": inputs.prompt_tokens > inputs.max_tokens,
+        "At 16,384 tokens an iteration the paper measured 1.01 times DEP's TPS/GPU; fewer narrow the window further.": (
+            inputs.max_tokens < SMALL
+        ),
+        f"An iteration of {inputs.max_tokens:,} tokens is a decode step: decode stays DEP.": (
+            inputs.max_tokens <= 16 * DECODE_TOKENS
+        ),
+        f"A link of {gpu.link_bytes_per_s / GIGA:,.4g} GB/s one way is not NVLink: the copy needs all-pairs links of "
+        "that class.": gpu.link_bytes_per_s < NVLINK_BYTES_PER_S,
+        f"Experts take {held / GIGA:,.0f} GB of the {gpu.memory_bytes / GIGA:,.0f} GB of a GPU: attention, activations "
+        "and KV need the rest.": held > 0.8 * gpu.memory_bytes,
+        "The shares of the peaks were measured with DeepSeek-R1 on GB200; here they are assumed.": (
+            inputs.model != "DeepSeek-R1" or inputs.gpu != "GB200"
+        ),
+        f"{dwdp.gpus} context GPUs make no whole groups of {phase.layout.ranks}: another group size has another "
+        "layout and copies more or less.": dwdp.gpus % phase.layout.ranks != 0,
+        "A mean wait of the context GPUs above a second: prompts come faster than they are computed.": (
+            not math.isfinite(dwdp.wait_s) or dwdp.wait_s > 1
+        ),
+    }
+    return [text for text, holds in told.items() if holds]
+
+
+def figures() -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            f"{row.group}: {row.case}",
+            row.published,
+            row.ours,
+            row.unit,
+            row.fitted,
+            row.source,
+            "; ".join(part for part in ("missed" if row.is_missed else "", row.note) if part),
+        )
+        for row in published.figures()
+    )
+
+
+_PEAKS = {
+    "link_share": 1.0, "expert_share": 1.0, "attention_share": 1.0, "all_to_all_share": 1.0, "other_us": 0.0,
+    "slowed": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0,
+}  # fmt: skip
+DWDP = System(
+    "dwdp",
+    "DWDP against DEP",
+    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens. "
+    "Is the copy hidden, what is gained, and what does the first token pay?",
+    Inputs,
+    {
+        "DeepSeek-R1 on GB200 NVL72, DWDP4": {},
+        "DWDP3": {"ranks": 3},
+        "Iterations of 16,384, slices": {"max_tokens": 16_384, "slices": True},
+        "Uneven prompts of 16,384": {"prompt_tokens": 16_384, "prompt_variation": 25.0},
+        "600 GB/s, both ways": {"link_gb_per_s": 300.0},
+        "RoCE, 50 GB/s": {"link_gb_per_s": 50.0},
+        "H100, NVLink 4": {"gpu": "H100", "ranks": 8, "dep_ranks": 8},
+        "gpt-oss-120b on 4 B200": {
+            "model": "gpt-oss-120b", "gpu": "B200", "max_tokens": 16_384, "prompt_tokens": 8_192,
+            "prompt_variation": 0.0,
+        },
+        "Figure 3: one prompt at the peaks": {**_PEAKS, "max_tokens": 8_192, "prompt_tokens": 8_192},
+    },
+    compute,
+    figures,
+    groups=(
+        Group("Demand", ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load")),
+        Group("Experts on the GPUs", ("held", "copied")),
+        Group(
+            "Model",
+            ("experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight"),
+        ),
+        Group("GPU", ("expert_pflops", "projection_pflops", "attention_pflops", "memory_tb_per_s", "memory_gb")),
+        Group(
+            "Reached of the peaks",
+            (
+                "link_share", "expert_share", "attention_share", "projection_share", "all_to_all_share", "other_us",
+                "slowed", "skew_us", "filled",
+            ),
+        ),
+    ),
+    rules=rules,
+    notes=(
+        "Table 1 of the paper prints µs. As µs, the copy would run at 643 TB/s; as ms it runs at 643 GB/s, 0.71 of "
+        "NVLink 5 one way. The same holds for the notes' 7 µs against 10–11 µs a layer.",
+        "The notes take 1,800 GB/s of NVLink 5 for one way; it is 900. Their window of 10–11 is attention and grouped "
+        "GEMM only and does not grow with tokens; all computing overlaps, 18.5 ms.",
+        "The notes print closed ranges of experts; they are half open.",
+        "The notes call slices paper only; TensorRT-LLM has them since pull request 12974, as contention_opt.",
+        "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
+        "number of GPUs: not reproduced.",
+    ),
+    links=(Link("Compare a DEP pool and a DWDP pool in an experiment", "/experiments/"),),
+)  # fmt: skip

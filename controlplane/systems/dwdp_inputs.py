@@ -1,0 +1,201 @@
+"""What the page of DWDP asks, and the model's parameters made from it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fleet.kinds.option import option
+from fleet.systems.dwdp.layout import LayoutError, layout
+from fleet.systems.dwdp.machine import GPUS, MOES, Gpu, Moe, Reached
+from fleet.systems.dwdp.phase import Phase, Prompts
+from fleet.systems.dwdp.planning import Demand
+from fleet.systems.dwdp.table_1 import FILLED
+from router.contract.problem import Problem
+
+PETA, TERA, GIGA = 1e15, 1e12, 1e9
+
+
+def _of_model(title: str, minimum: float, maximum: float, *, unit: str = "", kind: str = "int") -> Any:
+    text = "Left out: of the model."
+    return option(None, title=title, kind=kind, unit=unit, minimum=minimum, maximum=maximum, help=text)
+
+
+def _of_gpu(title: str, unit: str, minimum: float, maximum: float, text: str = "") -> Any:
+    words = f"{text} Left out: of the GPU.".strip()
+    return option(None, title=title, kind="float", unit=unit, minimum=minimum, maximum=maximum, help=words)
+
+
+def _share(default: float, title: str, text: str) -> Any:
+    return option(default, title=title, minimum=0.01, maximum=1, help=text)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Sizes of its published configuration.")
+    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Peaks and memory of its data sheet.")
+    ranks: int = option(
+        4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: they hold a layer's experts."
+    )
+    dep_ranks: int = option(4, title="DEP group", unit="GPUs", minimum=2, maximum=72, help="They wait for each other.")
+    max_tokens: int = option(
+        32_768,
+        title="Tokens of an iteration",
+        unit="tokens",
+        minimum=16,
+        maximum=1_048_576,
+        help="max_num_tokens (MNT) of each GPU: the window grows with it.",
+    )
+    prompt_tokens: int = option(
+        7_373, title="Prompt", unit="tokens", minimum=16, maximum=1_048_576, help="Mean of what has to be computed."
+    )
+    prompt_variation: float = option(
+        6.4, title="Variation of prompts", unit="%", minimum=0, maximum=200, help="Standard deviation over mean."
+    )
+    link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half of a data sheet's NVLink.")
+    slices: bool = option(
+        False, title="Slices", help="Copy in slices in turn (contention_opt), not one GPU's experts after another's."
+    )
+    chunked: bool = option(False, title="Chunked prefill", help="For a caution: TensorRT-LLM refuses it with DWDP.")
+    # Demand
+    prompts_per_s: float = option(
+        12.0, title="Prompts", unit="1/s", minimum=0.001, maximum=100_000, help="Of all users."
+    )
+    generation_gpus: int = option(
+        12, title="Generation GPUs", minimum=1, maximum=100_000, help="The same for both; they stay DEP."
+    )
+    output_tokens: int = option(1_000, title="Answer", unit="tokens", minimum=1, maximum=1_048_576, help="Mean.")
+    user_tokens_per_s: float = option(
+        50.0,
+        title="Speed of an answer",
+        unit="tokens/s",
+        minimum=0.1,
+        maximum=10_000,
+        help="TPS/user while it is written.",
+    )
+    max_load: float = option(
+        85.0, title="Highest load", unit="%", minimum=1, maximum=99, help="Of the context GPUs' throughput."
+    )
+    # Experts
+    held: int | None = option(
+        None, title="Experts held", minimum=1, maximum=4_096, help="L of each GPU; left out: E - (N - 1)·P."
+    )
+    copied: int | None = option(
+        None, title="Experts copied", minimum=1, maximum=4_096, help="P from each other GPU; left out: floor(E/N)."
+    )
+    # Model
+    experts: int | None = _of_model("Experts of a layer", 2, 4_096)
+    top_k: int | None = _of_model("Experts of a token", 1, 4_096)
+    shared: int | None = _of_model("Shared experts", 0, 64)
+    layers: int | None = _of_model("Layers", 1, 1_024)
+    moe_layers: int | None = _of_model("Layers with experts", 1, 1_024)
+    hidden: int | None = _of_model("Hidden size", 16, 1_048_576)
+    inner: int | None = _of_model("Size of an expert", 16, 1_048_576)
+    bytes_per_weight: float | None = _of_model("Weight of an expert", 0.1, 8, unit="bytes", kind="float")
+    # GPU
+    expert_pflops: float | None = _of_gpu("Peak for experts", "PFLOP/s", 0.001, 1_000)
+    projection_pflops: float | None = _of_gpu("Peak for projections", "PFLOP/s", 0.001, 1_000)
+    attention_pflops: float | None = _of_gpu("Peak for attention", "PFLOP/s", 0.001, 1_000)
+    memory_tb_per_s: float | None = _of_gpu("Memory bandwidth", "TB/s", 0.01, 1_000)
+    memory_gb: float | None = _of_gpu("Memory", "GB", 1, 10_000)
+    # Shares of the peaks
+    link_share: float = _share(0.714, "Link reached", "η of the copies: table 1 of the paper.")
+    expert_share: float = _share(0.352, "Peak reached by experts", "Of the arithmetic: table 1 of the paper.")
+    attention_share: float = _share(0.806, "Peak reached by attention", "Table 1 of the paper.")
+    projection_share: float = _share(1.0, "Peak reached by projections", "Table 1 has the rest in other computing.")
+    all_to_all_share: float = option(
+        0.517, title="All-to-all", minimum=0, maximum=10, help="Times a copy of each token to each of its experts."
+    )
+    other_us: float = option(
+        8.2, title="Other computing", unit="µs/token", minimum=0, maximum=10_000, help="Of all layers: table 1."
+    )
+    slowed: float = option(
+        0.234, title="Slowed by copying", minimum=0, maximum=1, help="ms of computing lost per ms of copying: table 1."
+    )
+    skew_us: float = option(
+        4.666,
+        title="Spread of a DEP group",
+        unit="µs/token",
+        minimum=0,
+        maximum=10_000,
+        help="Besides prompt lengths; fitted to table 3c.",
+    )
+    filled: float = option(
+        FILLED * 100, title="Filled", unit="%", minimum=1, maximum=100, help="Of an iteration: prompts stay whole."
+    )
+
+
+def moe_of(inputs: Inputs) -> Moe:
+    names = ("experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight")
+    given = {name: getattr(inputs, name) for name in names}
+    return replace(MOES[inputs.model], **{name: value for name, value in given.items() if value is not None})
+
+
+def gpu_of(inputs: Inputs) -> Gpu:
+    given = {
+        "expert_flops": (inputs.expert_pflops, PETA),
+        "projection_flops": (inputs.projection_pflops, PETA),
+        "attention_flops": (inputs.attention_pflops, PETA),
+        "memory_bytes_per_s": (inputs.memory_tb_per_s, TERA),
+        "memory_bytes": (inputs.memory_gb, GIGA),
+        "link_bytes_per_s": (inputs.link_gb_per_s, GIGA),
+    }
+    changed: dict[str, Any] = {name: value * unit for name, (value, unit) in given.items() if value is not None}
+    return replace(GPUS[inputs.gpu], **changed)
+
+
+def phase_of(inputs: Inputs) -> Phase:
+    """Raises LayoutError."""
+    moe = moe_of(inputs)
+    reached = Reached(
+        experts=inputs.expert_share,
+        projections=inputs.projection_share,
+        attention=inputs.attention_share,
+        other_ms_per_token=inputs.other_us / 1e3,
+        link=inputs.link_share,
+        all_to_all=inputs.all_to_all_share,
+        slowed=inputs.slowed,
+        skew_ms_per_token=inputs.skew_us / 1e3,
+    )
+    return Phase(
+        moe,
+        gpu_of(inputs),
+        reached,
+        layout(moe.experts, inputs.ranks, inputs.held, inputs.copied),
+        inputs.dep_ranks,
+        Prompts(inputs.prompt_tokens, inputs.prompt_variation / 100),
+        inputs.max_tokens,
+        inputs.filled / 100,
+        inputs.slices,
+    )
+
+
+def demand_of(inputs: Inputs) -> Demand:
+    return Demand(
+        prompts_per_s=inputs.prompts_per_s,
+        prompt_tokens=inputs.prompt_tokens,
+        generation_gpus=inputs.generation_gpus,
+        output_tokens_per_s=inputs.prompts_per_s * inputs.output_tokens,
+        user_tokens_per_s=inputs.user_tokens_per_s,
+        output_tokens=inputs.output_tokens,
+        max_load=inputs.max_load / 100,
+        service_cv2=(inputs.prompt_variation / 100) ** 2,
+    )
+
+
+_FIELDS = {"ranks": "ranks", "local": "held", "prefetch": "copied"}
+
+
+def rules(inputs: Inputs) -> list[Problem]:
+    moe = moe_of(inputs)
+    found = []
+    if moe.top_k > moe.experts:
+        found.append(Problem("top_k", moe.top_k, "more than there are", f"1 to {moe.experts}"))
+    if moe.moe_layers > moe.layers:
+        found.append(Problem("moe_layers", moe.moe_layers, "more than there are", f"1 to {moe.layers}"))
+    if inputs.dep_ranks > moe.experts:
+        found.append(Problem("dep_ranks", inputs.dep_ranks, "more than there are experts", f"2 to {moe.experts}"))
+    try:
+        layout(moe.experts, inputs.ranks, inputs.held, inputs.copied)
+    except LayoutError as error:
+        name = _FIELDS[error.field]
+        found.append(Problem(name, getattr(inputs, name), str(error), "E = L + (N - 1)·P with 0 < P <= E/N"))
+    return found

@@ -1,0 +1,120 @@
+"""The page of DWDP against DEP."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.systems.asking import InvalidInputs, ask, figures
+from controlplane.systems.dwdp import DWDP
+from controlplane.systems.dwdp_inputs import Inputs, phase_of
+from controlplane.systems.system import Answer, Value
+from fleet.systems.dwdp.phase import Prompts
+from fleet.systems.dwdp.published import r1_phase
+
+
+def preset(name: str) -> Answer:
+    return ask(DWDP, dict(DWDP.presets[name]))
+
+
+def fact(answer: Answer, label: str) -> Value:
+    return next(one.value for one in answer.facts if one.label.startswith(label))
+
+
+def test_the_verdict_says_first_whether_the_copy_is_hidden() -> None:
+    hidden = preset("DeepSeek-R1 on GB200 NVL72, DWDP4").verdict
+    assert hidden.startswith(
+        "Hidden: a layer computes for 17.8 ms and its copy takes 7.4 ms (ratio 2.4, hidden from 17,"
+    )
+    assert hidden.endswith("DWDP4 has 1.15 times the throughput of DEP4 per GPU.")
+    exposed = preset("RoCE, 50 GB/s").verdict
+    assert exposed.startswith("Exposed: a layer computes for 17.8 ms and its copy takes 133 ms, 129 ms uncovered")
+    assert "hidden by no iteration" in ask(DWDP, {"link_gb_per_s": 0.1, "slices": True}).verdict
+
+
+def test_the_defaults_are_the_papers_set_up() -> None:
+    """But for rounding of the shares that the form shows."""
+    own, paper = phase_of(Inputs()), r1_phase(Prompts.uniform(8192, 0.8))
+    assert own.prompts.mean == pytest.approx(paper.prompts.mean, rel=1e-3)
+    assert own.prompts.cv == pytest.approx(paper.prompts.cv, rel=0.01)
+    assert own.dwdp_ms == pytest.approx(paper.dwdp_ms, rel=2e-3)
+    assert own.dep_ms == pytest.approx(paper.dep_ms, rel=2e-3)
+
+
+def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
+    answer = ask(DWDP, {})
+    plan = next(table for table in answer.tables if table.title.startswith("Context GPUs"))
+    dep, dwdp = (dict(zip(plan.columns, row, strict=True)) for row in plan.rows)
+    assert (dep["GPUs"], dwdp["GPUs"]) == (8, 4)
+    assert dwdp["TPS/GPU"] > dep["TPS/GPU"]  # type: ignore[operator]
+    assert dwdp["TTFT, ms"] > dep["TTFT, ms"]  # type: ignore[operator]
+    assert dwdp["TPS/user"] == dep["TPS/user"]
+    assert fact(answer, "Context GPUs") == "8 → 4"
+
+
+def test_slices_expose_less_than_whole_pulls() -> None:
+    whole, slices = (ask(DWDP, {"max_tokens": 16_384, "slices": sliced}) for sliced in (False, True))
+    assert fact(whole, "Exposed") > fact(slices, "Exposed")  # type: ignore[operator]
+    table = next(table for table in whole.tables if table.title.startswith("Contention"))
+    assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
+
+
+def test_the_bars_of_a_layer_add_up() -> None:
+    phase = phase_of(Inputs())
+    bars = ask(DWDP, {}).charts[0]
+    totals = [sum(one.y[place] or 0 for one in bars.series) for place in (0, 1)]
+    assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
+
+
+def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
+    given = Inputs(experts=64, top_k=4, bytes_per_weight=1.0, memory_gb=141.0, expert_pflops=2.0, link_gb_per_s=450.0)
+    phase = phase_of(given)
+    assert (phase.moe.experts, phase.moe.top_k, phase.layout.local) == (64, 4, 16)
+    assert (phase.gpu.memory_bytes, phase.gpu.expert_flops, phase.gpu.link_bytes_per_s) == (141e9, 2e15, 450e9)
+    assert phase_of(replace(given, held=19, copied=15)).layout.shared == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "words"),
+    [
+        ({"held": 60}, "held", "60 held leave 196 of 256 experts, which 3 GPUs cannot provide"),
+        ({"copied": 65}, "copied", "65 must be 1 to 64"),
+        ({"ranks": 40, "experts": 32}, "ranks", "must be 2 to 32"),
+        ({"dep_ranks": 40, "experts": 32}, "dep_ranks", "more than there are experts; allowed: 2 to 32"),
+        ({"top_k": 300}, "top_k", "more than there are; allowed: 1 to 256"),
+        ({"moe_layers": 62}, "moe_layers", "more than there are; allowed: 1 to 61"),
+    ],
+)
+def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(InvalidInputs) as refused:
+        ask(DWDP, given)
+    (problem,) = refused.value.problems
+    assert problem.path == path
+    assert words in problem.text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"chunked": True}, "Chunked prefill narrows the window"),
+        ({"prompt_tokens": 40_000}, "Prompts of 40,000 tokens exceed an iteration of 32,768"),
+        ({"max_tokens": 8_192}, "At 16,384 tokens an iteration the paper measured 1.01"),
+        ({"max_tokens": 256, "prompt_tokens": 256}, "An iteration of 256 tokens is a decode step"),
+        ({"link_gb_per_s": 50.0}, "A link of 50 GB/s one way is not NVLink"),
+        ({"ranks": 2}, "Experts take 190 GB of the 186 GB"),
+        ({"gpu": "B200"}, "here they are assumed"),
+        ({"prompts_per_s": 15.0}, "5 context GPUs make no whole groups of 4"),
+        ({"max_load": 99.0, "prompts_per_s": 3.49, "prompt_variation": 200.0}, "A mean wait of the context GPUs above"),
+    ],
+)
+def test_what_speaks_against_the_answer_is_said(given: dict[str, Any], words: str) -> None:
+    assert any(words in one for one in ask(DWDP, given).cautions)
+    assert ask(DWDP, {}).cautions == ()
+
+
+def test_misses_are_told_beside_the_published_values() -> None:
+    told = {figure.name: figure.note for figure in figures("dwdp")}
+    assert told["TTFT by MNT: 16384"].startswith("missed")
+    assert told["TPS/GPU, whole pulls: 0.5/16384"] == "missed"
+    assert not told["TTFT by prompt: 8192"].startswith("missed")
+    assert sum(figure.fitted for figure in figures("dwdp")) == 5
