@@ -14,6 +14,7 @@ import httptools
 Headers = list[tuple[bytes, bytes]]  # names in lower case
 MAX_HEAD = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
 MAX_HEADERS = 256
+_TOO_LARGE = f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"
 
 
 class HttpClientProtocol(asyncio.Protocol):
@@ -30,8 +31,8 @@ class HttpClientProtocol(asyncio.Protocol):
     def _reset(self) -> None:
         self.status = 0
         self.headers: Headers = []
-        self._header_bytes = 0
-        self._header_count = 0
+        self._head_bytes = 0  # of the reads until the end of the head
+        self._trailer_bytes = 0
         self._complete = False
         self._keep_alive = False
         self._until_close = False  # the answer has no length: it ends with the connection
@@ -126,8 +127,13 @@ class HttpClientProtocol(asyncio.Protocol):
         self.abort()
 
     def _feed(self, data: bytes) -> None:
+        in_head = not self.status
+        if in_head:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
+            if in_head and not self.status and self._head_bytes > MAX_HEAD:
+                self._reject(_TOO_LARGE)
         except httptools.HttpParserUpgrade:
             self._reject("it switched protocols")
         except httptools.HttpParserError as error:
@@ -143,19 +149,27 @@ class HttpClientProtocol(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._complete:
             raise ValueError("an answer to nothing")
-        self._header_count += 1
-        self._header_bytes += len(name) + len(value)
-        if self._header_count > MAX_HEADERS or self._header_bytes > MAX_HEAD:
-            self._fail(self.invalid(f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"))
+        headers = self.headers
+        if self.status:  # a trailer
+            self._trailer_bytes += len(name) + len(value)
+            self._check_head(self._trailer_bytes)
+        else:
+            headers.append((name.lower(), value))
+            if len(headers) > MAX_HEADERS:
+                self._check_head(MAX_HEAD + 1)
+
+    def _check_head(self, size: int) -> None:
+        if size > MAX_HEAD:
+            self._fail(self.invalid(_TOO_LARGE))
             raise ValueError("too much of a head")
-        if not self.status:  # a trailer else
-            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()
         if status < 200:  # 100 Continue and 103 Early Hints come before the answer
             self.headers.clear()
             return
+        if self._head_bytes > MAX_HEAD:  # or the read holds much of the body as well
+            self._check_head(sum(len(name) + len(value) for name, value in self.headers))
         self.status = status
         names = {name for name, _ in self.headers}
         framed = b"content-length" in names or b"transfer-encoding" in names

@@ -56,14 +56,15 @@ class HttpExchange:
         self.takes_chunks = False
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
-        self._body = BytesIO()  # no list: chunks may be of one byte each
+        self._body = b""  # as it came first, mostly whole
+        self._rest: BytesIO | None = None  # what came after; no list: chunks may be of one byte each
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
         self._crowded_out = False  # by the bodies of other requests
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
         self._head = b""  # of the response, not written yet
-        self._of_events = False  # the response is a stream of events
+        self._lines = b""  # of the response's head
         self._written = b""  # the last bytes of the response
 
     # The protocol's side
@@ -90,18 +91,27 @@ class HttpExchange:
         self._held = 0
 
     def feed(self, data: bytes) -> None:
-        self._size += len(data)
-        clients = self.flow.clients
+        size, clients = len(data), self.flow.clients
+        self._size += size
         if self._size > MAX_BODY or self.response_complete or self._crowded_out:
-            self._body = BytesIO()
+            self._body, self._rest = b"", None
             self._wake()
-        elif clients.body_bytes + len(data) > clients.most_body_bytes:
+        elif clients.body_bytes + size > clients.most_body_bytes:
             self._crowded_out = True
             self._wake()
         else:
-            self._body.write(data)
-            self._held += len(data)
-            clients.body_bytes += len(data)
+            self._keep(data)
+            self._held += size
+            clients.body_bytes += size
+
+    def _keep(self, data: bytes) -> None:
+        if self._rest is not None:
+            self._rest.write(data)
+        elif self._body:
+            self._rest = BytesIO()
+            self._rest.write(data)
+        else:
+            self._body = data
 
     def feed_end(self) -> None:
         self.request_complete = True
@@ -125,6 +135,11 @@ class HttpExchange:
         elif self.takes_chunks and self._of_events and self._written.endswith((b"\n\n", b"\n\n\r\n")):
             self.write(COMMENT)
 
+    @property
+    def _of_events(self) -> bool:
+        """The response is a stream of events."""
+        return b"text/event-stream" in self._lines
+
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -141,8 +156,9 @@ class HttpExchange:
             if self._size > MAX_BODY:
                 raise too_large()
             await self._more()
-        body, self._body = self._body, BytesIO()
-        return body.getvalue()
+        body, rest = self._body, self._rest
+        self._body, self._rest = b"", None
+        return body if rest is None else body + rest.getvalue()
 
     async def _more(self) -> None:
         if not self._continued:
@@ -165,7 +181,7 @@ class HttpExchange:
             self.keep_alive = False
         if not self.keep_alive:
             lines += b"connection: close\r\n"
-        self._of_events = b"text/event-stream" in lines
+        self._lines = lines
         self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
 
     def write(self, data: bytes) -> bool:

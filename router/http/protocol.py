@@ -173,16 +173,14 @@ class HttpProtocol(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._target = b""
         self._headers = []
+        self._take_header = self._headers.append
         self._limits.begin_head()
 
     def on_url(self, part: bytes) -> None:
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._limits.awaited == BODY:  # a trailer, which is neither obeyed nor forwarded
-            self._limits.take_trailer(name, value)
-        else:
-            self._headers.append((name.lower(), value))
+        self._take_header((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._limits.check_head(self._target, self._headers)
@@ -191,6 +189,7 @@ class HttpProtocol(asyncio.Protocol):
             self._offers = True  # curl --http2 and Java's client do with each request
             return
         self._limits.awaited = BODY
+        self._take_header = self._limits.trailers.append
         path, query = split(self._target)
         incoming = IncomingRequest(path, query, self._headers, self._peer, parser.get_method().decode())
         exchange = HttpExchange(incoming, self._server.handle, self._transport, self, self._answered)

@@ -17,12 +17,27 @@ NOTHING, HEAD, BODY = range(3)  # what the client has to send
 Connection = TypeVar("Connection")
 
 
+class Trailers:
+    """Takes the place of a request's headers behind its body: trailers are neither obeyed nor forwarded."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def append(self, trailer: tuple[bytes, bytes]) -> None:
+        name, value = trailer
+        self.size += len(name) + len(value) + 4
+        if self.size > MAX_TRAILERS:
+            raise ErrorResponse(431, "trailers_too_large", f"trailers may have at most {MAX_TRAILERS} bytes")
+
+
 class RequestLimits(Generic[Connection]):
     """For one connection. `deadlines` expires the connection whose time is over."""
 
     __slots__ = (
-        *("_connection", "_deadlines", "_framing_bytes", "_head_bytes", "_read_bytes", "_timed", "_trailer_bytes"),
-        *("awaited", "body_came"),
+        *("_connection", "_deadlines", "_framing_bytes", "_head_bytes", "_read_bytes", "_timed"),
+        *("awaited", "body_came", "trailers"),
     )
 
     def __init__(self, connection: Connection, deadlines: Deadlines[Connection]) -> None:
@@ -33,7 +48,7 @@ class RequestLimits(Generic[Connection]):
         self._head_bytes = 0  # of the head, in the reads before the present one
         self._read_bytes = 0
         self._framing_bytes = 0  # since the body's last byte, in the reads before the present one
-        self._trailer_bytes = 0
+        self.trailers = Trailers()
         self.body_came = False  # in the present read
 
     def begin_read(self, size: int) -> None:
@@ -44,7 +59,7 @@ class RequestLimits(Generic[Connection]):
         if self._timed == NOTHING:
             self._deadlines.stop(self._connection)
         self.awaited = HEAD
-        self._trailer_bytes = 0
+        self.trailers.size = 0
         self._head_bytes = -self._read_bytes  # the read may begin with the end of another request
 
     def check_head(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
@@ -52,11 +67,6 @@ class RequestLimits(Generic[Connection]):
             size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
             if size > MAX_HEAD:
                 raise _head_too_large()
-
-    def take_trailer(self, name: bytes, value: bytes) -> None:
-        self._trailer_bytes += len(name) + len(value) + 4
-        if self._trailer_bytes > MAX_TRAILERS:
-            raise ErrorResponse(431, "trailers_too_large", f"trailers may have at most {MAX_TRAILERS} bytes")
 
     def end_read(self) -> None:
         if self.awaited == HEAD:

@@ -48,7 +48,9 @@ class Proxy:
             call.key = self._pools.auth.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)
             self._pools.require_key(call.key, own)
-            read, sent = await reading.read(await body.read(own, client), call.api_path)
+            came = await body.read(own, client)
+            large = len(came) > reading.SMALL
+            read, sent = await reading.read_large(came, call.api_path) if large else reading.read(came, call.api_path)
             prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)

@@ -52,8 +52,7 @@ def read(body: bytes, api_path: str) -> Prompt:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    why = bounds.exceeded(body)
-    if why:
+    if len(body) > bounds.SMALL and (why := bounds.exceeded(body)):
         raise TooComplex(why)
     try:
         document = orjson.loads(body)

@@ -201,7 +201,15 @@ class Connection(HttpClientProtocol):
             return
         self._silent = False
         self._heard = True
-        if self._event_sink is not None and self._at_chunk and self._took_event(self._event_sink, data):
+        if (  # exactly one chunk, which ends an event: the parser stands between two and need not see this one
+            self._event_sink is not None
+            and self._at_chunk
+            and data.endswith(b"\n\n\r\n")
+            and data[: (size_end := data.find(b"\r\n", 0, 8))].lower() == b"%x" % (len(data) - size_end - 4)
+            and (full := self._event_sink(data)) is not None
+        ):
+            if full:
+                self._hold()
             return
         before = len(self._chunks)
         self._feed(data)
@@ -212,18 +220,6 @@ class Connection(HttpClientProtocol):
             self._came()
         elif self._chunks and self._sink(self._taken()):
             self._hold()
-
-    def _took_event(self, event_sink: EventSink, data: bytes) -> bool:
-        """Whether the sink took these bytes; they must be exactly one chunk, which the parser need not see."""
-        if not data.endswith(b"\n\n\r\n"):
-            return False
-        size_end = data.find(b"\r\n", 0, 8)
-        if data[:size_end].lower() != b"%x" % (len(data) - size_end - 4):
-            return False
-        full = event_sink(data)
-        if full:
-            self._hold()
-        return full is not None
 
     def _count_bare(self, size: int) -> None:
         """The parser keeps an unfinished header or trailer, so it must end some time."""
