@@ -7,18 +7,25 @@ from router.policy.view import View
 def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestClass:
     """The class of L tokens of which h are cached. In this order: many new tokens are heavy whatever the hit is."""
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
-    new_tokens = prompt_tokens - cached
-    if new_tokens >= policy["classes.heavy_new_tokens"]:
+    if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
         return "heavy"
+    return "warm" if _is_warm(prompt_tokens, cached, policy) else "medium"
+
+
+def _is_warm(prompt_tokens: int, cached: int, policy: Policy) -> bool:
     # h/L > share without a division: an empty prompt has no share, and is warm by its new tokens.
-    hit = cached > policy["classes.warm_hit_share"] * prompt_tokens
-    if hit or new_tokens < policy["classes.warm_new_tokens"]:
-        return "warm"
-    return "medium"
+    hit: bool = cached > policy["classes.warm_hit_share"] * prompt_tokens
+    return hit or prompt_tokens - cached < policy["classes.warm_new_tokens"]
 
 
 def class_on(view: View, instance: InstanceState) -> RequestClass:
     return classify(view.request.prompt_tokens, view.cached_on(instance), view.policy)
+
+
+def class_warm_first(view: View, instance: InstanceState) -> RequestClass:
+    """The other order: what is mostly cached is warm, however many tokens are new."""
+    cached = min(view.cached_on(instance), view.request.prompt_tokens)
+    return "warm" if _is_warm(view.request.prompt_tokens, cached, view.policy) else class_on(view, instance)
 
 
 def class_by_cache(view: View) -> RequestClass:

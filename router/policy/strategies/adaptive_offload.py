@@ -1,7 +1,7 @@
 """As adaptive_v1, but a heavy prompt is computed elsewhere and its KV moves to where most is cached (experiment D)."""
 
 from router.policy.rules.offload import prefiller, serving
-from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, adaptive, least_decode
+from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode
 from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState
 from router.policy.view import Pick, View
@@ -27,7 +27,7 @@ STRATEGY = Strategy(
     "Adaptive.",
     "heavy: decode at the session's instance, else argmin n_i; prefill argmin work_j of the others; else adaptive_v1",
     rank,
-    parameters=(HEAVY_CACHE_LOSS_MAX,),
+    parameters=(ORDER, HEAVY_CACHE_LOSS_MAX),
     affinity=True,
     offloads=True,
 )

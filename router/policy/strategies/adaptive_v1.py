@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from router.policy.rules.affinity import binding
-from router.policy.rules.classify import class_on
+from router.policy.rules.classify import class_on, class_warm_first
 from router.policy.rules.offload import serving
 from router.policy.rules.overload import most_work, overloaded
 from router.policy.schema.parameter import Parameter
@@ -23,8 +23,9 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
     bound = binding(view)
     rest = view.without(bound.left)
     home = bound.instance or best_by_cache(rest)
-    request_class = class_on(rest, home)
-    if request_class == "heavy":
+    session_first = view.policy["strategy.order"] == SESSION_FIRST
+    request_class = class_warm_first(rest, home) if session_first else class_on(rest, home)
+    if request_class == "heavy" and not (session_first and bound.instance):
         return heavy(rest, home, bound.reasons)
     if bound.instance is not None:
         return Pick(home, request_class, "session", bound.reasons)
@@ -87,6 +88,17 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
     )
 
 
+SESSION_FIRST = "session_first"
+ORDER = Parameter(
+    path="strategy.order",
+    title="Order of the rules",
+    kind="choice",
+    default="heavy_first",
+    choices=("heavy_first", SESSION_FIRST),
+    raises="session_first: a session's requests stay with it even when they are heavy, and a prompt that is mostly "
+    "cached is warm however much of it is new. heavy_first: many new tokens are heavy in any case.",
+    strategies=("adaptive_v1", "adaptive_offload", "conditional_offload"),
+)
 HEAVY_CACHE_LOSS_MAX = Parameter(
     path="strategy.heavy_cache_loss_max",
     title="Cached tokens that a heavy request may lose",
@@ -110,6 +122,6 @@ STRATEGY = Strategy(
     "instance, else to the best by cache; none to one that is overloaded.",
     "heavy: argmin D_i, then PP_i; else the session's instance; else argmin n_i; overloaded: argmin work_i",
     rank,
-    parameters=(HEAVY_CACHE_LOSS_MAX,),
+    parameters=(ORDER, HEAVY_CACHE_LOSS_MAX),
     affinity=True,
 )

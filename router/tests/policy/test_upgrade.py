@@ -43,7 +43,9 @@ def test_an_upgrade_of_an_upgraded_document_changes_nothing(old: dict[str, Any])
 def test_an_old_document_is_parsed_as_its_upgrade(old: dict[str, Any]) -> None:
     policy = document.parse(old["document"])
     assert policy == document.parse(old["upgraded"])
-    assert document.dump(policy).items() >= old["upgraded"].items()
+    dumped = document.dump(policy)
+    for section, values in old["upgraded"].items():  # later parameters are added at their defaults
+        assert dumped[section] == values or dumped[section].items() >= values.items()
 
 
 def test_the_upgrade_is_no_difference(old: dict[str, Any]) -> None:
