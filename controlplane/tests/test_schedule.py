@@ -47,6 +47,7 @@ def due_within(scheduler, sent, seconds):
     return set(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_by_s", [-3600.0, 3600.0])
 def test_after_the_clock_is_set_each_step_is_taken_again_within_its_time(clock, sent, set_by_s):
     scheduler = schedule.Scheduler(app, lazy=True)

@@ -60,6 +60,7 @@ def test_an_environment_variable_with_a_wrong_value(folder):
     assert said == "weir: WEIR_SECURE_COOKIES=perhaps: allowed are 1, true, yes, on, 0, false, no, off"
 
 
+@pytest.mark.slow
 def test_a_redis_that_does_not_answer(folder):
     port = free_ports(1)[0]
     assert "no answer from Redis" in refusal(up(folder, *ports(), REDIS_URL=f"redis://127.0.0.1:{port}/0"))
@@ -73,6 +74,7 @@ def test_a_data_folder_too_deep_for_a_unix_socket(folder):
     assert "choose a shorter WEIR_DATA_DIR" in refusal(up(folder / ("d" * 110), *ports()))
 
 
+@pytest.mark.slow
 def test_a_database_that_is_none(folder):
     (folder / "weir.sqlite3").write_text("not a database, but long enough to be looked at " * 100)
     assert "file is not a database" in refusal(up(folder, *ports()))

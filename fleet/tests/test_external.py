@@ -53,6 +53,7 @@ def test_it_is_adopted_by_its_url_and_left_alone_when_its_pool_goes(world: World
     assert is_alive(pid)
 
 
+@pytest.mark.slow
 def test_out_of_reach_it_is_out_of_routing_and_nobody_kills_it(world: World, engine: tuple[int, str]) -> None:
 
     pid, url = engine

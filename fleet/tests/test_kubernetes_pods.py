@@ -221,6 +221,7 @@ def test_its_address_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -
     assert (found.url, found.wire["events"]) == ("http://10.1.2.3:8000", "http://10.1.2.3:8000")
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(here: Pods, cluster: Cluster) -> None:
     started()
     prepared = row(1, State.READY, pod="p-0-e1", age_s=100)

@@ -24,6 +24,7 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
     assert (entries["p-0"]["block_size"], entries["p-0"]["kv_blocks"]) == (16, 1024)
 
 
+@pytest.mark.slow
 def test_routers_are_told_what_the_kind_says_of_the_start_that_runs(world: World) -> None:
     world.apply(2, flavour=3)
     world.until_ready(2)
@@ -50,6 +51,7 @@ def test_a_killed_process_is_started_again_in_a_new_epoch_after_its_back_off(wor
     assert world.one().restarts == 1
 
 
+@pytest.mark.slow
 def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
@@ -77,6 +79,7 @@ def test_a_suspended_process_that_goes_on_is_taken_back(world: World) -> None:
     assert (world.one().epoch, world.one().failures) == (1, 0)
 
 
+@pytest.mark.slow
 def test_an_engine_that_answers_nothing_is_unreachable(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
@@ -85,6 +88,7 @@ def test_an_engine_that_answers_nothing_is_unreachable(world: World) -> None:
     assert "no answer for" in world.one().reason
 
 
+@pytest.mark.slow
 def test_a_busy_engine_with_a_slow_health_page_keeps_its_requests(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
@@ -95,6 +99,7 @@ def test_a_busy_engine_with_a_slow_health_page_keeps_its_requests(world: World) 
     assert world.published()["p-0"]["routable"] is True
 
 
+@pytest.mark.slow
 def test_an_engine_whose_health_page_says_no_is_unreachable(world: World) -> None:
     world.apply(1)
     world.until_ready(1)

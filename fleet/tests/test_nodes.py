@@ -256,6 +256,7 @@ def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(w
     failover_probe.close()
 
 
+@pytest.mark.slow
 def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: World, silent: Instance) -> None:
     failover_probe = FailoverProbe()
     world.tell(health=503)
@@ -272,6 +273,7 @@ def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: Wor
     failover_probe.close()
 
 
+@pytest.mark.slow
 def test_an_engine_that_answers_again_takes_requests_again(world: World, silent: Instance) -> None:
     failover_probe = FailoverProbe()
     world.tell(health=503)

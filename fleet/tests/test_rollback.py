@@ -47,6 +47,7 @@ def test_a_change_that_fails_is_halted_with_the_reason_and_the_old_configuration
     assert [version.failed != "" for version in pool().versions.all()] == [True, False]
 
 
+@pytest.mark.slow
 def test_while_halted_a_process_that_dies_comes_back_with_the_old_configuration(world: World) -> None:
     halted(world)
     world.until_ready(2)
@@ -78,6 +79,7 @@ def test_a_pool_may_go_back_by_itself(world: World) -> None:
     assert "failed with the new configuration" in InstanceEvent.objects.get(kind="rollback").reason
 
 
+@pytest.mark.slow
 def test_a_halted_change_goes_on_when_told_to_and_another_document_is_another_change(world: World) -> None:
     halted(world)
     resume_pool("p", "ada", "fixed")
@@ -93,6 +95,7 @@ def test_a_halted_change_goes_on_when_told_to_and_another_document_is_another_ch
     assert complete.seconds > 0
 
 
+@pytest.mark.slow
 def test_with_surge_the_old_processes_go_once_new_ones_are_ready(world: World) -> None:
     surge = {"strategy": "surge", "max_surge": 1}
     proven(world, update=surge)

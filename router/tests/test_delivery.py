@@ -36,6 +36,7 @@ def raising(monkeypatch):
     monkeypatch.setattr(pool_module, "decide", raises)
 
 
+@pytest.mark.slow
 async def test_a_session_is_decided_by_the_version_of_its_arm_and_its_receipt_says_so(world):
     w = await world(None)
     await split(w, 0.5)
@@ -154,6 +155,7 @@ async def test_a_stop_is_obeyed_in_milliseconds_and_until_a_new_generation(world
     await split(w, 1.0, generation=3)
 
 
+@pytest.mark.slow
 async def test_a_stop_is_found_at_the_start_and_by_the_poll(world, redis_url):
     w = await world(None)
     await split(w, 1.0)

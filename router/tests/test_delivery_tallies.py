@@ -98,6 +98,7 @@ async def by_prompt(engine, request, writer):
         await (stream(pause_s=0.002) if request.document.get("stream") else reply())(engine, request, writer)
 
 
+@pytest.mark.slow
 async def test_tallies_are_what_the_receipts_say(world):
     w = await world(by_prompt)
     await split(w, 0.5, slow=SLOW)
@@ -176,6 +177,7 @@ async def test_what_computes_nothing_is_not_counted(world):
     assert (await written(w))["cells"] == {}
 
 
+@pytest.mark.slow
 async def test_the_last_tallies_are_written_when_the_router_stops_and_a_new_life_has_its_own(world, redis_url):
     w = await world(None)
     await split(w, 0.5)

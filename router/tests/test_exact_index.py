@@ -48,6 +48,7 @@ async def receipt(published: Published, request_id: str) -> dict[str, Any]:
     return loaded(published.client.get(redis_keys.receipt_key(request_id))) or {}
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
@@ -101,6 +102,7 @@ async def test_without_events_the_approximate_index_is_believed_and_said(
         await until(lambda: "no KV events are received" in belief(router).why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "why"), [("", "no tokenizer is named"), ("/nowhere", "the tokenizer /nowhere cannot be used")]
 )
@@ -128,6 +130,7 @@ async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_ind
         assert 'weir_router_untokenized_requests_total{pool="demo"} 1.0' in (await client.get("/metrics")).text
 
 
+@pytest.mark.slow
 async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the_loop(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, folder: Path
 ) -> None:
@@ -145,6 +148,7 @@ async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the
         assert made["prompt_tokens"] == len(reader.whole(PROMPT * 4)) // 4  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 async def test_an_engine_that_starts_again_is_followed_in_its_new_life(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:

@@ -154,6 +154,7 @@ async def test_a_deleted_pool_is_served_no_more(world):
     assert (await w.ask()).status_code == 503
 
 
+@pytest.mark.slow
 async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
     w = await world(None)
     w.published.fleet(pool="exp-1", model="m")

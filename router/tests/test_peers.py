@@ -41,6 +41,7 @@ def chunks(router):
     return {name: pool.index.chunks(name) for name in pool.endpoints}
 
 
+@pytest.mark.slow
 async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
     w, other, _ = await two(None, None)
     await w.ask(prompt=PROMPT)
@@ -51,6 +52,7 @@ async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
         assert "weir_router_other_routers 1.0" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["named", "known by its prompt"])
 async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two, named):
     w, other, client = await two(None, None, None, strategy="session_sticky")
@@ -65,6 +67,7 @@ async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two,
         assert answer.headers["x-weir-instance"] == home
 
 
+@pytest.mark.slow
 async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(two):
     w, other, _ = await two(hang)
     asking = asyncio.ensure_future(w.ask())
@@ -86,6 +89,7 @@ async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two
     await w.until(lambda: endpoint.others == (0, 0, 0), "it has not been heard of again")
 
 
+@pytest.mark.slow
 async def test_a_router_that_leaves_says_so(two, live_redis):
     w, _, _ = await two(None)
     for gone in (False, True):
@@ -94,6 +98,7 @@ async def test_a_router_that_leaves_says_so(two, live_redis):
         await w.until(lambda gone=gone: len(w.router.source.peers) == (1 if gone else 2))
 
 
+@pytest.mark.slow
 async def test_a_router_that_starts_learns_what_was_sent_before(two, redis_url):
     w, other, _ = await two(None, None)
     await w.ask(prompt=PROMPT)
@@ -102,6 +107,7 @@ async def test_a_router_that_starts_learns_what_was_sent_before(two, redis_url):
         await w.until(lambda: fresh.pools.get("demo") is not None and chunks(fresh) == chunks(w.router))
 
 
+@pytest.mark.slow
 async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
     w, other, _ = await two(None)
     for fields in ({"r": "x"}, {"r": "x", "p": "{"}, {"r": "x", "p": stored({"sent": [["demo"]]})}):
@@ -111,6 +117,7 @@ async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
     await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()))
 
 
+@pytest.mark.slow
 async def test_a_prompt_for_an_earlier_life_of_an_instance_is_not_believed(two, live_redis):
     w, other, _ = await two(None)
     packed = "AAAAAAAAAAE="

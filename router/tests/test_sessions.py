@@ -71,6 +71,7 @@ async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_i
     assert affinity.session_of_chain([1, 2, 3, 4]) == first
 
 
+@pytest.mark.slow
 async def test_a_session_is_found_by_another_router(world, redis_url):
     w = await world(None, None, None, strategy="session_sticky")
     home = (await w.ask(user="s")).headers["x-weir-instance"]
@@ -81,6 +82,7 @@ async def test_a_session_is_found_by_another_router(world, redis_url):
             assert response.headers["x-weir-instance"] == home
 
 
+@pytest.mark.slow
 async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_url):
     w = await world(None, None, None, strategy="session_sticky")
     for number in range(3):

@@ -142,6 +142,7 @@ def splits(router):
     return split.state(time.perf_counter()) if split is not None else ""
 
 
+@pytest.mark.slow
 async def test_without_redis_the_split_lasts_as_long_as_its_watch(own_redis):
     own_redis.start()
     async with engine() as made:

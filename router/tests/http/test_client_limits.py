@@ -135,6 +135,7 @@ async def test_a_client_that_reads_nothing_is_given_up(keep_alive):
     await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_slowly_is_not_given_up():
     limits = ClientConnections(stall_s=0.3)
     server, port = await large(limits)
@@ -160,6 +161,7 @@ async def test_a_client_that_is_idle_and_has_unread_bytes_is_not_waited_for(monk
     await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_stream_that_its_client_does_not_read_is_cancelled_and_its_capacity_is_free(published, redis_url):
     async def endless(made, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")

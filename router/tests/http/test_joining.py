@@ -72,6 +72,7 @@ async def test_without_a_fleet_it_does_not_listen_there_and_says_so(start, publi
             assert "no fleet" not in " ".join(health["degraded"])
 
 
+@pytest.mark.slow
 async def test_when_nobody_serves_the_port_it_joins_without_a_fleet_and_the_next_one_waits(start, monkeypatch):
     monkeypatch.setattr(joining, "ALONE_S", 0.3)
     shared = free_port()

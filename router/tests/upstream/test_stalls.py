@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from router.tests.engine import events, first_then_wait, hang_up, stream, write_chunk, write_head
 from router.upstream.connection import HIGH_WATER
 from router.upstream.stalls import CHECK_S
@@ -19,6 +21,7 @@ async def let_pass(w, seconds):
     await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on_its_engine(world):
     w = await world(first_then_wait, failure__stream_idle_timeout_s=1)
     response = await w.ask("/v1/chat/completions", stream=True)
@@ -36,6 +39,7 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on
     assert (endpoint.requests, endpoint.decodes) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_stalls_open_the_breaker_although_every_answer_had_begun(world):
     w = await world(first_then_wait, failure__stream_idle_timeout_s=1, failure__breaker_failures=2)
     for _ in range(2):
@@ -70,6 +74,7 @@ async def test_each_byte_starts_the_time_again(world):
     assert response.content.endswith(b": still there 5\n\n")
 
 
+@pytest.mark.slow
 async def test_a_whole_answer_that_stalls_is_had_elsewhere(world):
     async def half(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
@@ -82,6 +87,7 @@ async def test_a_whole_answer_that_stalls_is_had_elsewhere(world):
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
 
 
+@pytest.mark.slow
 async def test_a_whole_answer_that_stalls_everywhere_is_a_timeout(world):
     async def half(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
